@@ -1,0 +1,11 @@
+"""What a model definition is asked to do: the `mode` argument of its `feed`."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Mode(str, enum.Enum):
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction"

@@ -1,0 +1,76 @@
+"""Where nodes run, seen from a job's master: start one, stop one, hear what becomes of them.
+
+An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master that
+was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what to do
+when one ends, is not decided here.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+
+class NodePhase(str, enum.Enum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class EndReason(str, enum.Enum):
+    """Why a node is not running any more, as far as the platform can tell."""
+
+    NONE = ""
+    COMPLETED = "completed"
+    ERROR = "error"  # the program exited with a code of its own
+    KILLED = "killed"  # somebody else ended it: a signal, a preemption, a lost machine
+    OUT_OF_MEMORY = "out of memory"
+    STOPPED = "stopped"  # we asked for it
+    CANNOT_START = "cannot start"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRequest:
+    """A node to start."""
+
+    name: str  # "worker-3", unique in the job for ever
+    role: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStatus:
+    name: str
+    role: str
+    phase: NodePhase
+    reason: EndReason = EndReason.NONE
+    exit_code: int | None = None
+    message: str = ""
+
+
+class Platform(abc.ABC):
+    """The nodes of one job."""
+
+    @abc.abstractmethod
+    async def start(self, request: NodeRequest) -> None:
+        """Returns once the platform has taken the request. The same name again changes nothing."""
+
+    @abc.abstractmethod
+    async def stop(self, name: str, *, grace_seconds: float) -> None:
+        """Asks the node to end (SIGTERM), and ends it (SIGKILL) when the grace is over. Unknown names are ignored."""
+
+    @abc.abstractmethod
+    async def nodes(self) -> list[NodeStatus]:
+        """All nodes of the job ever started here, ended ones included."""
+
+    @abc.abstractmethod
+    def events(self) -> AsyncIterator[NodeStatus]:
+        """Changes from now on; first of all the present status of every node."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Lets go of the platform without touching the nodes."""
