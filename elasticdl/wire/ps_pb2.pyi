@@ -42,12 +42,14 @@ class InitializeReply(_message.Message):
     def __init__(self, done_before: bool = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("frozen", "known_version")
+    __slots__ = ("frozen", "known_version", "generation")
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     frozen: str
     known_version: int
-    def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("initialized", "version", "unchanged", "trainable", "state")
@@ -64,7 +66,7 @@ class PullReply(_message.Message):
     def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "gradients", "state", "lease_id", "position", "batches")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "gradients", "state", "lease_id", "position", "batches", "generation")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class PushRequest(_message.Message):
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
@@ -83,7 +86,8 @@ class PushRequest(_message.Message):
     lease_id: int
     position: int
     batches: int
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("accepted", "version")
@@ -94,10 +98,12 @@ class PushReply(_message.Message):
     def __init__(self, accepted: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class FreezeRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "generation")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    generation: int
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FreezeReply(_message.Message):
     __slots__ = ("version",)

@@ -1,0 +1,186 @@
+"""Which nodes a job should have, and what to do when one of them ends.
+
+A plain state machine: statuses of nodes and wishes of people come in, nodes to start or to send away come out.
+Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the ledger or
+at a parameter server means one process for ever. Parameter servers have a *slot* beside their number, the share
+of the model they serve, which their replacement takes over.
+
+Failure modes
+    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit.
+    Ended by its own error or for want of memory: replaced as often as --relaunch_on_worker_failure says, counted
+    along the line of replacements; then the job fails with that error.
+    Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeStatus
+
+# Reasons for which a replacement may work where the first one did not, at most so many times.
+_FAILURES = (EndReason.ERROR, EndReason.OUT_OF_MEMORY, EndReason.COMPLETED)
+
+
+@dataclass(kw_only=True)
+class Node:
+    name: str
+    role: str
+    number: int
+    slot: int
+    # How often the nodes it replaces failed by themselves.
+    failures: int = 0
+    phase: NodePhase = NodePhase.PENDING
+    reason: EndReason = EndReason.NONE
+    message: str = ""
+    incarnation: str = ""
+    address: str = ""
+    draining: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.phase in (NodePhase.PENDING, NodePhase.RUNNING)
+
+    @property
+    def joined(self) -> bool:
+        return self.alive and bool(self.incarnation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFailure:
+    """The job cannot go on, and why."""
+
+    message: str
+
+
+@dataclass(kw_only=True)
+class Roster:
+    """The nodes of a job, wanted and real."""
+
+    max_failures: int
+    targets: dict[str, int]
+    nodes: dict[str, Node] = field(default_factory=dict)
+    next_number: dict[str, int] = field(default_factory=dict)
+    # The job is over: nobody is replaced any more.
+    closing: bool = False
+
+    def alive(self, role: str) -> list[Node]:
+        return [node for node in self.nodes.values() if node.role == role and node.alive]
+
+    def wanted(self) -> list[Node]:
+        """Creates the records of nodes that are missing and returns all that wait to be started."""
+        if not self.closing:
+            for role, target in self.targets.items():
+                self._fill(role, target)
+        return [n for n in self.nodes.values() if n.phase is NodePhase.PENDING and not n.incarnation]
+
+    def _fill(self, role: str, target: int) -> None:
+        staying = [node for node in self.alive(role) if not node.draining]
+        taken = {node.slot for node in staying}
+        for slot in range(target):
+            if len(staying) >= target:
+                break
+            if slot not in taken:
+                staying.append(self._add(role, slot))
+
+    def _add(self, role: str, slot: int) -> Node:
+        number = self.next_number.get(role, 0)
+        self.next_number[role] = number + 1
+        before = [n for n in self.nodes.values() if n.role == role and n.slot == slot]
+        node = Node(
+            name=f"{role}-{number}",
+            role=role,
+            number=number,
+            slot=slot,
+            failures=before[-1].failures if before else 0,
+        )
+        self._forget_old(role, slot)
+        self.nodes[node.name] = node
+        return node
+
+    def _forget_old(self, role: str, slot: int) -> None:
+        # A job that is preempted for weeks must not grow a list: one ended node a slot is enough to tell why.
+        ended = [n.name for n in self.nodes.values() if n.role == role and n.slot == slot and not n.alive]
+        for name in ended[:-1]:
+            del self.nodes[name]
+
+    def join(self, name: str, incarnation: str, address: str) -> bool:
+        """A node says it is up. False if it is not one of ours (any more)."""
+        node = self.nodes.get(name)
+        if node is None or not node.alive or (node.incarnation and node.incarnation != incarnation):
+            return False
+        node.incarnation = incarnation
+        node.address = address
+        node.phase = NodePhase.RUNNING
+        return True
+
+    def observe(self, status: NodeStatus) -> tuple[Node | None, JobFailure | None]:
+        """What the platform says of a node. Returns the node if it has just ended, and what follows for the job."""
+        node = self.nodes.get(status.name)
+        if node is None or not node.alive:
+            return None, None
+        if status.phase in (NodePhase.PENDING, NodePhase.RUNNING):
+            node.phase = NodePhase.RUNNING if node.incarnation else status.phase
+            return None, None
+        node.phase = status.phase
+        node.reason = status.reason
+        node.message = status.message
+        return node, self._consequence(node, status)
+
+    def _consequence(self, node: Node, status: NodeStatus) -> JobFailure | None:
+        if self.closing or node.draining or status.reason is EndReason.STOPPED:
+            return None
+        if status.reason is EndReason.CANNOT_START:
+            return JobFailure(message=f"{node.name} cannot start: {status.message}")
+        if status.exit_code == EXIT_DEFINITION_ERROR:
+            return JobFailure(message=f"{node.name} cannot run this model definition")
+        if status.reason in _FAILURES:
+            node.failures += 1
+            what = {
+                EndReason.OUT_OF_MEMORY: "ran out of memory",
+                EndReason.COMPLETED: "ended before the job did",
+            }.get(status.reason, f"ended with exit code {status.exit_code}")
+            if node.failures > self.max_failures:
+                times = "once" if node.failures == 1 else f"{node.failures} times"
+                return JobFailure(
+                    message=f"{node.name} {what}; this {node.role} has now failed {times} "
+                    f"(--relaunch_on_worker_failure={self.max_failures})"
+                )
+        return None
+
+    def scale(self, role: str, target: int) -> None:
+        """Grows at once by what `wanted` then returns; shrinks by sending the newest away."""
+        self.targets[role] = target
+        staying = [n for n in self.alive(role) if not n.draining]
+        for node in sorted(staying, key=lambda n: n.number)[target:]:
+            node.draining = True
+        # The ones that stay must have the slots below the target, or a gap would be filled twice.
+        keep = sorted((n for n in self.alive(role) if not n.draining), key=lambda n: n.number)
+        free = [slot for slot in range(target) if slot not in {n.slot for n in keep}]
+        for node in keep:
+            if node.slot >= target:
+                node.slot = free.pop(0)
+
+    def leader(self) -> Node | None:
+        """The worker whose callbacks may write files and that does what only one must do: the oldest at work."""
+        workers = [n for n in self.alive("worker") if n.incarnation and not n.draining]
+        return min(workers, key=lambda n: n.number, default=None)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "targets": self.targets,
+            "next_number": self.next_number,
+            "closing": self.closing,
+            "nodes": [dataclasses.asdict(node) for node in self.nodes.values()],
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self.targets = dict(snapshot["targets"])
+        self.next_number = dict(snapshot["next_number"])
+        self.closing = snapshot["closing"]
+        self.nodes = {}
+        for fields in snapshot["nodes"]:
+            node = Node(**{**fields, "phase": NodePhase(fields["phase"]), "reason": EndReason(fields["reason"])})
+            self.nodes[node.name] = node
