@@ -223,8 +223,18 @@ class ReachCutRequest(_message.Message):
     node: str
     cut: int
     error: str
-    files: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, node: _Optional[str] = ..., cut: _Optional[int] = ..., error: _Optional[str] = ..., files: _Optional[_Iterable[str]] = ...) -> None: ...
+    files: _containers.RepeatedCompositeFieldContainer[SavedFile]
+    def __init__(self, node: _Optional[str] = ..., cut: _Optional[int] = ..., error: _Optional[str] = ..., files: _Optional[_Iterable[_Union[SavedFile, _Mapping]]] = ...) -> None: ...
+
+class SavedFile(_message.Message):
+    __slots__ = ("name", "bytes", "crc32")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC32_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    bytes: int
+    crc32: int
+    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
 
 class ReachCutReply(_message.Message):
     __slots__ = ()

@@ -1,0 +1,63 @@
+"""What the master's decisions need to know of a job: a few numbers, taken once from its JobSpec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from elasticdl.jobs.spec import JobSpec
+
+Kind = Literal["train", "evaluate", "predict"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    kind: Kind = "train"
+    workers: int = 1
+    servers: int = 0
+    batch_size: int = 64
+    shard_size: int = 512
+    epochs: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    max_step: int = 0
+    # There is validation data; it is evaluated every so many steps (0: not by steps) and after every epoch.
+    evaluates: bool = False
+    evaluation_steps: int = 0
+    checkpoint_steps: int = 0
+    # A model, or predictions, are to be written when all is done.
+    has_output: bool = False
+    max_bad_records: int = 0
+    max_shard_failures: int = 3
+    max_node_failures: int = 3
+    stall_factor: float = 20.0
+    stall_floor_seconds: float = 60.0
+
+    @property
+    def worker_owns_state(self) -> bool:
+        """The model lives in the one worker and not on parameter servers."""
+        return self.kind == "train" and self.servers == 0
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Plan:
+        training = spec.training
+        return cls(
+            kind=spec.kind,
+            workers=spec.nodes.num_workers,
+            servers=spec.nodes.num_ps if spec.kind == "train" else 0,
+            batch_size=training.minibatch_size,
+            shard_size=training.minibatch_size * training.num_minibatches_per_task,
+            epochs=training.num_epochs if spec.kind == "train" else 1,
+            shuffle=spec.data.shuffle,
+            seed=spec.data.shuffle_seed,
+            max_step=training.max_step,
+            evaluates=bool(spec.data.validation_data),
+            evaluation_steps=spec.evaluation.evaluation_steps,
+            checkpoint_steps=spec.checkpoint.checkpoint_steps,
+            has_output=bool(training.output) and spec.kind != "evaluate",
+            max_bad_records=spec.data.max_bad_records,
+            max_shard_failures=spec.nodes.max_shard_retries,
+            max_node_failures=spec.nodes.relaunch_on_worker_failure,
+            stall_factor=spec.nodes.stall_factor,
+            stall_floor_seconds=spec.nodes.stall_floor_seconds,
+        )

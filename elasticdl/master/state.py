@@ -1,0 +1,693 @@
+"""The state of a job, as one deterministic machine.
+
+Every change is a *command*: a method of `JobState` called by name with plain values. The master writes each command
+to the journal before it answers anybody, and replays them when it comes back; so a command must depend on nothing
+but its arguments and the state: no clock, no randomness, no I/O. A command that raises leaves the state as it was
+and is not journaled.
+
+After each command the machine settles: it looks whether an evaluation or a checkpoint is due, whether an epoch or
+the job is over, which nodes are missing. What the outside should do about it is not returned but can be read off
+the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, `directive(node)`), which is what makes a
+restart harmless.
+
+A cut
+    is a moment at which no batch is half done: every worker that holds a shard has reported all it pushed and
+    stands still. Evaluations and checkpoints are taken at cuts, so they mean one model and one ledger. Waiting for
+    a cut lasts a batch; copying the model is quick; writing and evaluating the copy happen while training goes on.
+
+Losing the model
+    When a process that holds a part of the model dies (a parameter server, or the only worker where there are
+    none), the generation grows: the ledger goes back to the last checkpoint, everybody drops what is older, and
+    the audit counts what has to be trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from elasticdl.master.evaluation import Evaluation, JournaledStates
+from elasticdl.master.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
+from elasticdl.master.nodes import JobFailure, Node, Roster
+from elasticdl.master.plan import Plan
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+from elasticdl.wire import master_pb2
+
+TRAINING = "training"
+EVALUATION = "evaluation"
+PREDICTION = "prediction"
+
+# Epoch ends are told to the callbacks of workers; one that comes late needs to hear only of the newest.
+_EPOCHS_TOLD = 3
+
+
+@dataclass(kw_only=True)
+class Cut:
+    number: int
+    evaluate: bool
+    save: bool
+    reached: list[str] = field(default_factory=list)
+    # What the worker that owns the model wrote: entries of the checkpoint's manifest.
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Saving:
+    """A checkpoint that has been cut and is being written."""
+
+    cut: int
+    step: int
+    epoch: int
+    ledger: dict[str, Any]
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class SavedModel:
+    """The place to go back to when the model is lost."""
+
+    path: str
+    step: int
+    ledger: dict[str, Any] | None
+
+
+class JobState:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ledger = Ledger()
+        self.roster = Roster(
+            max_failures=plan.max_node_failures, targets={"ps": plan.servers, "worker": plan.workers}
+        )
+        self.sizes: dict[str, int] = {}
+        self.generation = 1
+        self.restore_from = ""
+        self.first_step = 0
+        self.saved: SavedModel | None = None
+        self.cuts_passed = 0
+        self.cut: Cut | None = None
+        self.saving: Saving | None = None
+        self.evaluation: Evaluation | None = None
+        self.evaluated_mark = 0
+        self.saved_mark = 0
+        # The epoch whose end has had its cut (evaluation, checkpoint).
+        self.cut_epoch = -1
+        self.epochs_ended: list[dict[str, Any]] = []
+        self.results: list[dict[str, Any]] = []
+        self.stopping = ""
+        self.stop_saved = False
+        self.training_over = False
+        self.task = ""
+        self.task_result = ""
+        self.outcome = ""
+        self.message = ""
+        self.traceback = ""
+        self.last_error = ""
+        self.last_report: dict[str, int] = {}
+        self.epoch_loss: dict[int, tuple[float, int]] = {}
+        # Shards that idle workers wait for, and from where on: asked of their owners, not yet answered. Not
+        # journaled: a proposal forgotten is a proposal made again.
+        self.truncations: dict[int, tuple[str, int]] = {}
+        self._settle()
+
+    # -- applying commands -----------------------------------------------------------------------------------
+
+    COMMANDS = (
+        "begin",
+        "join",
+        "observe",
+        "announce",
+        "lease",
+        "report",
+        "truncate",
+        "reach_cut",
+        "cut_taken",
+        "cut_failed",
+        "checkpoint_done",
+        "report_evaluation",
+        "claim_evaluation",
+        "finish_evaluation",
+        "finish_task",
+        "fail",
+        "scale",
+        "stop",
+    )
+
+    def apply(self, command: str, arguments: dict[str, Any]) -> Any:
+        if command not in self.COMMANDS:
+            raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
+        method: Callable[..., Any] = getattr(self, command)
+        result = method(**arguments)
+        self._settle()
+        return result
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    def begin(self, *, path: str, step: int, ledger: dict[str, Any] | None) -> None:
+        """The job starts from a checkpoint."""
+        self.saved = SavedModel(path=path, step=step, ledger=ledger)
+        self.restore_from = path
+        self.first_step = step
+
+    def join(self, *, node: str, incarnation: str, address: str) -> bool:
+        return self.roster.join(node, incarnation, address)
+
+    def observe(
+        self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
+    ) -> None:
+        """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have applied."""
+        what = NodeStatus(
+            name=status["name"],
+            role=status["role"],
+            phase=NodePhase(status["phase"]),
+            reason=EndReason(status["reason"]),
+            exit_code=status["exit_code"],
+            message=status["message"],
+        )
+        node, failure = self.roster.observe(what)
+        if node is None:
+            return
+        if node.role == "worker":
+            self._worker_ended(node, credit)
+        if failure is not None:
+            self._fail_job(failure, self.last_error or what.message)
+        elif self._held_model(node) and not self.outcome:
+            self._lose_model()
+
+    def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
+        if credit is not None:
+            try:
+                self.ledger.progress(credit["lease_id"], credit["position"], credit["batches"], node.name)
+            except (LostLease, LedgerError):
+                # The batch was reported before, or belongs to a shard that was given up.
+                pass
+        self.ledger.release_worker(node.name)
+        self._forget_truncations(node.name)
+        if self.cut is not None and node.name in self.cut.reached:
+            self.cut.reached.remove(node.name)
+        if self.evaluation is not None and self.evaluation.finisher == node.name:
+            self.evaluation.finisher = ""
+
+    def _held_model(self, node: Node) -> bool:
+        if self.training_over and not self.task:
+            return False
+        if node.role == "ps":
+            return bool(node.incarnation)
+        # The worker's own model is worth nothing before its first batch is done.
+        return self.plan.worker_owns_state and (self.ledger.steps > 0 or self.generation > 1)
+
+    def _lose_model(self) -> None:
+        self.generation += 1
+        self.cut = None
+        self.saving = None
+        if self.evaluation is not None:
+            self.ledger.remove(self.evaluation.dataset)
+            self.evaluation = None
+        self.truncations.clear()
+        if TRAINING in self.sizes:
+            baseline = self.saved.ledger if self.saved else None
+            self.ledger.rollback(baseline)
+        for name in self.ledger.datasets():
+            if name.startswith(f"{EVALUATION}-"):
+                self.ledger.remove(name)
+        self.restore_from = self.saved.path if self.saved else ""
+        self.first_step = self.saved.step if self.saved else 0
+        self.evaluated_mark = self._mark(self.plan.evaluation_steps)
+        self.saved_mark = self._mark(self.plan.checkpoint_steps)
+        epoch = self.ledger.epoch(TRAINING) if TRAINING in self.sizes else 0
+        self.cut_epoch = min(self.cut_epoch, epoch - 1)
+        self.epochs_ended = [e for e in self.epochs_ended if e["epoch"] < epoch]
+        self.training_over = False
+        self.task = ""
+
+    def scale(self, *, role: str, target: int) -> None:
+        self.roster.scale(role, target)
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def announce(self, *, dataset: str, size: int) -> None:
+        known = self.sizes.get(dataset)
+        if known is not None and known != size:
+            raise LedgerError(
+                f"The {dataset} data has {size} samples for one worker and {known} for another. "
+                "All workers must see the same files."
+            )
+        if known is not None:
+            return
+        self.sizes[dataset] = size
+        if dataset == TRAINING:
+            self.ledger.add(self._dataset(TRAINING, size, epochs=self.plan.epochs, gated=True))
+            if self.saved is not None and self.saved.ledger is not None:
+                self.ledger.rollback(self.saved.ledger)
+                self.cut_epoch = self.ledger.epoch(TRAINING) - 1
+                self.evaluated_mark = self._mark(self.plan.evaluation_steps)
+                self.saved_mark = self._mark(self.plan.checkpoint_steps)
+        elif dataset == PREDICTION:
+            self.ledger.add(self._dataset(PREDICTION, size, epochs=1, gated=False, shuffle=False))
+        elif self.plan.kind == "evaluate":
+            self._begin_evaluation(number=1, epoch=-1)
+
+    def _dataset(
+        self, name: str, size: int, *, epochs: int, gated: bool, shuffle: bool | None = None, shard: int = 0
+    ) -> DatasetSpec:
+        return DatasetSpec(
+            name=name,
+            size=size,
+            shard_size=shard or self.plan.shard_size,
+            batch_size=self.plan.batch_size,
+            epochs=epochs,
+            shuffle=self.plan.shuffle if shuffle is None else shuffle,
+            seed=self.plan.seed,
+            gated=gated,
+            max_shard_failures=self.plan.max_shard_failures,
+        )
+
+    def lease(self, *, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
+        name = self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
+        if name not in self.ledger.datasets() or self.outcome:
+            return []
+        if name == TRAINING and (self.cut is not None or self.stopping):
+            return []
+        node = self.roster.nodes.get(worker)
+        if node is None or not node.joined or node.draining:
+            return []
+        leases = self.ledger.lease(name, worker, count, request_id)
+        return self._within_max_step(leases) if name == TRAINING and self.plan.max_step else leases
+
+    def _within_max_step(self, leases: list[Lease]) -> list[Lease]:
+        """Gives back what goes beyond the last step asked for."""
+        batch = self.plan.batch_size
+        names = {lease.lease_id for lease in leases}
+        promised = sum(
+            -(-(lease.end - lease.start) // batch)
+            for worker in self.roster.alive("worker")
+            for lease in self.ledger.held_by(worker.name)
+            if lease.dataset == TRAINING and lease.lease_id not in names
+        )
+        left = self.plan.max_step - self.ledger.steps - promised
+        kept = []
+        for lease in leases:
+            batches = -(-(lease.end - lease.start) // batch)
+            if left <= 0:
+                self.ledger.release(lease.lease_id)
+            elif batches > left:
+                end = lease.start + left * batch
+                self.ledger.truncate(lease.lease_id, lease.worker, end)
+                kept.append(Lease(**{**asdict(lease), "end": end}))
+            else:
+                kept.append(lease)
+            left -= batches
+        return kept
+
+    def finished(self, dataset: str) -> bool:
+        """No shard of it will be handed out any more."""
+        if self.outcome or self.stopping:
+            return True
+        if dataset == TRAINING:
+            return self.training_over
+        if dataset == EVALUATION:
+            return self.evaluation is None
+        return dataset in self.ledger.datasets() and self.ledger.finished(dataset)
+
+    def report(
+        self,
+        *,
+        worker: str,
+        report_id: int,
+        progress: list[tuple[int, int, int, bool]],
+        bad: list[dict[str, Any]],
+        loss_sum: float,
+        loss_batches: int,
+        stop_training: bool,
+    ) -> list[int]:
+        """Returns the leases that are not that worker's any more."""
+        lost = []
+        for lease_id, position, batches, atomic in progress:
+            try:
+                if atomic:
+                    self.ledger.set_atomic(lease_id)
+                self.ledger.progress(lease_id, position, batches, worker)
+            except LostLease:
+                lost.append(lease_id)
+        if report_id > self.last_report.get(worker, 0):
+            self.last_report[worker] = report_id
+            if TRAINING in self.sizes:
+                epoch = self.ledger.epoch(TRAINING)
+                total, count = self.epoch_loss.get(epoch, (0.0, 0))
+                self.epoch_loss = {epoch: (total + loss_sum, count + loss_batches)}
+        for item in bad:
+            self.ledger.mark_bad(**item)
+        skipped = sum(self.ledger.skipped(name) for name in self.ledger.datasets())
+        if bad and skipped > self.plan.max_bad_records:
+            where = "; ".join(f"{item['where']}: {item['reason']}" for item in bad[:3])
+            self._fail_job(
+                JobFailure(
+                    message=f"{skipped} samples cannot be read, --max_bad_records allows "
+                    f"{self.plan.max_bad_records}. The newest: {where}"
+                ),
+                "",
+            )
+        if stop_training and TRAINING in self.sizes:
+            self.ledger.stop(TRAINING)
+        return lost
+
+    def truncate(self, *, worker: str, lease_id: int, end: int) -> None:
+        self.truncations.pop(lease_id, None)
+        self.ledger.truncate(lease_id, worker, end)
+
+    def propose_split(self, dataset: str, idle: str) -> bool:
+        """Asks a busy worker to give up a part of its work for an idle one. Not a command: see `truncations`."""
+        if self.cut is not None or any(owner == idle for owner, _ in self.truncations.values()):
+            return False
+        name = self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
+        if name not in self.ledger.datasets():
+            return False
+        proposal = self.ledger.split(name, idle)
+        if proposal is None or proposal.lease_id in self.truncations:
+            return False
+        self.truncations[proposal.lease_id] = (proposal.worker, proposal.new_end)
+        return True
+
+    def _forget_truncations(self, worker: str) -> None:
+        self.truncations = {k: v for k, v in self.truncations.items() if v[0] != worker}
+
+    # -- cuts, checkpoints, evaluations ----------------------------------------------------------------------
+
+    def reach_cut(self, *, worker: str, cut: int, files: list[dict[str, Any]]) -> None:
+        if self.cut is not None and self.cut.number == cut and worker not in self.cut.reached:
+            self.cut.reached.append(worker)
+            self.cut.files += files
+
+    def cut_complete(self) -> bool:
+        """Everybody who might be in the middle of a batch stands still."""
+        if self.cut is None:
+            return False
+        workers = [n for n in self.roster.alive("worker") if n.incarnation]
+        if self.plan.worker_owns_state and self.cut.save:
+            return any(n.name in self.cut.reached for n in workers)
+        return all(
+            n.name in self.cut.reached
+            or not any(lease.dataset == TRAINING for lease in self.ledger.held_by(n.name))
+            for n in workers
+        )
+
+    def cut_taken(self, *, cut: int) -> None:
+        """The model has been frozen: training may go on."""
+        if self.cut is None or self.cut.number != cut:
+            return
+        taken, self.cut = self.cut, None
+        self.cuts_passed = cut
+        at_end = self._at_epoch_end()
+        epoch = self.ledger.epoch(TRAINING)
+        if at_end:
+            self.cut_epoch = epoch
+        if taken.save:
+            self.saving = Saving(
+                cut=cut,
+                step=self.ledger.steps,
+                epoch=epoch,
+                ledger=self.ledger.snapshot(),
+                files=taken.files,
+            )
+            self.saved_mark = self._mark(self.plan.checkpoint_steps)
+        if taken.evaluate:
+            self.evaluated_mark = self._mark(self.plan.evaluation_steps)
+            self._begin_evaluation(number=cut, epoch=epoch if at_end else -1)
+
+    def cut_failed(self, *, cut: int, message: str) -> None:
+        """The model could not be written: a full disk, most likely."""
+        self._fail_job(JobFailure(message=f"A checkpoint could not be written: {message}"), "")
+
+    def checkpoint_done(self, *, cut: int, path: str, error: str = "") -> None:
+        if self.saving is None or self.saving.cut != cut:
+            return
+        if error:
+            self.cut_failed(cut=cut, message=error)
+            return
+        self.saved = SavedModel(path=path, step=self.saving.step, ledger=self.saving.ledger)
+        self.saving = None
+        self.stop_saved = bool(self.stopping)
+
+    def _begin_evaluation(self, *, number: int, epoch: int) -> None:
+        size = self.sizes.get(EVALUATION, 0)
+        batch = self.plan.batch_size
+        workers = max(1, len(self.roster.alive("worker")))
+        # Small enough that nobody waits long for the last one, large enough that handing out costs nothing.
+        fair = -(-size // (4 * workers * batch)) * batch
+        self.evaluation = Evaluation(number=number, step=self.ledger.steps, epoch=epoch)
+        self.ledger.add(
+            self._dataset(
+                self.evaluation.dataset,
+                size,
+                epochs=1,
+                gated=False,
+                shuffle=False,
+                shard=max(batch, min(fair, self.plan.shard_size)),
+            )
+        )
+
+    def report_evaluation(
+        self, *, worker: str, evaluation: int, lease_id: int, states: JournaledStates, bad: list[dict[str, Any]]
+    ) -> None:
+        if self.evaluation is None or self.evaluation.number != evaluation:
+            return
+        held = {lease.lease_id: lease for lease in self.ledger.held_by(worker)}
+        if lease_id not in held:
+            return
+        self.ledger.progress(lease_id, held[lease_id].end, 0, worker)
+        self.evaluation.add(states)
+
+    def evaluation_to_finish(self) -> bool:
+        return (
+            self.evaluation is not None
+            and not self.evaluation.finisher
+            and self.ledger.finished(self.evaluation.dataset)
+        )
+
+    def claim_evaluation(self, *, worker: str, evaluation: int) -> bool:
+        current = self.evaluation
+        if current is None or current.number != evaluation or not self.ledger.finished(current.dataset):
+            return False
+        if current.finisher not in ("", worker):
+            return False
+        current.finisher = worker
+        return True
+
+    def finish_evaluation(self, *, evaluation: int, metrics: dict[str, float]) -> bool:
+        """True if these are the values of the evaluation under way, told for the first time."""
+        current = self.evaluation
+        if current is None or current.number != evaluation:
+            return False
+        self.evaluation = None
+        if self.plan.kind == "train":
+            self.ledger.remove(current.dataset)
+        # The same step again: the model was lost after it and trained up to it once more.
+        self.results = [r for r in self.results if r["step"] != current.step]
+        self.results.append({"step": current.step, "epoch": current.epoch, "metrics": metrics})
+        return True
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def finish_task(self, *, task: str, result: str, error: str) -> None:
+        if self.task != task:
+            return
+        if error:
+            self._fail_job(JobFailure(message=error), "")
+            return
+        self.task = ""
+        self.task_result = result
+        self.outcome = "succeeded"
+
+    def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
+        """A node's own error. The node exits after it; what that means is decided when the platform says so."""
+        self.last_error = traceback or message
+        if kind in ("definition", "data"):
+            self._fail_job(JobFailure(message=message), traceback)
+            return
+        try:
+            self.ledger.release_worker(node, failed_lease=lease_id or None)
+        except ShardGivesUp as gives_up:
+            self._fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
+
+    def stop(self, *, reason: str) -> None:
+        self.stopping = self.stopping or reason
+
+    def _fail_job(self, failure: JobFailure, detail: str) -> None:
+        if not self.outcome:
+            self.outcome = "failed"
+            self.message = failure.message
+            self.traceback = detail
+
+    # -- settling --------------------------------------------------------------------------------------------
+
+    def _mark(self, every: int) -> int:
+        return self.ledger.steps // every if every else 0
+
+    def _at_epoch_end(self) -> bool:
+        return self.ledger.epoch_done(TRAINING) or self.ledger.finished(TRAINING)
+
+    def _settle(self) -> None:
+        if self.outcome:
+            self.roster.closing = True
+            return
+        if self.plan.kind == "train":
+            self._settle_training()
+        elif self.plan.kind == "evaluate":
+            if self.results:
+                self.outcome = "succeeded"
+        elif PREDICTION in self.sizes and self.ledger.finished(PREDICTION) and not self.task:
+            self._give_task("merge") if self.plan.has_output else self._succeed()
+        if self.stopping and self.plan.kind != "train":
+            self.outcome = "stopped"
+        self.roster.closing = bool(self.outcome)
+        self.roster.wanted()
+
+    def _succeed(self) -> None:
+        self.outcome = "succeeded"
+
+    def _give_task(self, task: str) -> None:
+        self.task = task
+
+    def _settle_training(self) -> None:
+        if self.stopping and (self.stop_saved or TRAINING not in self.sizes or self.ledger.steps == self.first_step):
+            self.outcome = "stopped"
+            return
+        if TRAINING not in self.sizes or self.training_over:
+            return
+        if self.plan.evaluates and EVALUATION not in self.sizes:
+            return
+        if self.plan.max_step and self.ledger.steps >= self.plan.max_step:
+            self.ledger.stop(TRAINING)
+        if self.cut is None and self.saving is None:
+            self._ask_for_cut()
+        if self.cut is None and self._at_epoch_end() and self.evaluation is None:
+            self._close_epoch()
+
+    def _ask_for_cut(self) -> None:
+        evaluate = save = False
+        if self.stopping:
+            save = not self.stop_saved
+        elif self._at_epoch_end():
+            if self.cut_epoch < self.ledger.epoch(TRAINING) and self.evaluation is None:
+                evaluate = self.plan.evaluates
+                save = not self.plan.checkpoint_steps or self.ledger.finished(TRAINING)
+                if not evaluate and not save:
+                    self.cut_epoch = self.ledger.epoch(TRAINING)
+        else:
+            evaluate = (
+                self.plan.evaluates
+                and self.evaluation is None
+                and self._mark(self.plan.evaluation_steps) > self.evaluated_mark
+            )
+            save = self._mark(self.plan.checkpoint_steps) > self.saved_mark
+        if evaluate or save:
+            self.cut = Cut(number=self.cuts_passed + 1, evaluate=evaluate, save=save)
+            self.truncations.clear()
+
+    def _close_epoch(self) -> None:
+        epoch = self.ledger.epoch(TRAINING)
+        if self.cut_epoch < epoch or self.saving is not None:
+            return
+        if not self.epochs_ended or self.epochs_ended[-1]["epoch"] < epoch:
+            metrics = next((r["metrics"] for r in reversed(self.results) if r["epoch"] == epoch), {})
+            loss, batches = self.epoch_loss.get(epoch, (0.0, 0))
+            self.epochs_ended.append(
+                {"epoch": epoch, "metrics": metrics, "loss": loss / batches if batches else 0.0}
+            )
+            del self.epochs_ended[:-_EPOCHS_TOLD]
+        if self.ledger.finished(TRAINING):
+            self.training_over = True
+            if self.plan.has_output:
+                self._give_task("export")
+            else:
+                self.outcome = "succeeded"
+        else:
+            self.ledger.open_next_epoch(TRAINING)
+
+    # -- what everybody is told ------------------------------------------------------------------------------
+
+    def ps_addresses(self) -> list[str]:
+        servers = {n.slot: n.address for n in self.roster.alive("ps") if n.incarnation}
+        count = self.roster.targets["ps"]
+        return [servers[slot] for slot in range(count)] if len(servers) == count else []
+
+    def directive(self, name: str, *, save_to: str) -> master_pb2.Directive:
+        node = self.roster.nodes.get(name)
+        over = bool(self.outcome)
+        leader = self.roster.leader()
+        leads = leader is not None and leader.name == name
+        evaluation = self.evaluation
+        can_evaluate = evaluation is not None and self.ledger.leasable(evaluation.dataset)
+        return master_pb2.Directive(
+            generation=self.generation,
+            ps_addresses=self.ps_addresses(),
+            restore_from=self.restore_from,
+            first_step=self.first_step,
+            cut_wanted=self.cut.number if self.cut else self.cuts_passed,
+            cut_passed=self.cuts_passed,
+            cut_save_to=save_to if self.cut and self.cut.save and self.plan.worker_owns_state else "",
+            evaluation=evaluation.number if evaluation and can_evaluate else 0,
+            evaluation_step=evaluation.step if evaluation else 0,
+            evaluation_to_finish=self.evaluation_to_finish(),
+            truncations=[
+                master_pb2.Truncation(lease_id=lease, end=end)
+                for lease, (owner, end) in sorted(self.truncations.items())
+                if owner == name
+            ],
+            drain=node is None or node.draining or not node.alive,
+            epochs_ended=[
+                master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"])
+                for e in self.epochs_ended
+            ],
+            task=self.task if leads else "",
+            finished=over,
+            leader=leads,
+        )
+
+    # -- journal ---------------------------------------------------------------------------------------------
+
+    _PLAIN = (
+        "sizes",
+        "generation",
+        "restore_from",
+        "first_step",
+        "cuts_passed",
+        "evaluated_mark",
+        "saved_mark",
+        "cut_epoch",
+        "epochs_ended",
+        "results",
+        "stopping",
+        "stop_saved",
+        "training_over",
+        "task",
+        "task_result",
+        "outcome",
+        "message",
+        "traceback",
+        "last_error",
+        "last_report",
+    )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in self._PLAIN},
+            "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
+            "ledger": self.ledger.snapshot(),
+            "roster": self.roster.snapshot(),
+            "saved": asdict(self.saved) if self.saved else None,
+            "cut": asdict(self.cut) if self.cut else None,
+            "saving": asdict(self.saving) if self.saving else None,
+            "evaluation": self.evaluation.snapshot() if self.evaluation else None,
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        for name in self._PLAIN:
+            setattr(self, name, snapshot[name])
+        self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}
+        self.ledger = Ledger.restore(snapshot["ledger"])
+        self.roster.restore(snapshot["roster"])
+        self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
+        self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
+        self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None
+        self.evaluation = Evaluation.restore(snapshot["evaluation"]) if snapshot["evaluation"] else None

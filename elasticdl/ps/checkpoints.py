@@ -1,0 +1,169 @@
+"""Checkpoints on disk: which there are, whether they are whole, and how one comes into being.
+
+    DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums
+    DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
+    DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
+
+A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has the name
+of a checkpoint is one. The manifest is the last file written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elasticdl.jobs.errors import UserError
+
+MANIFEST = "manifest.json"
+LEDGER = "ledger.json"
+FORMAT = 1
+# An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
+EXPORT_FOLDER = "elasticdl"
+_NAME = re.compile(r"version-(\d+)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedFile:
+    name: str
+    bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    step: int
+    files: tuple[SavedFile, ...]
+    # Who made it, for messages and for deciding whether its ledger means the same data.
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    path: Path
+    manifest: Manifest
+
+    def ledger(self) -> dict[str, Any] | None:
+        file = self.path / LEDGER
+        if not file.exists():
+            return None
+        document = json.loads(file.read_text())
+        return document if isinstance(document, dict) else None
+
+    def data_files(self) -> list[Path]:
+        return [self.path / file.name for file in self.manifest.files]
+
+
+def temporary_folder(directory: Path, step: int) -> Path:
+    """Where the files of a checkpoint to come are written."""
+    return directory / f".version-{step}.partial"
+
+
+def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
+    if ledger is not None:
+        _write(folder / LEDGER, json.dumps(ledger))
+    document = {"format": FORMAT, **asdict(manifest)}
+    _write(folder / MANIFEST, json.dumps(document, indent=2))
+
+
+def publish(folder: Path, directory: Path, step: int) -> Path:
+    """Gives a complete temporary folder its name."""
+    target = directory / f"version-{step}"
+    if target.exists():
+        # Left by a run of the same job up to the same step. The new one replaces it.
+        shutil.rmtree(target)
+    os.rename(folder, target)
+    _sync_folder(directory)
+    return target
+
+
+def prune(directory: Path, keep: int) -> None:
+    """Removes the oldest checkpoints beyond `keep` (0 keeps all), and what an interrupted write left."""
+    if keep <= 0:
+        return
+    for _, path in versions(directory)[:-keep]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def versions(directory: Path) -> list[tuple[int, Path]]:
+    """The checkpoints below a folder by step, oldest first."""
+    found = []
+    for path in directory.iterdir() if directory.is_dir() else ():
+        match = _NAME.match(path.name)
+        if match and (path / MANIFEST).exists():
+            found.append((int(match.group(1)), path))
+    return sorted(found)
+
+
+def find_checkpoint(place: str) -> Checkpoint:
+    """The checkpoint meant by a path: itself, the newest below it, or the one inside an export."""
+    path = Path(place)
+    if not path.exists():
+        raise UserError(
+            f"There is no checkpoint at {place}: the path does not exist.",
+            hint="Give the folder of --checkpoint_dir, one of its version-N folders, or an exported model.",
+        )
+    for candidate in (path, path / EXPORT_FOLDER, path / "assets.extra" / EXPORT_FOLDER):
+        if (candidate / MANIFEST).exists():
+            return read_checkpoint(candidate)
+    if path.is_dir() and versions(path):
+        return read_checkpoint(versions(path)[-1][1])
+    raise UserError(
+        f"There is no checkpoint at {place}: it has no {MANIFEST} and no version-N folder.",
+        hint="Give the folder of --checkpoint_dir, one of its version-N folders, or an exported model.",
+    )
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    file = path / MANIFEST
+    try:
+        document = json.loads(file.read_text())
+        if document["format"] != FORMAT:
+            raise UserError(
+                f"The checkpoint {path} has format {document['format']}, this version reads format {FORMAT}."
+            )
+        manifest = Manifest(
+            step=int(document["step"]),
+            files=tuple(SavedFile(**entry) for entry in document["files"]),
+            attributes=dict(document["attributes"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"The checkpoint {path} cannot be read: its {MANIFEST} is damaged ({error}).") from error
+    for entry in manifest.files:
+        data = path / entry.name
+        if not data.exists() or data.stat().st_size != entry.bytes:
+            size = data.stat().st_size if data.exists() else "no"
+            raise UserError(
+                f"The checkpoint {path} is damaged: {entry.name} should have {entry.bytes} bytes and has {size}.",
+                hint="Start from an older one: name its version-N folder.",
+            )
+    return Checkpoint(path=path, manifest=manifest)
+
+
+def file_crc32(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
