@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from elasticdl.wire import master_pb2 as elasticdl_dot_wire_dot_master__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65lasticdl/wire/ps.proto\x12\telasticdl\x1a\x1b\x65lasticdl/wire/master.proto\"\x99\x01\n\x0fOptimizerConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66lavor\x18\x02 \x01(\t\x12\x38\n\x07options\x18\x03 \x03(\x0b\x32\'.elasticdl.OptimizerConfig.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x9e\x01\n\x11InitializeRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12$\n\ttrainable\x18\x02 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x03 \x03(\x0b\x32\x11.elasticdl.Tensor\x12-\n\toptimizer\x18\x04 \x01(\x0b\x32\x1a.elasticdl.OptimizerConfig\"&\n\x0fInitializeReply\x12\x13\n\x0b\x64one_before\x18\x01 \x01(\x08\"H\n\x0bPullRequest\x12\x0e\n\x06\x66rozen\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"\x8c\x01\n\tPullReply\x12\x13\n\x0binitialized\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\tunchanged\x18\x03 \x01(\x08\x12$\n\ttrainable\x18\x04 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x05 \x03(\x0b\x32\x11.elasticdl.Tensor\"\xe8\x01\n\x0bPushRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12$\n\tgradients\x18\x05 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x06 \x03(\x0b\x32\x11.elasticdl.Tensor\x12\x10\n\x08lease_id\x18\x07 \x01(\x03\x12\x10\n\x08position\x18\x08 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\t \x01(\x03\x12\x12\n\ngeneration\x18\n \x01(\x03\".\n\tPushReply\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\"1\n\rFreezeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\"\x1e\n\x0b\x46reezeReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x1e\n\x0eReleaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x0e\n\x0cReleaseReply\")\n\x0bSaveRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\")\n\tSaveReply\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\r\n\x05\x63rc32\x18\x02 \x01(\r\"\x1e\n\x0c\x46\x65nceRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"S\n\nFenceReply\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x03\"\x15\n\x13ServerStatusRequest\"l\n\x11ServerStatusReply\x12\x13\n\x0binitialized\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\nparameters\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0e\n\x06pushes\x18\x05 \x01(\x03\x32\xfd\x03\n\x0fParameterServer\x12\x46\n\nInitialize\x12\x1c.elasticdl.InitializeRequest\x1a\x1a.elasticdl.InitializeReply\x12\x34\n\x04Pull\x12\x16.elasticdl.PullRequest\x1a\x14.elasticdl.PullReply\x12\x34\n\x04Push\x12\x16.elasticdl.PushRequest\x1a\x14.elasticdl.PushReply\x12:\n\x06\x46reeze\x12\x18.elasticdl.FreezeRequest\x1a\x16.elasticdl.FreezeReply\x12=\n\x07Release\x12\x19.elasticdl.ReleaseRequest\x1a\x17.elasticdl.ReleaseReply\x12\x34\n\x04Save\x12\x16.elasticdl.SaveRequest\x1a\x14.elasticdl.SaveReply\x12\x37\n\x05\x46\x65nce\x12\x17.elasticdl.FenceRequest\x1a\x15.elasticdl.FenceReply\x12L\n\x0cServerStatus\x12\x1e.elasticdl.ServerStatusRequest\x1a\x1c.elasticdl.ServerStatusReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x65lasticdl/wire/ps.proto\x12\telasticdl\x1a\x1b\x65lasticdl/wire/master.proto\"\x99\x01\n\x0fOptimizerConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66lavor\x18\x02 \x01(\t\x12\x38\n\x07options\x18\x03 \x03(\x0b\x32\'.elasticdl.OptimizerConfig.OptionsEntry\x1a.\n\x0cOptionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\xaf\x01\n\x11InitializeRequest\x12\x12\n\ngeneration\x18\x01 \x01(\x03\x12$\n\ttrainable\x18\x02 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x03 \x03(\x0b\x32\x11.elasticdl.Tensor\x12-\n\toptimizer\x18\x04 \x01(\x0b\x32\x1a.elasticdl.OptimizerConfig\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\"&\n\x0fInitializeReply\x12\x13\n\x0b\x64one_before\x18\x01 \x01(\x08\"H\n\x0bPullRequest\x12\x0e\n\x06\x66rozen\x18\x01 \x01(\t\x12\x15\n\rknown_version\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"\x9d\x01\n\tPullReply\x12\x13\n\x0binitialized\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\tunchanged\x18\x03 \x01(\x08\x12$\n\ttrainable\x18\x04 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x05 \x03(\x0b\x32\x11.elasticdl.Tensor\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\"\xf9\x01\n\x0bPushRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x15\n\rlearning_rate\x18\x04 \x01(\x01\x12$\n\tgradients\x18\x05 \x03(\x0b\x32\x11.elasticdl.Tensor\x12 \n\x05state\x18\x06 \x03(\x0b\x32\x11.elasticdl.Tensor\x12\x10\n\x08lease_id\x18\x07 \x01(\x03\x12\x10\n\x08position\x18\x08 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\t \x01(\x03\x12\x12\n\ngeneration\x18\n \x01(\x03\x12\x0f\n\x07padding\x18\x0f \x01(\x0c\".\n\tPushReply\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\"@\n\rFreezeRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\r\n\x05\x66lush\x18\x03 \x01(\x08\"\x1e\n\x0b\x46reezeReply\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x1e\n\x0eReleaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x0e\n\x0cReleaseReply\")\n\x0bSaveRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\")\n\tSaveReply\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12\r\n\x05\x63rc32\x18\x02 \x01(\r\"\x1e\n\x0c\x46\x65nceRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"S\n\nFenceReply\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x10\n\x08position\x18\x03 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x04 \x01(\x03\"\x15\n\x13ServerStatusRequest\"\x8f\x01\n\x11ServerStatusReply\x12\x13\n\x0binitialized\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x12\n\nparameters\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0e\n\x06pushes\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\r\n\x05ready\x18\x07 \x01(\x08\x32\xfd\x03\n\x0fParameterServer\x12\x46\n\nInitialize\x12\x1c.elasticdl.InitializeRequest\x1a\x1a.elasticdl.InitializeReply\x12\x34\n\x04Pull\x12\x16.elasticdl.PullRequest\x1a\x14.elasticdl.PullReply\x12\x34\n\x04Push\x12\x16.elasticdl.PushRequest\x1a\x14.elasticdl.PushReply\x12:\n\x06\x46reeze\x12\x18.elasticdl.FreezeRequest\x1a\x16.elasticdl.FreezeReply\x12=\n\x07Release\x12\x19.elasticdl.ReleaseRequest\x1a\x17.elasticdl.ReleaseReply\x12\x34\n\x04Save\x12\x16.elasticdl.SaveRequest\x1a\x14.elasticdl.SaveReply\x12\x37\n\x05\x46\x65nce\x12\x17.elasticdl.FenceRequest\x1a\x15.elasticdl.FenceReply\x12L\n\x0cServerStatus\x12\x1e.elasticdl.ServerStatusRequest\x1a\x1c.elasticdl.ServerStatusReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -29,37 +29,37 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_OPTIMIZERCONFIG_OPTIONSENTRY']._serialized_start=175
   _globals['_OPTIMIZERCONFIG_OPTIONSENTRY']._serialized_end=221
   _globals['_INITIALIZEREQUEST']._serialized_start=224
-  _globals['_INITIALIZEREQUEST']._serialized_end=382
-  _globals['_INITIALIZEREPLY']._serialized_start=384
-  _globals['_INITIALIZEREPLY']._serialized_end=422
-  _globals['_PULLREQUEST']._serialized_start=424
-  _globals['_PULLREQUEST']._serialized_end=496
-  _globals['_PULLREPLY']._serialized_start=499
-  _globals['_PULLREPLY']._serialized_end=639
-  _globals['_PUSHREQUEST']._serialized_start=642
-  _globals['_PUSHREQUEST']._serialized_end=874
-  _globals['_PUSHREPLY']._serialized_start=876
-  _globals['_PUSHREPLY']._serialized_end=922
-  _globals['_FREEZEREQUEST']._serialized_start=924
-  _globals['_FREEZEREQUEST']._serialized_end=973
-  _globals['_FREEZEREPLY']._serialized_start=975
-  _globals['_FREEZEREPLY']._serialized_end=1005
-  _globals['_RELEASEREQUEST']._serialized_start=1007
-  _globals['_RELEASEREQUEST']._serialized_end=1037
-  _globals['_RELEASEREPLY']._serialized_start=1039
-  _globals['_RELEASEREPLY']._serialized_end=1053
-  _globals['_SAVEREQUEST']._serialized_start=1055
-  _globals['_SAVEREQUEST']._serialized_end=1096
-  _globals['_SAVEREPLY']._serialized_start=1098
-  _globals['_SAVEREPLY']._serialized_end=1139
-  _globals['_FENCEREQUEST']._serialized_start=1141
-  _globals['_FENCEREQUEST']._serialized_end=1171
-  _globals['_FENCEREPLY']._serialized_start=1173
-  _globals['_FENCEREPLY']._serialized_end=1256
-  _globals['_SERVERSTATUSREQUEST']._serialized_start=1258
-  _globals['_SERVERSTATUSREQUEST']._serialized_end=1279
-  _globals['_SERVERSTATUSREPLY']._serialized_start=1281
-  _globals['_SERVERSTATUSREPLY']._serialized_end=1389
-  _globals['_PARAMETERSERVER']._serialized_start=1392
-  _globals['_PARAMETERSERVER']._serialized_end=1901
+  _globals['_INITIALIZEREQUEST']._serialized_end=399
+  _globals['_INITIALIZEREPLY']._serialized_start=401
+  _globals['_INITIALIZEREPLY']._serialized_end=439
+  _globals['_PULLREQUEST']._serialized_start=441
+  _globals['_PULLREQUEST']._serialized_end=513
+  _globals['_PULLREPLY']._serialized_start=516
+  _globals['_PULLREPLY']._serialized_end=673
+  _globals['_PUSHREQUEST']._serialized_start=676
+  _globals['_PUSHREQUEST']._serialized_end=925
+  _globals['_PUSHREPLY']._serialized_start=927
+  _globals['_PUSHREPLY']._serialized_end=973
+  _globals['_FREEZEREQUEST']._serialized_start=975
+  _globals['_FREEZEREQUEST']._serialized_end=1039
+  _globals['_FREEZEREPLY']._serialized_start=1041
+  _globals['_FREEZEREPLY']._serialized_end=1071
+  _globals['_RELEASEREQUEST']._serialized_start=1073
+  _globals['_RELEASEREQUEST']._serialized_end=1103
+  _globals['_RELEASEREPLY']._serialized_start=1105
+  _globals['_RELEASEREPLY']._serialized_end=1119
+  _globals['_SAVEREQUEST']._serialized_start=1121
+  _globals['_SAVEREQUEST']._serialized_end=1162
+  _globals['_SAVEREPLY']._serialized_start=1164
+  _globals['_SAVEREPLY']._serialized_end=1205
+  _globals['_FENCEREQUEST']._serialized_start=1207
+  _globals['_FENCEREQUEST']._serialized_end=1237
+  _globals['_FENCEREPLY']._serialized_start=1239
+  _globals['_FENCEREPLY']._serialized_end=1322
+  _globals['_SERVERSTATUSREQUEST']._serialized_start=1324
+  _globals['_SERVERSTATUSREQUEST']._serialized_end=1345
+  _globals['_SERVERSTATUSREPLY']._serialized_start=1348
+  _globals['_SERVERSTATUSREPLY']._serialized_end=1491
+  _globals['_PARAMETERSERVER']._serialized_start=1494
+  _globals['_PARAMETERSERVER']._serialized_end=2003
 # @@protoc_insertion_point(module_scope)

@@ -24,16 +24,18 @@ class OptimizerConfig(_message.Message):
     def __init__(self, name: _Optional[str] = ..., flavor: _Optional[str] = ..., options: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class InitializeRequest(_message.Message):
-    __slots__ = ("generation", "trainable", "state", "optimizer")
+    __slots__ = ("generation", "trainable", "state", "optimizer", "padding")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TRAINABLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     generation: int
     trainable: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
     state: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
     optimizer: OptimizerConfig
-    def __init__(self, generation: _Optional[int] = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, generation: _Optional[int] = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class InitializeReply(_message.Message):
     __slots__ = ("done_before",)
@@ -52,21 +54,23 @@ class PullRequest(_message.Message):
     def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("initialized", "version", "unchanged", "trainable", "state")
+    __slots__ = ("initialized", "version", "unchanged", "trainable", "state", "padding")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     TRAINABLE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     unchanged: bool
     trainable: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
     state: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "gradients", "state", "lease_id", "position", "batches", "generation")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "gradients", "state", "lease_id", "position", "batches", "generation", "padding")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +81,7 @@ class PushRequest(_message.Message):
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PADDING_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
@@ -87,7 +92,8 @@ class PushRequest(_message.Message):
     position: int
     batches: int
     generation: int
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    padding: bytes
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., padding: _Optional[bytes] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("accepted", "version")
@@ -98,12 +104,14 @@ class PushReply(_message.Message):
     def __init__(self, accepted: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class FreezeRequest(_message.Message):
-    __slots__ = ("name", "generation")
+    __slots__ = ("name", "generation", "flush")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
     name: str
     generation: int
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    flush: bool
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., flush: bool = ...) -> None: ...
 
 class FreezeReply(_message.Message):
     __slots__ = ("version",)
@@ -160,15 +168,19 @@ class ServerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
     bytes: int
     pushes: int
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ...) -> None: ...
+    generation: int
+    ready: bool
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ...) -> None: ...
