@@ -262,15 +262,24 @@ class JobState:
             max_shard_failures=self.plan.max_shard_failures,
         )
 
-    def lease(self, *, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
-        name = self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
+    def _ledger_name(self, dataset: str) -> str:
+        return self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
+
+    def may_lease(self, dataset: str, worker: str, request_id: int) -> bool:
+        """There is something to hand out to this worker now, or it asks again for what it was given."""
+        name = self._ledger_name(dataset)
         if name not in self.ledger.datasets() or self.outcome:
-            return []
+            return False
         if name == TRAINING and (self.cut is not None or self.stopping):
-            return []
+            return False
         node = self.roster.nodes.get(worker)
         if node is None or not node.joined or node.draining:
-            return []
+            return False
+        return self.ledger.leasable(name) or self.ledger.answered(name, worker, request_id)
+
+    def lease(self, *, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
+        """Only after `may_lease`, which is not journaled."""
+        name = self._ledger_name(dataset)
         leases = self.ledger.lease(name, worker, count, request_id)
         return self._within_max_step(leases) if name == TRAINING and self.plan.max_step else leases
 
@@ -335,6 +344,12 @@ class JobState:
                 epoch = self.ledger.epoch(TRAINING)
                 total, count = self.epoch_loss.get(epoch, (0.0, 0))
                 self.epoch_loss = {epoch: (total + loss_sum, count + loss_batches)}
+        self._mark_bad(bad)
+        if stop_training and TRAINING in self.sizes:
+            self.ledger.stop(TRAINING)
+        return lost
+
+    def _mark_bad(self, bad: list[dict[str, Any]]) -> None:
         for item in bad:
             self.ledger.mark_bad(**item)
         skipped = sum(self.ledger.skipped(name) for name in self.ledger.datasets())
@@ -347,9 +362,6 @@ class JobState:
                 ),
                 "",
             )
-        if stop_training and TRAINING in self.sizes:
-            self.ledger.stop(TRAINING)
-        return lost
 
     def truncate(self, *, worker: str, lease_id: int, end: int) -> None:
         self.truncations.pop(lease_id, None)
@@ -359,7 +371,7 @@ class JobState:
         """Asks a busy worker to give up a part of its work for an idle one. Not a command: see `truncations`."""
         if self.cut is not None or any(owner == idle for owner, _ in self.truncations.values()):
             return False
-        name = self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
+        name = self._ledger_name(dataset)
         if name not in self.ledger.datasets():
             return False
         proposal = self.ledger.split(name, idle)
@@ -456,6 +468,7 @@ class JobState:
             return
         self.ledger.progress(lease_id, held[lease_id].end, 0, worker)
         self.evaluation.add(states)
+        self._mark_bad([{**item, "dataset": self.evaluation.dataset} for item in bad])
 
     def evaluation_to_finish(self) -> bool:
         return (

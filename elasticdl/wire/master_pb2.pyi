@@ -261,16 +261,18 @@ class MetricState(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., states: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
 
 class ReportEvaluationRequest(_message.Message):
-    __slots__ = ("node", "evaluation", "lease_id", "states")
+    __slots__ = ("node", "evaluation", "lease_id", "states", "bad_records")
     NODE_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
+    BAD_RECORDS_FIELD_NUMBER: _ClassVar[int]
     node: str
     evaluation: int
     lease_id: int
     states: _containers.RepeatedCompositeFieldContainer[MetricState]
-    def __init__(self, node: _Optional[str] = ..., evaluation: _Optional[int] = ..., lease_id: _Optional[int] = ..., states: _Optional[_Iterable[_Union[MetricState, _Mapping]]] = ...) -> None: ...
+    bad_records: _containers.RepeatedCompositeFieldContainer[BadRange]
+    def __init__(self, node: _Optional[str] = ..., evaluation: _Optional[int] = ..., lease_id: _Optional[int] = ..., states: _Optional[_Iterable[_Union[MetricState, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ...) -> None: ...
 
 class ReportEvaluationReply(_message.Message):
     __slots__ = ()

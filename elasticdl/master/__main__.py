@@ -1,0 +1,105 @@
+"""`python -m elasticdl.master`: the process of a job's master on this machine.
+
+Everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token, the journal. Started again after
+a kill it takes the same port, so that workers find it where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import grpc.aio
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import from_yaml
+from elasticdl.master.audit import Audit
+from elasticdl.master.master import Master
+from elasticdl.master.service import MasterService
+from elasticdl.master.status import job_status
+from elasticdl.platforms.local import LocalPlatform
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
+from elasticdl.wire.channel import AioTokenInterceptor, server_options
+from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
+
+log = logging.getLogger("elasticdl.master")
+
+
+def main() -> int:
+    folder = Path(os.environ["ELASTICDL_JOB_DIR"])
+    spec = from_yaml((folder / "spec.yaml").read_text())
+    logging.basicConfig(
+        level=spec.cluster.log_level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return asyncio.run(_serve(folder))
+    except UserError as error:
+        log.error("%s", error)
+        _write_status(folder, {"state": "failed", "message": str(error)})
+        return EXIT_DEFINITION_ERROR
+
+
+async def _serve(folder: Path) -> int:
+    spec = from_yaml((folder / "spec.yaml").read_text())
+    token = (folder / "token").read_text().strip()
+    platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
+    environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
+    master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
+    server = grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=server_options())
+    add_MasterServicer_to_server(MasterService(master), server)
+    port = _bind(server, folder, spec.cluster.master_port)
+    address = f"127.0.0.1:{port}"
+    environment["MASTER_ADDR"] = environment["DLROVER_MASTER_ADDR"] = address
+    master.recover()
+    await server.start()
+    (folder / "master.addr").write_text(address)
+    log.info("Job %s: the master listens at %s.", spec.job_name, address)
+    try:
+        await master.run()
+        audit = Audit.of(master.state.ledger)
+        _write_status(folder, job_status(master))
+        # Give watchers a moment to read the last word before the connection goes.
+        await server.stop(grace=0.5)
+        await platform.close()
+        log.info("The job has %s.", master.state.outcome)
+        return 0 if master.state.outcome == "succeeded" and audit.exact else 1
+    finally:
+        await server.stop(grace=None)
+
+
+def _bind(server: grpc.aio.Server, folder: Path, wanted: int) -> int:
+    before = folder / "master.addr"
+    if before.exists():
+        wanted = int(before.read_text().rsplit(":", 1)[1])
+    # The process that had the port before this one may be dying still.
+    deadline = time.monotonic() + (10.0 if before.exists() else 0.0)
+    while True:
+        try:
+            port = server.add_insecure_port(f"127.0.0.1:{wanted}")
+        except RuntimeError:
+            port = 0
+        if port:
+            return port
+        if time.monotonic() >= deadline:
+            raise UserError(
+                f"Port {wanted} of this machine is taken.",
+                hint="Choose another with --master_port, or leave it away: any free one is then taken.",
+            )
+        time.sleep(0.1)
+
+
+def _write_status(folder: Path, status: dict[str, object]) -> None:
+    partial = folder / ".status.json.partial"
+    partial.write_text(json.dumps(status))
+    os.replace(partial, folder / "status.json")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

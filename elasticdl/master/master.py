@@ -1,0 +1,374 @@
+"""The master of one job: the state machine, its journal, and what has to be done about them.
+
+Commands come from the gRPC service (`service.py`), from the platform's events and from here. Each is applied, written
+to the journal and only then answered. Everything with an effect outside (starting nodes, freezing and saving the
+model, ending the job) is done by `reconcile`, which looks at the state, does what is missing, and may be repeated:
+a master that comes back after a kill just looks again.
+
+Failure modes
+    The journal cannot be written (a full disk): the job fails at once and says so; nobody was answered.
+    A parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an event
+    of the platform, which makes the state machine give up the cut.
+    The platform is gone: so is the job; the master ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.events import EventFile
+from elasticdl.master.journal import Journal
+from elasticdl.master.plan import Plan
+from elasticdl.master.rates import Rate
+from elasticdl.master.signals import Signal
+from elasticdl.master.state import TRAINING, JobState
+from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
+from elasticdl.ps import checkpoints
+from elasticdl.ps.coordinator import Coordinator
+
+log = logging.getLogger("elasticdl.master")
+
+# Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well below a second.
+_RECORDS_BETWEEN_COMPACTIONS = 20_000
+# How long nodes may take to end by themselves when the job is over.
+_GRACE_SECONDS = 15.0
+_HOT_COMMANDS = frozenset({"lease", "report"})
+
+
+class Master:
+    def __init__(
+        self,
+        *,
+        spec: JobSpec,
+        folder: Path,
+        platform: Platform,
+        token: str,
+        environment: dict[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.spec = spec
+        self.plan = Plan.of(spec)
+        self.folder = folder
+        self.state = JobState(self.plan)
+        self.changed = Signal()
+        self.work = Signal()
+        self.rate = Rate()
+        self.losses: list[tuple[int, float]] = []
+        self.started = time.time()
+        self._platform = platform
+        self._environment = environment
+        self._clock = clock
+        self._journal = Journal(folder / "journal")
+        self._records = 0
+        self._control_key: tuple[Any, ...] = ()
+        self._servers = Coordinator(token)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._saving_cut = 0
+        self._started_nodes: set[str] = set()
+        self._progress_at: dict[str, float] = {}
+        self._batch_seconds: dict[str, float] = {}
+        self._over = asyncio.Event()
+        self._events = EventFile(folder / "tensorboard")
+
+    # -- commands --------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Comes back to where the journal ends."""
+        snapshot, records = self._journal.read()
+        if snapshot is not None:
+            self.state.restore(snapshot)
+        count = 0
+        for record in records:
+            self.state.apply(record["do"], record["with"])
+            count += 1
+        if snapshot is not None or count:
+            log.info("Continuing from the journal: %d records after the last snapshot.", count)
+        else:
+            self._begin()
+        self._journal.compact(self.state.snapshot())
+
+    def _begin(self) -> None:
+        place = self.spec.checkpoint.checkpoint_dir_for_init
+        if not place:
+            return
+        checkpoint = checkpoints.find_checkpoint(place)
+        ledger = self._ledger_to_continue(checkpoint)
+        step = checkpoint.manifest.step if ledger is not None else 0
+        self.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
+        if self.plan.kind == "train":
+            how = f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
+            log.info("Starting from the checkpoint %s, %s.", checkpoint.path, how)
+
+    def _ledger_to_continue(self, checkpoint: checkpoints.Checkpoint) -> dict[str, Any] | None:
+        """The ledger of a checkpoint, if it is about the same data and has something left to do."""
+        if self.plan.kind != "train" or checkpoint.manifest.attributes.get("data") != self._data_identity():
+            return None
+        if int(checkpoint.manifest.attributes.get("epochs_done", 0)) >= self.plan.epochs:
+            return None
+        return checkpoint.ledger()
+
+    def _data_identity(self) -> dict[str, Any]:
+        return {
+            "training_data": str(Path(self.spec.data.training_data).resolve()),
+            "shard_size": self.plan.shard_size,
+            "shuffle": self.plan.shuffle,
+            "shuffle_seed": self.plan.seed,
+        }
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        """Applies a command and writes it down. Whoever answers on it, answers the truth."""
+        result = self.state.apply(command, arguments)
+        self._journal.append({"do": command, "with": arguments})
+        self._records += 1
+        if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
+            self._records = 0
+            self._journal.compact(self.state.snapshot())
+        if command not in _HOT_COMMANDS or self._control() != self._control_key:
+            self.wake()
+        elif self.work and command == "report":
+            self.work.fire()
+        return result
+
+    def wake(self) -> None:
+        self._control_key = self._control()
+        self.changed.fire()
+        self.work.fire()
+
+    def _control(self) -> tuple[Any, ...]:
+        """What directives are made of, as far as leases and reports can change it."""
+        s = self.state
+        return (
+            s.cut.number if s.cut else 0,
+            s.cuts_passed,
+            s.evaluation.number if s.evaluation else 0,
+            s.evaluation is not None and s.ledger.leasable(s.evaluation.dataset),
+            s.epochs_ended[-1]["epoch"] if s.epochs_ended else -1,
+            s.outcome,
+            s.task,
+            len(s.truncations),
+            s.ledger.epoch(TRAINING) if TRAINING in s.sizes else 0,
+        )
+
+    # -- what workers say, beside commands -------------------------------------------------------------------
+
+    def note_progress(self, worker: str, samples: int, loss: float | None, batch_seconds: float) -> None:
+        now = self._clock()
+        self._progress_at[worker] = now
+        if batch_seconds > 0:
+            self._batch_seconds[worker] = batch_seconds
+        if samples:
+            self.rate.add(now, samples)
+        if loss is not None:
+            self.losses.append((self.state.ledger.steps, loss))
+            # Enough for a plot; every second point of the past goes when there are too many.
+            if len(self.losses) > 2000:
+                del self.losses[:-1000:2]
+            self._events.scalars(self.state.ledger.steps, {"loss": loss})
+
+    def note_evaluation(self, step: int, metrics: dict[str, float]) -> None:
+        log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})
+        self._events.scalars(step, {f"evaluation/{name}": value for name, value in metrics.items()})
+
+    def save_folder(self) -> Path:
+        """Where the files of the checkpoint of the present cut go."""
+        return checkpoints.temporary_folder(self.checkpoint_folder(), self.state.ledger.steps)
+
+    def checkpoint_folder(self) -> Path:
+        given = self.spec.checkpoint.checkpoint_dir
+        return Path(given).resolve() if given else self.folder / "checkpoints"
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until the job is over and its nodes have ended."""
+        watching = asyncio.create_task(self._watch_platform())
+        stalls = asyncio.create_task(self._look_for_stalls())
+        try:
+            while not self.state.outcome:
+                for task in (watching, stalls):
+                    if task.done():
+                        task.result()
+                await self.reconcile()
+                if not self.state.outcome:
+                    await self.changed.wait(5.0)
+            await self._end_nodes()
+        finally:
+            for task in (watching, stalls, *self._tasks):
+                task.cancel()
+            await asyncio.gather(watching, stalls, *self._tasks, return_exceptions=True)
+            await self._servers.close()
+            self._events.close()
+            self._journal.close()
+
+    async def reconcile(self) -> None:
+        """Does what the state calls for and has not been done yet."""
+        for node in self.state.roster.wanted():
+            if node.name not in self._started_nodes:
+                self._started_nodes.add(node.name)
+                log.info("Starting %s.", node.name)
+                await self._platform.start(self._request(node.name, node.role, node.slot, node.number))
+        state = self.state
+        if state.cut is not None and state.cut_complete():
+            await self._take_cut(state.cut.number)
+        if state.saving is not None and self._saving_cut != state.saving.cut:
+            self._saving_cut = state.saving.cut
+            task = asyncio.create_task(self._save())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _request(self, name: str, role: str, slot: int, number: int) -> NodeRequest:
+        environment = {
+            **self._environment,
+            **self.spec.nodes.envs,
+            "ELASTICDL_NODE": name,
+            "WORKER_ID": str(slot if role == "ps" else number),
+            "WORKER_TYPE": role,
+            "WORKER_NUM": str(self.state.roster.targets["worker"]),
+        }
+        return NodeRequest(
+            name=name, role=role, command=(sys.executable, "-m", f"elasticdl.{role}"), environment=environment
+        )
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    async def _watch_platform(self) -> None:
+        async for status in self._platform.events():
+            node = self.state.roster.nodes.get(status.name)
+            if node is None or not node.alive:
+                continue
+            ended = status.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED)
+            if ended and not self.state.outcome:
+                log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
+            credit = await self._last_push(status) if ended and status.role == "worker" else None
+            fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
+            self.do("observe", status=fields, credit=credit)
+
+    async def _last_push(self, status: NodeStatus) -> dict[str, int] | None:
+        """The last batch of a dead worker that every server has: done, though it could not say so any more."""
+        addresses = self.state.ps_addresses()
+        if not addresses or self.state.training_over:
+            return None
+        try:
+            last = await self._servers.fence_all(addresses, status.name)
+        except (grpc.RpcError, asyncio.TimeoutError) as error:
+            log.warning("%s could not be fenced at the parameter servers: %s", status.name, error)
+            return None
+        if last is None or last.lease_id == 0:
+            return None
+        return {"lease_id": last.lease_id, "position": last.position, "batches": last.batches}
+
+    async def _look_for_stalls(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            for worker in self.stalled(self._clock()):
+                log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
+                self._progress_at.pop(worker, None)
+                await self._platform.stop(worker, grace_seconds=0)
+
+    def stalled(self, now: float) -> list[str]:
+        """Workers that hold a shard and have not moved for much longer than a batch takes."""
+        if not self.plan.stall_factor or not self._batch_seconds or self.state.cut is not None:
+            return []
+        usual = statistics.median(self._batch_seconds.values())
+        limit = max(self.plan.stall_floor_seconds, self.plan.stall_factor * usual)
+        return [
+            node.name
+            for node in self.state.roster.alive("worker")
+            if self.state.ledger.held_by(node.name) and now - self._progress_at.get(node.name, now) > limit
+        ]
+
+    async def _end_nodes(self) -> None:
+        """Nodes have been told that the job is over; who does not go is sent."""
+        deadline = self._clock() + (_GRACE_SECONDS if self.state.outcome != "failed" else 5.0)
+        self.wake()
+        while self._clock() < deadline and any(n.alive for n in self.state.roster.nodes.values()):
+            await self.changed.wait(max(0.05, deadline - self._clock()))
+        for node in self.state.roster.nodes.values():
+            if node.alive:
+                await self._platform.stop(node.name, grace_seconds=3.0)
+
+    # -- cuts ------------------------------------------------------------------------------------------------
+
+    async def _take_cut(self, number: int) -> None:
+        addresses = self.state.ps_addresses()
+        if self.plan.servers and not addresses:
+            return
+        if addresses:
+            try:
+                await self._servers.freeze_all(addresses, f"cut-{number}", self.state.generation)
+            except (grpc.RpcError, asyncio.TimeoutError) as error:
+                # A server that died is told by the platform, and then there is no cut to take any more. The next
+                # reconciliation tries again.
+                log.warning("The model could not be frozen for cut %d yet: %s", number, error)
+                return
+        self.do("cut_taken", cut=number)
+        if self.state.saving is None and self.state.evaluation is None and addresses:
+            await self._servers.release_all(addresses, f"cut-{number}")
+
+    async def _save(self) -> None:
+        saving = self.state.saving
+        if saving is None:
+            return
+        directory = self.checkpoint_folder()
+        partial = checkpoints.temporary_folder(directory, saving.step)
+        addresses = self.state.ps_addresses()
+        error = ""
+        path = ""
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
+            if addresses:
+                entries = await self._servers.save_all(addresses, f"cut-{saving.cut}", partial)
+            manifest = checkpoints.Manifest(
+                step=saving.step,
+                files=tuple(entries),
+                attributes={
+                    "job": self.spec.job_name,
+                    "model_def": self.spec.model.model_def,
+                    "owner": "worker" if self.plan.worker_owns_state else "ps",
+                    "epochs_done": saving.epoch + (1 if self.state.cut_epoch >= saving.epoch else 0),
+                    "data": self._data_identity(),
+                },
+            )
+            await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
+            path = str(checkpoints.publish(partial, directory, saving.step))
+            keep = self.spec.checkpoint.keep_checkpoint_max if self.spec.checkpoint.checkpoint_dir else 1
+            await asyncio.to_thread(checkpoints.prune, directory, keep)
+            log.info("Checkpoint of step %d written to %s.", saving.step, path)
+        except UserError as problem:
+            error = str(problem)
+        except OSError as problem:
+            error = f"{directory}: {problem.strerror or problem}"
+        except grpc.RpcError as problem:
+            if problem.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                # The server is gone; its end arrives by the platform and voids this checkpoint.
+                log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
+                self._saving_cut = 0
+                await asyncio.sleep(1.0)
+                self.wake()
+                return
+            error = problem.details() or "a parameter server could not write its file"
+        self.do("checkpoint_done", cut=saving.cut, path=path, error=error)
+        if addresses and self.state.evaluation is None:
+            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
+                await self._servers.release_all(addresses, f"cut-{saving.cut}")
+
+    async def release_frozen(self, number: int) -> None:
+        """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
+        addresses = self.state.ps_addresses()
+        if addresses and (self.state.saving is None or self.state.saving.cut != number):
+            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
+                await self._servers.release_all(addresses, f"cut-{number}")

@@ -1,0 +1,230 @@
+"""The master's gRPC service: messages in, commands to the state machine, answers out.
+
+No decision is taken here. Calls that wait (a lease, a watch) wait on the master's signals and look again; nothing is
+polled. The token was checked before any of these is reached.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from elasticdl.jobs.spec import to_yaml
+from elasticdl.master import evaluation
+from elasticdl.master.ledger import LedgerError, LostLease
+from elasticdl.master.master import Master
+from elasticdl.master.state import TRAINING
+from elasticdl.master.status import job_status
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.wire.master_pb2_grpc import MasterServicer
+
+log = logging.getLogger("elasticdl.master")
+
+# A waiting call is answered with "nothing yet" after so long, so that a broken connection is noticed.
+_HOLD_SECONDS = 20.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class MasterService(MasterServicer):
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._spec_yaml = to_yaml(master.spec)
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:
+        node = self._master.state.roster.nodes.get(request.node)
+        again = node is not None and node.incarnation == request.incarnation and node.address == request.address
+        if not again and not self._master.do(
+            "join", node=request.node, incarnation=request.incarnation, address=request.address
+        ):
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"{request.node} is not a node of this job (any more)"
+            )
+        if not again:
+            log.info("%s has joined.", request.node)
+        return pb.JoinReply(job_spec=self._spec_yaml, job_dir=str(self._master.folder))
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
+        told = None
+        while True:
+            directive = self._master.state.directive(
+                request.node, save_to=str(self._master.save_folder()) if self._master.state.cut else ""
+            )
+            if directive != told:
+                told = directive
+                yield directive
+                if directive.finished:
+                    return
+                # Sending gave way to other calls: look again before waiting, or their change would be missed.
+                continue
+            await self._master.changed.wait(_HOLD_SECONDS)
+
+    async def Fail(self, request: pb.FailRequest, context: Context) -> pb.FailReply:
+        log.error("%s failed: %s\n%s", request.node, request.message, request.traceback)
+        self._master.do(
+            "fail",
+            node=request.node,
+            kind=request.kind,
+            message=request.message,
+            traceback=request.traceback,
+            lease_id=request.lease_id,
+        )
+        return pb.FailReply()
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    async def Announce(self, request: pb.AnnounceRequest, context: Context) -> pb.AnnounceReply:
+        if self._master.state.sizes.get(request.dataset) == request.size:
+            return pb.AnnounceReply()
+        try:
+            self._master.do("announce", dataset=request.dataset, size=request.size)
+        except LedgerError as error:
+            self._master.do(
+                "fail", node=request.node, kind="data", message=str(error), traceback="", lease_id=0
+            )
+        return pb.AnnounceReply()
+
+    async def Lease(self, request: pb.LeaseRequest, context: Context) -> pb.LeaseReply:
+        master, state = self._master, self._master.state
+        while True:
+            if state.finished(request.dataset):
+                return pb.LeaseReply(finished=True)
+            if request.generation != state.generation:
+                return pb.LeaseReply()
+            leases = []
+            if state.may_lease(request.dataset, request.node, request.request_id):
+                leases = master.do(
+                    "lease",
+                    dataset=request.dataset,
+                    worker=request.node,
+                    count=max(1, request.max_shards),
+                    request_id=request.request_id,
+                )
+            if leases:
+                return pb.LeaseReply(
+                    shards=[
+                        pb.Shard(lease_id=x.lease_id, epoch=x.epoch, start=x.start, end=x.end) for x in leases
+                    ]
+                )
+            if not request.wait:
+                return pb.LeaseReply()
+            if state.propose_split(request.dataset, request.node):
+                master.wake()
+            await master.work.wait(_HOLD_SECONDS)
+            if context.cancelled() or context.done():
+                return pb.LeaseReply()
+
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:
+        state = self._master.state
+        if request.generation != state.generation:
+            return pb.ReportReply(lost_leases=[p.lease_id for p in request.progress])
+        dataset = TRAINING if TRAINING in state.sizes else "prediction"
+        before = state.ledger.samples_done(dataset) if dataset in state.sizes else 0
+        lost = self._master.do(
+            "report",
+            worker=request.node,
+            report_id=request.report_id,
+            progress=[(p.lease_id, p.position, p.batches, p.atomic) for p in request.progress],
+            bad=_bad_ranges(request.bad_records),
+            loss_sum=request.loss_sum,
+            loss_batches=request.loss_batches,
+            stop_training=request.stop_training,
+        )
+        done = state.ledger.samples_done(dataset) - before if dataset in state.sizes else 0
+        loss = request.loss_sum / request.loss_batches if request.loss_batches else None
+        self._master.note_progress(request.node, max(0, done), loss, request.batch_seconds)
+        return pb.ReportReply(lost_leases=lost)
+
+    async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
+        try:
+            self._master.do("truncate", worker=request.node, lease_id=request.lease_id, end=request.end)
+        except LostLease:
+            log.debug("%s gave up a part of a shard that it does not hold any more.", request.node)
+        return pb.TruncateReply()
+
+    # -- cuts and evaluations --------------------------------------------------------------------------------
+
+    async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
+        if request.error:
+            self._master.do("cut_failed", cut=request.cut, message=request.error)
+            return pb.ReachCutReply()
+        files = [{"name": f.name, "bytes": f.bytes, "crc32": f.crc32} for f in request.files]
+        self._master.do("reach_cut", worker=request.node, cut=request.cut, files=files)
+        return pb.ReachCutReply()
+
+    async def ReportEvaluation(
+        self, request: pb.ReportEvaluationRequest, context: Context
+    ) -> pb.ReportEvaluationReply:
+        self._master.do(
+            "report_evaluation",
+            worker=request.node,
+            evaluation=request.evaluation,
+            lease_id=request.lease_id,
+            states=evaluation.journaled(request.states),
+            bad=_bad_ranges(request.bad_records),
+        )
+        self._master.note_progress(request.node, 0, None, 0.0)
+        return pb.ReportEvaluationReply()
+
+    async def FinishEvaluation(
+        self, request: pb.FinishEvaluationRequest, context: Context
+    ) -> pb.FinishEvaluationReply:
+        state = self._master.state
+        current = state.evaluation
+        if request.claim:
+            yours = self._master.do("claim_evaluation", worker=request.node, evaluation=request.evaluation)
+            states = evaluation.to_wire(current.states) if yours and current is not None else []
+            return pb.FinishEvaluationReply(yours=yours, states=states)
+        step = current.step if current is not None else 0
+        metrics = dict(request.metrics)
+        if self._master.do("finish_evaluation", evaluation=request.evaluation, metrics=metrics):
+            self._master.note_evaluation(step, metrics)
+            await self._master.release_frozen(request.evaluation)
+        return pb.FinishEvaluationReply()
+
+    async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:
+        self._master.do("finish_task", task=request.task, result=request.result, error=request.error)
+        return pb.FinishTaskReply()
+
+    # -- people ----------------------------------------------------------------------------------------------
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
+        return pb.StatusReply(json=json.dumps(job_status(self._master)))
+
+    async def Scale(self, request: pb.ScaleRequest, context: Context) -> pb.ScaleReply:
+        if request.HasField("num_ps"):
+            await context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, "The number of parameter servers of a running job is fixed."
+            )
+        if not request.HasField("num_workers") or request.num_workers < 1:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "--num_workers must be at least 1.")
+        if self._master.plan.worker_owns_state and request.num_workers > 1:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "This job trains in one worker (--distribution_strategy=Local). "
+                "Start it with --num_ps=1 or more to let it grow.",
+            )
+        before = self._master.state.roster.targets["worker"]
+        self._master.do("scale", role="worker", target=request.num_workers)
+        return pb.ScaleReply(message=f"from {before} to {request.num_workers} workers")
+
+    async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
+        log.info("Asked to stop: %s", request.reason)
+        self._master.do("stop", reason=request.reason or "asked to")
+        return pb.StopReply()
+
+
+def _bad_ranges(ranges: Any) -> list[dict[str, Any]]:
+    return [
+        {"dataset": b.dataset, "start": b.start, "end": b.end, "where": b.where, "reason": b.reason}
+        for b in ranges
+    ]
+
+

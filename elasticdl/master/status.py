@@ -1,0 +1,79 @@
+"""A job as people see it: one JSON document, the same from a running master and from the record of a finished job."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.master.audit import Audit
+from elasticdl.master.state import EVALUATION, PREDICTION, TRAINING
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+# What a plot on a terminal or a page needs.
+_LOSS_POINTS = 200
+
+
+def job_status(master: Master) -> dict[str, Any]:
+    state, plan = master.state, master.plan
+    dataset = {"train": TRAINING, "predict": PREDICTION}.get(plan.kind, f"{EVALUATION}-1")
+    known = dataset in state.ledger.datasets()
+    size = state.sizes.get(dataset if dataset != f"{EVALUATION}-1" else EVALUATION, 0)
+    total = size * plan.epochs
+    done = state.ledger.samples_done(dataset) if known else 0
+    rate = master.rate.per_second(time.monotonic())
+    losses = master.losses
+    every = max(1, len(losses) // _LOSS_POINTS)
+    return {
+        "job": master.spec.job_name,
+        "kind": plan.kind,
+        "state": state.outcome or ("stopping" if state.stopping else "running"),
+        "phase": _phase(state),
+        "message": state.message,
+        "traceback": state.traceback,
+        "started": master.started,
+        "now": time.time(),
+        "epoch": state.ledger.epoch(dataset) if known else 0,
+        "epochs": plan.epochs,
+        "size": size,
+        "samples_done": done,
+        "samples_total": total,
+        "step": state.ledger.steps,
+        "samples_per_second": rate,
+        "seconds_left": (total - done) / rate if rate > 0 and total else None,
+        "loss": losses[-1][1] if losses else None,
+        "losses": losses[::every],
+        "evaluations": state.results,
+        "generation": state.generation,
+        "checkpoint": state.saved.path if state.saved else "",
+        "output": state.task_result,
+        "nodes": [
+            {
+                "name": n.name,
+                "role": n.role,
+                "phase": n.phase.value,
+                "reason": n.reason.value,
+                "draining": n.draining,
+                "joined": n.joined,
+                "shards": len(state.ledger.held_by(n.name)) if n.role == "worker" else 0,
+            }
+            for n in state.roster.nodes.values()
+        ],
+        "targets": state.roster.targets,
+        "audit": Audit.of(state.ledger).to_json(),
+    }
+
+
+def _phase(state: Any) -> str:
+    if state.outcome:
+        return str(state.outcome)
+    if state.stopping:
+        return "saving before the stop"
+    if state.task:
+        return {"export": "exporting", "merge": "merging the predictions"}.get(state.task, state.task)
+    if not state.sizes:
+        return "starting"
+    if state.evaluation is not None:
+        return "evaluating"
+    return {"train": "training", "predict": "predicting"}.get(state.plan.kind, "evaluating")

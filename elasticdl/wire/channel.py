@@ -1,0 +1,187 @@
+"""Connections between the processes of a job: how to open one, and how a server tells who may call.
+
+Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server checks
+it before anything else and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in gRPC's
+threaded form and in its asyncio form, together with the settings that all our connections share.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import grpc
+import grpc.aio
+
+_HEADER = "authorization"
+_Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
+
+_ANY_SIZE = -1
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # A message may be a whole model.
+    ("grpc.max_send_message_length", _ANY_SIZE),
+    ("grpc.max_receive_message_length", _ANY_SIZE),
+    # Nodes talk to nodes: a proxy set up for the internet must not get in between.
+    ("grpc.enable_http_proxy", 0),
+    # A machine that vanished closes no connection. It is found out within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A process that was killed is back within a second; gRPC's own two minutes would outlast it by far.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Connections of their own, so that one part of a process closing its channel disturbs no other.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", _ANY_SIZE),
+    ("grpc.max_receive_message_length", _ANY_SIZE),
+    # Two servers on one port would each get some of the calls. A taken port is an error instead.
+    ("grpc.so_reuseport", 0),
+    # The pings of the options above are welcome.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+def read_token(path: str | Path) -> str:
+    """The token in a file; raises `ValueError` if there is none in it."""
+    token = Path(path).read_text().strip()
+    if not token:
+        raise ValueError(f"the token file {path} is empty")
+    return token
+
+
+def open_channel(address: str, token: str) -> grpc.Channel:
+    """A channel whose calls carry the token. It connects when first used, and again whenever it has to."""
+    channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.intercept_channel(channel, _TokenSender(token))
+
+
+def open_aio_channel(address: str, token: str) -> grpc.aio.Channel:
+    """The same for an event loop. To be called, used and closed inside one."""
+    sender: Any = [_AioUnaryTokenSender(token), _AioStreamTokenSender(token)]
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS, interceptors=sender)
+
+
+class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
+    """Lets a threaded server answer only those who send the token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = _credential(token)
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], _Handler],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler:
+        if _permitted(self._expected, handler_call_details.invocation_metadata):
+            return continuation(handler_call_details)
+        return grpc.unary_unary_rpc_method_handler(_refuse)
+
+
+class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Lets an asyncio server answer only those who send the token."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = _credential(token)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[Any], Awaitable[_Handler]],
+        handler_call_details: Any,
+    ) -> _Handler:
+        if _permitted(self._expected, handler_call_details.invocation_metadata):
+            return await continuation(handler_call_details)
+        return grpc.unary_unary_rpc_method_handler(_aio_refuse)
+
+
+def _credential(token: str) -> str:
+    if not token:
+        raise ValueError("an empty token would let everybody in")
+    return f"Bearer {token}"
+
+
+def _permitted(expected: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+    given = [value for key, value in metadata or () if key == _HEADER]
+    # Takes as long for a wrong token as for the right one, so that it cannot be guessed letter by letter.
+    return len(given) == 1 and hmac.compare_digest(str(given[0]).encode(), expected.encode())
+
+
+_REFUSAL = "This job's token is missing or wrong."
+
+
+def _refuse(request: bytes, context: Any) -> None:
+    context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+
+
+async def _aio_refuse(request: bytes, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
+
+
+class _CallDetails(NamedTuple):
+    """What gRPC's threaded interceptors pass on; gRPC itself has only an abstract class for it."""
+
+    method: str
+    timeout: float | None
+    metadata: list[tuple[str, str | bytes]]
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class _TokenSender(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
+):
+    def __init__(self, token: str) -> None:
+        self._credential = _credential(token)
+
+    def _with_token(self, details: Any) -> _CallDetails:
+        return _CallDetails(
+            method=details.method,
+            timeout=details.timeout,
+            metadata=[*(details.metadata or ()), (_HEADER, self._credential)],
+            credentials=details.credentials,
+            wait_for_ready=details.wait_for_ready,
+            compression=getattr(details, "compression", None),
+        )
+
+    def intercept_unary_unary(
+        self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return continuation(self._with_token(client_call_details), request)
+
+    def intercept_unary_stream(
+        self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return continuation(self._with_token(client_call_details), request)
+
+
+class _AioTokenSender:
+    def __init__(self, token: str) -> None:
+        self._credential = _credential(token)
+
+    def _with_token(self, details: Any) -> Any:
+        metadata = grpc.aio.Metadata(*(details.metadata or ()), (_HEADER, self._credential))
+        return details._replace(metadata=metadata)
+
+
+class _AioUnaryTokenSender(_AioTokenSender, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+    async def intercept_unary_unary(
+        self, continuation: Callable[[Any, Any], Awaitable[Any]], client_call_details: Any, request: Any
+    ) -> Any:
+        return await continuation(self._with_token(client_call_details), request)
+
+
+class _AioStreamTokenSender(_AioTokenSender, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
+    async def intercept_unary_stream(
+        self, continuation: Callable[[Any, Any], Awaitable[Any]], client_call_details: Any, request: Any
+    ) -> Any:
+        return await continuation(self._with_token(client_call_details), request)
