@@ -1,8 +1,8 @@
 """Connections between the processes of a job: how to open one, and how a server tells who may call.
 
-Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server checks
-it before anything else and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in gRPC's
-threaded form and in its asyncio form, together with the settings that all our connections share.
+Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server
+checks it first of all and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in gRPC's threaded
+form and in its asyncio form, together with the settings that all our connections share.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
     # A process that was killed is back within a second; gRPC's own two minutes would outlast it by far.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Despite its name: how long one attempt to connect may take.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     # Connections of their own, so that one part of a process closing its channel disturbs no other.
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -94,9 +95,9 @@ class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
     async def intercept_service(
         self,
-        continuation: Callable[[Any], Awaitable[_Handler]],
+        continuation: Callable[[Any], Awaitable[Any]],
         handler_call_details: Any,
-    ) -> _Handler:
+    ) -> Any:
         if _permitted(self._expected, handler_call_details.invocation_metadata):
             return await continuation(handler_call_details)
         return grpc.unary_unary_rpc_method_handler(_aio_refuse)
@@ -182,6 +183,6 @@ class _AioUnaryTokenSender(_AioTokenSender, grpc.aio.UnaryUnaryClientInterceptor
 
 class _AioStreamTokenSender(_AioTokenSender, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[type-arg]
     async def intercept_unary_stream(
-        self, continuation: Callable[[Any, Any], Awaitable[Any]], client_call_details: Any, request: Any
+        self, continuation: Callable[[Any, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
         return await continuation(self._with_token(client_call_details), request)
