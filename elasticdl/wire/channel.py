@@ -1,8 +1,8 @@
 """Connections between the processes of a job: how to open one, and how a server tells who may call.
 
 Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server
-checks it first of all and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in gRPC's threaded
-form and in its asyncio form, together with the settings that all our connections share.
+checks it first of all and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in
+gRPC's threaded form and in its asyncio form, together with the settings that all our connections share.
 """
 
 from __future__ import annotations

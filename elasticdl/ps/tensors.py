@@ -1,0 +1,99 @@
+"""Arrays on the wire, and back.
+
+Our messages carry an array as its name, its dtype's name, its shape and its bytes: little-endian, in C
+order. What arrives is checked before it becomes an array, and is not copied then: the array is a read-
+only view of the message's bytes, and keeps them alive. Whoever wants to keep or change it copies it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.wire import master_pb2
+
+Array = NDArray[Any]
+
+# By name and not by NumPy's own parser: that one also reads objects, text and dates.
+DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    )
+}
+_SWAP = sys.byteorder != "little"
+
+
+def portable(array: Any, *, what: str = "the array") -> Array:
+    """The array as it goes on the wire: a known dtype, little-endian, C order. Copied only if need be."""
+    value = np.asarray(array, order="C")
+    if value.dtype.name not in DTYPES:
+        raise ValueError(
+            f"{what} has dtype {value.dtype}, which cannot be sent; known are {', '.join(DTYPES)}"
+        )
+    if value.dtype != DTYPES[value.dtype.name]:
+        value = value.astype(DTYPES[value.dtype.name])
+    return value
+
+
+def raw_bytes(array: Array) -> memoryview:
+    """The memory of an array that is already `portable`, as bytes and without copying."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def view(data: bytes | memoryview, dtype: str, shape: Sequence[int], *, what: str = "the array") -> Array:
+    """The array in some bytes, without copying them. Raises `ValueError` if they are not such an array."""
+    known = DTYPES.get(dtype)
+    if known is None:
+        raise ValueError(f"{what} has the unknown dtype {dtype!r}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"{what} has the impossible shape {tuple(shape)}")
+    expected = math.prod(shape) * known.itemsize
+    if len(data) != expected:
+        raise ValueError(
+            f"{what} of {dtype} and shape {tuple(shape)} should have {expected} bytes and has {len(data)}"
+        )
+    array = np.frombuffer(data, dtype=known) if expected else np.empty(0, dtype=known)
+    if _SWAP:
+        array = array.astype(known.newbyteorder("="))
+    return array.reshape(tuple(shape))
+
+
+def to_wire(name: str, array: Any) -> master_pb2.Tensor:
+    value = portable(array, what=name)
+    return master_pb2.Tensor(name=name, dtype=value.dtype.name, shape=value.shape, data=value.tobytes())
+
+
+def from_wire(tensor: master_pb2.Tensor) -> Array:
+    """The array of a tensor, read-only. Raises `ValueError` if the tensor is malformed."""
+    return view(tensor.data, tensor.dtype, tensor.shape, what=tensor.name or "a tensor without a name")
+
+
+def to_wire_all(arrays: Mapping[str, Any]) -> list[master_pb2.Tensor]:
+    return [to_wire(name, array) for name, array in arrays.items()]
+
+
+def from_wire_all(tensors: Iterable[master_pb2.Tensor]) -> dict[str, Array]:
+    """Arrays by name. Raises `ValueError` for malformed ones and for a name that comes twice."""
+    arrays: dict[str, Array] = {}
+    for tensor in tensors:
+        if tensor.name in arrays:
+            raise ValueError(f"{tensor.name} comes twice")
+        arrays[tensor.name] = from_wire(tensor)
+    return arrays
