@@ -40,6 +40,7 @@ PREDICTION = "prediction"
 
 # Epoch ends are told to the callbacks of workers; one that comes late needs to hear only of the newest.
 _EPOCHS_TOLD = 3
+_EPOCH_TASK = "epoch-"
 
 
 @dataclass(kw_only=True)
@@ -92,6 +93,8 @@ class JobState:
         self.saved_mark = 0
         # The epoch whose end has had its cut (evaluation, checkpoint).
         self.cut_epoch = -1
+        # The epoch whose end the leader's callbacks have heard of.
+        self.told_epoch = -1
         self.epochs_ended: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
         self.stopping = ""
@@ -189,7 +192,7 @@ class JobState:
             self.evaluation.finisher = ""
 
     def _held_model(self, node: Node) -> bool:
-        if self.training_over and not self.task:
+        if self.training_over and self.task != "export":
             return False
         if node.role == "ps":
             return bool(node.incarnation)
@@ -216,6 +219,7 @@ class JobState:
         self.saved_mark = self._mark(self.plan.checkpoint_steps)
         epoch = self.ledger.epoch(TRAINING) if TRAINING in self.sizes else 0
         self.cut_epoch = min(self.cut_epoch, epoch - 1)
+        self.told_epoch = min(self.told_epoch, epoch - 1)
         self.epochs_ended = [e for e in self.epochs_ended if e["epoch"] < epoch]
         self.training_over = False
         self.task = ""
@@ -239,7 +243,7 @@ class JobState:
             self.ledger.add(self._dataset(TRAINING, size, epochs=self.plan.epochs, gated=True))
             if self.saved is not None and self.saved.ledger is not None:
                 self.ledger.rollback(self.saved.ledger)
-                self.cut_epoch = self.ledger.epoch(TRAINING) - 1
+                self.cut_epoch = self.told_epoch = self.ledger.epoch(TRAINING) - 1
                 self.evaluated_mark = self._mark(self.plan.evaluation_steps)
                 self.saved_mark = self._mark(self.plan.checkpoint_steps)
         elif dataset == PREDICTION:
@@ -459,7 +463,13 @@ class JobState:
         )
 
     def report_evaluation(
-        self, *, worker: str, evaluation: int, lease_id: int, states: JournaledStates, bad: list[dict[str, Any]]
+        self,
+        *,
+        worker: str,
+        evaluation: int,
+        lease_id: int,
+        states: JournaledStates,
+        bad: list[dict[str, Any]],
     ) -> None:
         if self.evaluation is None or self.evaluation.number != evaluation:
             return
@@ -504,12 +514,16 @@ class JobState:
     def finish_task(self, *, task: str, result: str, error: str) -> None:
         if self.task != task:
             return
+        self.task = ""
         if error:
             self._fail_job(JobFailure(message=error), "")
-            return
-        self.task = ""
-        self.task_result = result
-        self.outcome = "succeeded"
+        elif task.startswith(_EPOCH_TASK):
+            self.told_epoch = int(task.removeprefix(_EPOCH_TASK))
+            if result == "stop":
+                self.ledger.stop(TRAINING)
+        else:
+            self.task_result = result
+            self.outcome = "succeeded"
 
     def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
         """A node's own error. The node exits after it; what that means is decided when the platform says so."""
@@ -562,7 +576,9 @@ class JobState:
         self.task = task
 
     def _settle_training(self) -> None:
-        if self.stopping and (self.stop_saved or TRAINING not in self.sizes or self.ledger.steps == self.first_step):
+        if self.stopping and (
+            self.stop_saved or TRAINING not in self.sizes or self.ledger.steps == self.first_step
+        ):
             self.outcome = "stopped"
             return
         if TRAINING not in self.sizes or self.training_over:
@@ -608,6 +624,10 @@ class JobState:
                 {"epoch": epoch, "metrics": metrics, "loss": loss / batches if batches else 0.0}
             )
             del self.epochs_ended[:-_EPOCHS_TOLD]
+        if self.told_epoch < epoch:
+            # The leader's callbacks hear of the end of the epoch before the next begins: they may end the training.
+            self.task = f"{_EPOCH_TASK}{epoch}"
+            return
         if self.ledger.finished(TRAINING):
             self.training_over = True
             if self.plan.has_output:
@@ -641,7 +661,7 @@ class JobState:
             cut_save_to=save_to if self.cut and self.cut.save and self.plan.worker_owns_state else "",
             evaluation=evaluation.number if evaluation and can_evaluate else 0,
             evaluation_step=evaluation.step if evaluation else 0,
-            evaluation_to_finish=self.evaluation_to_finish(),
+            evaluation_to_finish=evaluation.number if evaluation and self.evaluation_to_finish() else 0,
             truncations=[
                 master_pb2.Truncation(lease_id=lease, end=end)
                 for lease, (owner, end) in sorted(self.truncations.items())
@@ -668,6 +688,7 @@ class JobState:
         "evaluated_mark",
         "saved_mark",
         "cut_epoch",
+        "told_epoch",
         "epochs_ended",
         "results",
         "stopping",

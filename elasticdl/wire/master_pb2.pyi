@@ -58,7 +58,7 @@ class Directive(_message.Message):
     cut_passed: int
     cut_save_to: str
     evaluation: int
-    evaluation_to_finish: bool
+    evaluation_to_finish: int
     truncations: _containers.RepeatedCompositeFieldContainer[Truncation]
     drain: bool
     epochs_ended: _containers.RepeatedCompositeFieldContainer[EpochEnd]
@@ -67,7 +67,7 @@ class Directive(_message.Message):
     leader: bool
     evaluation_step: int
     first_step: int
-    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: bool = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("epoch", "metrics", "loss", "samples")

@@ -1,0 +1,133 @@
+"""`python -m elasticdl.worker`: the process of a worker that runs a model definition."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+
+from elasticdl.data.custom import adapt_custom_reader
+from elasticdl.data.open import open_reader
+from elasticdl.data.reader import BadRecords, Reader
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.wire.channel import read_token
+from elasticdl.worker.definition import ModelDefinition, load_definition
+from elasticdl.worker.frameworks import make_trainer
+from elasticdl.worker.link import MasterLink, NotOfThisJob
+from elasticdl.worker.loop import TrainingLoop
+from elasticdl.worker.prediction import PredictionLoop
+from elasticdl.worker.scoring import ScoringLoop
+
+log = logging.getLogger("elasticdl.worker")
+
+Loop = TrainingLoop | ScoringLoop | PredictionLoop
+
+
+def main() -> int:
+    token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
+    link = MasterLink(
+        address=os.environ["MASTER_ADDR"], token=token, node=os.environ["ELASTICDL_NODE"]
+    )
+    try:
+        reply = link.join()
+    except NotOfThisJob as error:
+        print(f"Not wanted any more: {error}", file=sys.stderr)
+        return 0
+    spec = from_yaml(reply.job_spec)
+    logging.basicConfig(
+        level=spec.cluster.log_level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: link.leave())
+    loop: Loop | None = None
+    try:
+        loop = _make_loop(link, spec, token)
+        loop.run()
+    except BadRecords as error:
+        return _fail(link, "data", str(error), "", 0, EXIT_DEFINITION_ERROR)
+    except UserError as error:
+        return _fail(link, "definition", str(error), "", 0, EXIT_DEFINITION_ERROR)
+    except MemoryError as error:
+        return _fail(link, "memory", f"Out of memory: {error}", "", 0, EXIT_OUT_OF_MEMORY)
+    except Exception as error:  # noqa: BLE001 - the user's program may raise anything; the master is told what
+        lease_id = loop.lease_id if loop is not None else 0
+        message = f"{type(error).__name__}: {error}"
+        return _fail(link, "program", message, traceback.format_exc(), lease_id, 1)
+    return 0
+
+
+def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
+    definition = load_definition(
+        model_zoo=spec.model.model_zoo,
+        model_def=spec.model.model_def,
+        names={
+            name: getattr(spec.model, name)
+            for name in (
+                "feed",
+                "loss",
+                "optimizer",
+                "callbacks",
+                "eval_metrics_fn",
+                "custom_data_reader",
+                "prediction_outputs_processor",
+            )
+        },
+        model_params=spec.model.model_params,
+    )
+    wanted = {
+        "train": (("training", spec.data.training_data), ("evaluation", spec.data.validation_data)),
+        "evaluate": (("evaluation", spec.data.validation_data),),
+        "predict": (("prediction", spec.data.prediction_data),),
+    }[spec.kind]
+    readers = {name: _open(definition, origin, spec) for name, origin in wanted if origin}
+    for name, reader in readers.items():
+        if len(reader) == 0:
+            raise UserError(f"The {name} data at {reader.origin} has no samples.")
+    trainer = make_trainer(definition)
+    # The evaluation data first: the master starts nothing before it knows whether there is some.
+    for name, reader in sorted(readers.items()):
+        link.call(link.stub.Announce, pb.AnnounceRequest(node=link.node, dataset=name, size=len(reader)))
+    if spec.kind == "train":
+        return TrainingLoop(
+            link=link,
+            spec=spec,
+            trainer=trainer,
+            training=readers["training"],
+            validation=readers.get("evaluation"),
+            token=token,
+        )
+    if spec.kind == "evaluate":
+        return ScoringLoop(link=link, spec=spec, trainer=trainer, reader=readers["evaluation"])
+    return PredictionLoop(link=link, spec=spec, trainer=trainer, reader=readers["prediction"])
+
+
+def _open(definition: ModelDefinition, origin: str, spec: JobSpec) -> Reader:
+    params = spec.data.data_reader_params
+    if definition.custom_data_reader is not None:
+        made = definition.custom_data_reader(data_origin=origin, **params)
+        if made is not None:
+            return adapt_custom_reader(made, origin)
+    return open_reader(origin, params)
+
+
+def _fail(link: MasterLink, kind: str, message: str, trace: str, lease_id: int, code: int) -> int:
+    log.error("%s\n%s", message, trace)
+    link.call(
+        link.stub.Fail,
+        pb.FailRequest(node=link.node, kind=kind, message=message, traceback=trace, lease_id=lease_id),
+    )
+    return code
+
+
+if __name__ == "__main__":
+    status = main()
+    # Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours is done.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,139 @@
+"""A worker's line to its master: calls that outlast a restart of the master, and the newest directive.
+
+The master may be killed and come back at any moment. Every call here waits for it and is then made again; all of them
+are safe to repeat (see `master.proto`). Nobody waits for ever: where the host of a local job is gone, so is this
+process; on Kubernetes the pod is owned by the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import grpc
+
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.wire.channel import open_channel
+from elasticdl.wire.master_pb2_grpc import MasterStub
+
+log = logging.getLogger("elasticdl.worker")
+
+_Reply = TypeVar("_Reply")
+
+# Leases are held by the master for 20 s; a call that takes longer than this has lost its connection.
+_CALL_SECONDS = 40.0
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class NotOfThisJob(Exception):
+    """The master does not know this node (any more): it was replaced."""
+
+
+class MasterLink:
+    def __init__(self, *, address: str, token: str, node: str) -> None:
+        self.node = node
+        self.incarnation = uuid.uuid4().hex
+        self._channel = open_channel(address, token)
+        self.stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
+        self._directive = pb.Directive()
+        self._known = False
+        self._serial = 0
+        self._moved = threading.Condition()
+        self._closed = False
+        self._leaving = False
+        self._error: BaseException | None = None
+
+    def call(self, method: Callable[..., _Reply], request: object) -> _Reply:
+        """Makes a call until it is answered."""
+        while True:
+            try:
+                return method(request, timeout=_CALL_SECONDS, wait_for_ready=True)
+            except grpc.RpcError as error:
+                if error.code() not in _GONE or self._closed:
+                    raise
+
+    def join(self, address: str = "") -> pb.JoinReply:
+        """Says that this node is up, and follows the master's directives from then on."""
+        request = pb.JoinRequest(
+            node=self.node, role=self.node.rsplit("-", 1)[0], incarnation=self.incarnation, address=address
+        )
+        try:
+            reply: pb.JoinReply = self.call(self.stub.Join, request)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise NotOfThisJob(error.details()) from None
+            raise
+        threading.Thread(target=self._follow, args=(request,), name="directives", daemon=True).start()
+        return reply
+
+    def _follow(self, request: pb.JoinRequest) -> None:
+        while not self._closed:
+            try:
+                stream: Iterator[pb.Directive] = self.stub.Watch(
+                    pb.WatchRequest(node=self.node, incarnation=self.incarnation), wait_for_ready=True
+                )
+                for directive in stream:
+                    self._take(directive)
+                    if directive.finished:
+                        return
+                self.call(self.stub.Join, request)
+            except grpc.RpcError as error:
+                if self._closed:
+                    return
+                if error.code() is grpc.StatusCode.NOT_FOUND:
+                    self._take(pb.Directive(drain=True))
+                    return
+                if error.code() not in _GONE:
+                    self._error = error
+                    self._take(pb.Directive(drain=True))
+                    return
+                log.info("The master is away (%s); waiting for it.", error.code().name)
+
+    def _take(self, directive: pb.Directive) -> None:
+        with self._moved:
+            if self._leaving:
+                directive.drain = True
+            self._directive = directive
+            self._known = True
+            self._serial += 1
+            self._moved.notify_all()
+
+    # -- waiting ---------------------------------------------------------------------------------------------
+
+    @property
+    def serial(self) -> int:
+        """Changes with every directive."""
+        return self._serial
+
+    def latest(self) -> tuple[int, pb.Directive]:
+        """The newest directive and its serial; waits for the first."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._known)
+            if self._error is not None:
+                raise self._error
+            return self._serial, self._directive
+
+    def directive(self) -> pb.Directive:
+        return self.latest()[1]
+
+    def leave(self) -> None:
+        """This process has been asked to end (SIGTERM): as if the master had sent it away."""
+        self._leaving = True
+        self._take(pb.Directive(drain=True))
+
+    def nudge(self) -> None:
+        """Wakes whoever waits: something else than a directive has changed."""
+        with self._moved:
+            self._moved.notify_all()
+
+    def wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Until the condition holds; looked at after every directive and nudge."""
+        with self._moved:
+            return self._moved.wait_for(until, seconds)
+
+    def close(self) -> None:
+        self._closed = True
+        self._channel.close()

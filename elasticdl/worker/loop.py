@@ -1,0 +1,396 @@
+"""The life of a worker that runs a model definition.
+
+One thread computes; others lease and read ahead (`shards.py`, `batches.py`), report (`reporter.py`) and listen to the
+master (`link.py`). Between two batches the computing thread looks at the newest directive and does, in this order, what
+it asks for: end, start again with another generation, stand still for a cut, tell callbacks that an epoch is over, give
+up parts of shards that others wait for, evaluate, do a task; and only then the next batch.
+
+Failure modes
+    Killed: the master hands the unreported rest of the shards to others.
+    The program raises: the master is told, with the traceback, which shard it was; this process exits with 1.
+    The definition cannot work (`UserError`): the master is told and the job ends; exit code EXIT_DEFINITION_ERROR.
+    Out of memory: exit code EXIT_OUT_OF_MEMORY.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from elasticdl.data.reader import Reader
+from elasticdl.jobs.mode import Mode
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.ps.client import ParameterClient
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.worker.batches import BatchQueue
+from elasticdl.worker.evaluation import Evaluator
+from elasticdl.worker.export import export_model
+from elasticdl.worker.link import MasterLink
+from elasticdl.worker.models import Model, OwnModel, ServedModel
+from elasticdl.worker.reporter import Reporter
+from elasticdl.worker.shards import LeasedShards
+from elasticdl.worker.trainer import Batch, CallbackRunner, Shard, Trainer
+
+log = logging.getLogger("elasticdl.worker")
+
+
+class TrainingLoop:
+    def __init__(
+        self,
+        *,
+        link: MasterLink,
+        spec: JobSpec,
+        trainer: Trainer,
+        training: Reader,
+        validation: Reader | None,
+        token: str,
+    ) -> None:
+        self._link = link
+        self._spec = spec
+        self._trainer = trainer
+        self._training = training
+        self._validation = validation
+        self._token = token
+        self._reporter = Reporter(link)
+        self._evaluator = Evaluator(link, spec, trainer)
+        self._generation = 0
+        self._model: Model | None = None
+        self._shards: LeasedShards | None = None
+        self._queue: BatchQueue | None = None
+        self._callbacks: CallbackRunner | None = None
+        self._cut = 0
+        self._epoch = -1
+        self._epochs_told = -1
+        # Of the leases being worked on: how far, in how many batches, and where they end if not where they were to.
+        self._positions: dict[int, tuple[int, int]] = {}
+        self._ends: dict[int, int] = {}
+        # Leases without order inside that have been begun: no part of them can be given up.
+        self._indivisible: set[int] = set()
+        self._answered: set[tuple[int, int]] = set()
+        self._example: Batch | None = None
+        self._looked_at = -1
+        self._loss_log = _LossLog(spec.training.log_loss_steps)
+        # The shard that is being computed with: told to the master if the program fails on it.
+        self.lease_id = 0
+
+    def run(self) -> None:
+        while True:
+            serial, directive = self._link.latest()
+            if directive.finished or directive.drain:
+                self._leave(directive)
+                return
+            if directive.generation != self._generation:
+                self._start_generation(directive)
+            if self._looked_at != serial and self._answer(directive, serial):
+                continue
+            if self._queue is None or directive.cut_wanted > directive.cut_passed:
+                self._wait_for_news()
+                continue
+            queue = self._queue
+            if not queue.ready():
+                self._wait_for_news()
+                continue
+            batch = queue.take()
+            if batch is None:
+                self._wait_for_news(until_directive=True)
+            else:
+                self._train(batch, directive)
+
+    def _wait_for_news(self, *, until_directive: bool = False) -> None:
+        """Waits for a directive not yet looked at or, if that is what is missing, for a batch."""
+        seen, queue = self._looked_at, self._queue
+        self._link.wait(
+            lambda: self._link.serial != seen
+            or (not until_directive and queue is not None and queue.ready() and not self._at_cut())
+        )
+
+    def _at_cut(self) -> bool:
+        directive = self._link.directive()
+        return directive.cut_wanted > directive.cut_passed
+
+    # -- what directives ask for -----------------------------------------------------------------------------
+
+    def _answer(self, directive: pb.Directive, serial: int) -> bool:
+        """Does one thing that is asked for. False if there is nothing but training."""
+        if directive.cut_wanted > max(self._cut, directive.cut_passed):
+            self._stand_still(directive)
+            return True
+        for truncation in directive.truncations:
+            self._give_up(truncation)
+        self._tell_epochs(directive)
+        if directive.evaluation and self._validation is not None and self._may_evaluate():
+            self._evaluate(directive)
+            # More may have come back from a worker that died; the next directive tells.
+            self._looked_at = serial
+            return True
+        if directive.evaluation_to_finish and self._evaluator.finish(directive, self._trainer):
+            return True
+        if directive.task == "export":
+            self._export()
+        elif directive.task:
+            # The end of an epoch, which waits for what the leader's callbacks say.
+            stop = self._callbacks is not None and self._callbacks.stop_training
+            self._finish_task(directive.task, "stop" if stop else "")
+        self._looked_at = serial
+        return False
+
+    def _start_generation(self, directive: pb.Directive) -> None:
+        spec = self._spec
+        if spec.nodes.num_ps and not directive.ps_addresses:
+            return
+        self._stop_reading()
+        self._generation = directive.generation
+        self._reporter.start_generation(directive.generation)
+        self._positions.clear()
+        self._ends.clear()
+        self._indivisible.clear()
+        self._cut = directive.cut_passed
+        generation = directive.generation
+        if spec.nodes.num_ps:
+            client = ParameterClient(
+                list(directive.ps_addresses),
+                token=self._token,
+                worker=self._link.node,
+                generation=generation,
+                stop=lambda: self._abandoned(generation),
+            )
+            self._model = ServedModel(self._trainer, client, pull_every=spec.training.get_model_steps)
+        else:
+            self._model = OwnModel(
+                self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
+            )
+        self._shards = LeasedShards(self._link, "training", generation=generation)
+        self._queue = BatchQueue(
+            self._trainer.batches(
+                self._training,
+                self._shards,
+                mode=Mode.TRAINING,
+                batch_size=spec.training.minibatch_size,
+                max_bad_records=spec.data.max_bad_records,
+            ),
+            self._link.nudge,
+        )
+
+    def _abandoned(self, generation: int) -> bool:
+        """Nobody waits any more for what is done for that generation."""
+        directive = self._link.directive()
+        return directive.generation != generation or directive.finished
+
+    def _stand_still(self, directive: pb.Directive) -> None:
+        self._reporter.flush()
+        self._cut = directive.cut_wanted
+        request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
+        if directive.cut_save_to and isinstance(self._model, OwnModel):
+            try:
+                files = self._model.save(Path(directive.cut_save_to))
+                request.files.extend(pb.SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in files)
+            except OSError as error:
+                request.error = f"{directive.cut_save_to}: {error.strerror or error}"
+        self._link.call(self._link.stub.ReachCut, request)
+
+    def _give_up(self, truncation: pb.Truncation) -> None:
+        """Agrees to end a shard earlier, but never before what is done of it."""
+        key = (truncation.lease_id, truncation.end)
+        if key in self._answered:
+            return
+        self._answered.add(key)
+        if truncation.lease_id in self._indivisible:
+            return
+        position, _ = self._positions.get(truncation.lease_id, (0, 0))
+        end = max(truncation.end, position)
+        self._ends[truncation.lease_id] = end
+        self._link.call(
+            self._link.stub.Truncate,
+            pb.TruncateRequest(node=self._link.node, lease_id=truncation.lease_id, end=end),
+        )
+
+    def _may_evaluate(self) -> bool:
+        """A model on servers can be pulled once there is one; a model of our own must have been built."""
+        return self._model is not None and self._example is not None or self._build_for_evaluation()
+
+    def _build_for_evaluation(self) -> bool:
+        """A worker that has not trained yet builds its model from a sample of the validation data."""
+        if self._model is None or self._validation is None:
+            return False
+        shard = Shard(lease_id=0, epoch=0, start=0, end=1)
+        batches = self._trainer.batches(
+            self._validation, [shard], mode=Mode.EVALUATION, batch_size=1, max_bad_records=1
+        )
+        for batch in batches:
+            if batch.size:
+                self._prepare(batch)
+                return True
+        return False
+
+    def _evaluate(self, directive: pb.Directive) -> None:
+        assert self._model is not None and self._validation is not None
+        callbacks = self._callback_runner(directive)
+        callbacks.fire("on_test_begin")
+        self._model.freeze(f"cut-{directive.evaluation}")
+        self._evaluator.work(
+            directive,
+            self._validation,
+            generation=self._generation,
+            callbacks=callbacks,
+            between=self._between_evaluation_batches,
+        )
+        self._model.thaw()
+        callbacks.fire("on_test_end")
+
+    def _between_evaluation_batches(self) -> bool:
+        """Keeps what cannot wait until the evaluation is over. False: stop evaluating."""
+        directive = self._link.directive()
+        if directive.finished or directive.drain or directive.generation != self._generation:
+            return False
+        if directive.cut_wanted > max(self._cut, directive.cut_passed):
+            self._stand_still(directive)
+        for truncation in directive.truncations:
+            self._give_up(truncation)
+        return True
+
+    def _export(self) -> None:
+        if self._example is None and not self._build_from_training_data():
+            return
+        assert self._model is not None and self._example is not None
+        self._model.thaw()
+        lines = export_model(self._spec, self._trainer, self._example)
+        self._finish_task("export", "\n".join(lines))
+
+    def _finish_task(self, task: str, result: str) -> None:
+        request = pb.FinishTaskRequest(node=self._link.node, task=task, result=result)
+        self._link.call(self._link.stub.FinishTask, request)
+
+    def _build_from_training_data(self) -> bool:
+        """A worker that came too late to train builds its model from one training sample."""
+        shard = Shard(lease_id=0, epoch=0, start=0, end=min(2, len(self._training)))
+        batches: Iterator[Batch] = self._trainer.batches(
+            self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
+        )
+        for batch in batches:
+            if batch.size:
+                self._prepare(batch)
+                return True
+        return False
+
+    # -- training --------------------------------------------------------------------------------------------
+
+    def _prepare(self, batch: Batch) -> None:
+        assert self._model is not None
+        self._model.prepare(batch)
+        if self._example is None:
+            self._example = batch
+
+    def _train(self, batch: Batch, directive: pb.Directive) -> None:
+        assert self._model is not None
+        lease_id = self.lease_id = batch.shard.lease_id
+        end = self._ends.get(lease_id, batch.shard.end)
+        position, batches = self._positions.get(lease_id, (batch.shard.start, 0))
+        if lease_id in self._reporter.lost or position >= end:
+            if batch.last:
+                self._forget(lease_id)
+            return
+        loss = None
+        started = time.perf_counter()
+        if batch.size:
+            self._prepare(batch)
+            callbacks = self._callback_runner(directive)
+            self._begin_epoch(batch.shard.epoch, callbacks)
+            callbacks.fire("on_train_batch_begin", batches, {})
+            batches += 1
+            loss = self._model.train(batch, position=batch.position, batches=batches)
+            callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
+            self._loss_log.add(self._model.step, loss)
+            if callbacks.stop_training:
+                self._reporter.ask_to_stop()
+        if batch.bad:
+            self._reporter.note_bad(batch.bad, "training")
+        # Where samples could not be read, batches do not lie where the master thinks: never report beyond the end.
+        position = min(batch.position, end)
+        if batch.last or not batch.atomic:
+            self._reporter.note(
+                lease_id=lease_id,
+                position=position,
+                batches=batches,
+                atomic=batch.atomic,
+                loss=loss,
+                seconds=time.perf_counter() - started,
+            )
+        if batch.last:
+            self._forget(lease_id)
+        else:
+            # A shard without order inside is refused to those who want a part of it: it counts as gone through.
+            self._positions[lease_id] = (batch.shard.start if batch.atomic else position, batches)
+            if batch.atomic:
+                self._indivisible.add(lease_id)
+        self.lease_id = 0
+
+    def _forget(self, lease_id: int) -> None:
+        self._positions.pop(lease_id, None)
+        self._ends.pop(lease_id, None)
+        self._indivisible.discard(lease_id)
+
+    # -- callbacks -------------------------------------------------------------------------------------------
+
+    def _callback_runner(self, directive: pb.Directive) -> CallbackRunner:
+        if self._callbacks is None:
+            self._callbacks = self._trainer.callbacks(
+                leader=directive.leader, epochs=self._spec.training.num_epochs
+            )
+            self._callbacks.fire("on_train_begin", {})
+        return self._callbacks
+
+    def _begin_epoch(self, epoch: int, callbacks: CallbackRunner) -> None:
+        if epoch > self._epoch:
+            self._epoch = epoch
+            callbacks.fire("on_epoch_begin", epoch, {})
+
+    def _tell_epochs(self, directive: pb.Directive) -> None:
+        for ended in directive.epochs_ended:
+            if ended.epoch <= self._epochs_told:
+                continue
+            self._epochs_told = ended.epoch
+            if self._callbacks is None:
+                continue
+            logs: dict[str, Any] = {"loss": ended.loss}
+            logs |= {f"val_{name}": value for name, value in ended.metrics.items()}
+            self._callbacks.fire("on_epoch_end", ended.epoch, logs)
+            if self._callbacks.stop_training:
+                self._reporter.ask_to_stop()
+                self._reporter.flush()
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _stop_reading(self) -> None:
+        if self._shards is not None:
+            self._shards.close()
+        if self._queue is not None:
+            self._queue.close()
+        self._shards = self._queue = None
+
+    def _leave(self, directive: pb.Directive) -> None:
+        self._stop_reading()
+        self._reporter.flush()
+        self._tell_epochs(directive)
+        if self._callbacks is not None:
+            self._callbacks.fire("on_train_end", {})
+
+
+class _LossLog:
+    """The loss lines of a worker's log: the mean since the last line, every so many of its own steps."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._sum = 0.0
+        self._count = 0
+        self._total = 0
+
+    def add(self, step: int, loss: float) -> None:
+        self._sum += loss
+        self._count += 1
+        self._total += 1
+        if self._every and (self._count >= self._every or self._total == 1):
+            log.info("Loss[step=%d]: %.6f", step, self._sum / self._count)
+            self._sum, self._count = 0.0, 0

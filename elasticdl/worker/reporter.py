@@ -1,0 +1,140 @@
+"""Tells the master how far the shards have come, without making the training wait.
+
+Batches are noted here and sent by a thread of its own, one report at a time; what is noted while a report is under way
+goes with the next. `flush` waits until everything noted has been answered: before a cut, and before leaving.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import deque
+
+import grpc
+
+from elasticdl.data.reader import BadRange
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.worker.link import MasterLink
+
+
+class Reporter:
+    def __init__(self, link: MasterLink) -> None:
+        self._link = link
+        self._moved = threading.Condition()
+        self._progress: dict[int, pb.Progress] = {}
+        self._bad: list[pb.BadRange] = []
+        self._loss_sum = 0.0
+        self._loss_batches = 0
+        self._stop_training = False
+        self._seconds: deque[float] = deque(maxlen=50)
+        self._generation = 0
+        self._sending = False
+        self._number = 0
+        self._closed = False
+        self._error: BaseException | None = None
+        # Leases that the master says are not ours any more.
+        self.lost: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._thread.start()
+
+    def start_generation(self, generation: int) -> None:
+        """What was noted before belongs to a model that is gone."""
+        with self._moved:
+            self._progress.clear()
+            self._loss_sum, self._loss_batches = 0.0, 0
+            self._generation = generation
+            self.lost.clear()
+
+    def note(
+        self,
+        *,
+        lease_id: int,
+        position: int,
+        batches: int,
+        atomic: bool,
+        loss: float | None = None,
+        seconds: float = 0.0,
+    ) -> None:
+        with self._moved:
+            self._progress[lease_id] = pb.Progress(
+                lease_id=lease_id, position=position, batches=batches, atomic=atomic
+            )
+            if loss is not None:
+                self._loss_sum += loss
+                self._loss_batches += 1
+            if seconds > 0:
+                self._seconds.append(seconds)
+            self._moved.notify_all()
+
+    def note_bad(self, bad: tuple[BadRange, ...], dataset: str) -> None:
+        """Samples that could not be read and were left out."""
+        with self._moved:
+            self._bad += to_wire(bad, dataset)
+            self._moved.notify_all()
+
+    def ask_to_stop(self) -> None:
+        """A callback wants the training to end."""
+        with self._moved:
+            self._stop_training = True
+            self._moved.notify_all()
+
+    def flush(self) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: self._error is not None or (not self._pending() and not self._sending))
+            if self._error is not None:
+                raise self._error
+
+    def _pending(self) -> bool:
+        return bool(self._progress or self._bad or self._stop_training)
+
+    def _run(self) -> None:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._pending() or self._closed)
+                if not self._pending():
+                    return
+                request = self._take()
+            try:
+                reply = self._link.call(self._link.stub.Report, request)
+            except grpc.RpcError as error:
+                with self._moved:
+                    self._error = error
+                    self._moved.notify_all()
+                return
+            with self._moved:
+                if request.generation == self._generation:
+                    self.lost.update(reply.lost_leases)
+                self._sending = False
+                self._moved.notify_all()
+
+    def _take(self) -> pb.ReportRequest:
+        self._number += 1
+        self._sending = True
+        request = pb.ReportRequest(
+            node=self._link.node,
+            generation=self._generation,
+            progress=list(self._progress.values()),
+            bad_records=self._bad,
+            loss_sum=self._loss_sum,
+            loss_batches=self._loss_batches,
+            stop_training=self._stop_training,
+            report_id=self._number,
+            batch_seconds=statistics.median(self._seconds) if self._seconds else 0.0,
+        )
+        self._progress = {}
+        self._bad = []
+        self._loss_sum, self._loss_batches = 0.0, 0
+        self._stop_training = False
+        return request
+
+    def close(self) -> None:
+        with self._moved:
+            self._closed = True
+            self._moved.notify_all()
+        self._thread.join()
+
+
+def to_wire(bad: tuple[BadRange, ...], dataset: str) -> list[pb.BadRange]:
+    return [
+        pb.BadRange(dataset=dataset, start=b.start, end=b.end, where=b.where, reason=b.reason) for b in bad
+    ]
