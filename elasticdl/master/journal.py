@@ -1,0 +1,334 @@
+"""The journal: what the master writes down before it answers, so that it can be killed and come back.
+
+A folder with one file that only grows, a line a record: the CRC-32 of the JSON text in hex, a space, the
+text. The first line of a file holds a snapshot of everything before it. Compaction writes a new file that
+begins with the present snapshot, gives it the next number, and removes the old one.
+
+Failure modes
+    Killed at any moment (SIGKILL): a record whose `append` has returned is in the kernel's hands and survives
+    the process. One that was being written may be torn: an incomplete or damaged *last* line is cut off when
+    the journal is opened, and counted in `dropped_bytes`; nobody had been answered on it. Damage anywhere
+    else cannot come from a kill, and raises `JournalError` with file and line: a journal with a hole is never
+    replayed.
+
+    Killed during compaction: the new file gets its name only when it is complete and on disk, and the old one
+    goes only after that. What is half written has another name and is removed when the journal is opened.
+
+    Machine lost (power, kernel): only what was synced survives. To sync each record would cost a disk access
+    per answer, to save work in the one case where all nodes on the machine, and the training with them, are
+    gone too. So it happens at most every `fsync_seconds` while appending, when a snapshot is written, and at
+    the end; with 0 it is done for every append, for folders on storage that outlives the machine.
+
+    Disk full: `UserError`, and the part of the line that did fit is cut off again, so that the journal is as
+    it was and can be appended to when there is room. Nothing may be answered on a record that was not
+    written.
+
+    Two masters: the second one gets a `JournalError`; the kernel drops the lock with the process, however it
+    dies.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from elasticdl.jobs.errors import UserError
+
+Record = dict[str, Any]
+
+_FORMAT = 1
+_PARTIAL = ".partial"
+# NaN and Infinity are written as Python reads them: the loss of a training that diverged is one.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class JournalError(UserError):
+    """The journal cannot be used as it is."""
+
+
+class Journal:
+    """The journal in a folder, opened for writing; there is only one of these at a time."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        fsync_seconds: float | None = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fsync_seconds`: see above; None leaves it to compaction and close."""
+        self.folder = Path(folder)
+        # What was cut off as torn when the journal was opened.
+        self.dropped_bytes = 0
+        self._fsync_seconds = fsync_seconds
+        self._clock = clock
+        self._file = -1
+        # Why nothing can be written any more.
+        self._broken = ""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.folder / "journal.lock")
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        try:
+            self._open()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _open(self) -> None:
+        try:
+            for partial in self.folder.glob(f"journal-*{_PARTIAL}"):
+                partial.unlink()
+            numbered = _numbered(self.folder)
+            if not numbered:
+                self._start_file(1, None)
+                numbered = _numbered(self.folder)
+            self._number, self._path = numbered[-1]
+            end, self._records, self.dropped_bytes = _verify(self._path)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            if self.dropped_bytes:
+                os.ftruncate(self._file, end)
+            self._size = end
+            # Left behind by a compaction that was killed after it had made the new file.
+            for _, old in numbered[:-1]:
+                old.unlink()
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._synced_at = self._clock()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the present file, the snapshot included."""
+        return self._size
+
+    @property
+    def records(self) -> int:
+        """Records since the last snapshot."""
+        return self._records
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[Record | None, Iterator[Record]]:
+        """The last snapshot (None if there never was one), and the records appended since, in order."""
+        return _read(self._path, self._size)
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def append(self, record: Record) -> None:
+        self._write(_line(record), 1)
+
+    def append_many(self, records: Iterable[Record]) -> None:
+        """In one write, which is much faster. A kill may leave the first few of them."""
+        lines = [_line(record) for record in records]
+        if lines:
+            self._write(b"".join(lines), len(lines))
+
+    def sync(self) -> None:
+        """Makes everything appended survive even the loss of power."""
+        self._check_usable()
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            # After a failed fsync nobody knows what is on the disk, and a second one would not say.
+            self._broken = f"the disk failed: {error.strerror}"
+            raise self._cannot_write(error) from error
+        self._synced_at = self._clock()
+
+    def compact(self, snapshot: Record) -> None:
+        """Replaces all that was written by a snapshot of what it amounts to."""
+        self._check_usable()
+        try:
+            path = self._start_file(self._number + 1, snapshot)
+            file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        old = self._path
+        os.close(self._file)
+        self._file, self._path, self._number = file, path, self._number + 1
+        self._size = os.fstat(file).st_size
+        self._records = 0
+        self._synced_at = self._clock()
+        old.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Syncs, and lets the next one write. Closing twice is harmless."""
+        if self._file < 0:
+            return
+        try:
+            if not self._broken:
+                self.sync()
+        finally:
+            self._abandon()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _write(self, data: bytes, records: int) -> None:
+        self._check_usable()
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:] if written else data)
+        except OSError as error:
+            self._undo()
+            raise self._cannot_write(error) from error
+        self._size += len(data)
+        self._records += records
+        if self._fsync_seconds is not None and self._clock() - self._synced_at >= self._fsync_seconds:
+            self.sync()
+
+    def _undo(self) -> None:
+        """Cuts off what was written of a line: the next one would be glued to it."""
+        try:
+            os.ftruncate(self._file, self._size)
+        except OSError as error:
+            self._broken = f"a torn line could not be removed: {error.strerror}"
+
+    def _start_file(self, number: int, snapshot: Record | None) -> Path:
+        path = self.folder / f"journal-{number:06d}.log"
+        partial = path.with_name(path.name + _PARTIAL)
+        try:
+            with open(partial, "wb") as file:
+                file.write(_line({"format": _FORMAT, "snapshot": snapshot}))
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(partial, path)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        _sync_folder(self.folder)
+        return path
+
+    def _check_usable(self) -> None:
+        if self._file < 0:
+            raise JournalError(f"The journal in {self.folder} is closed.")
+        if self._broken:
+            raise JournalError(f"The journal in {self.folder} cannot be written: {self._broken}.")
+
+    def _cannot_write(self, error: OSError) -> UserError:
+        why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
+        hint = "Make room there and start the job again: it goes on where it was."
+        return UserError(
+            f"The journal in {self.folder} cannot be written: {why}.",
+            hint=hint if error.errno in _FULL else "",
+        )
+
+    def _abandon(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        os.close(self._lock)
+
+
+def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
+    """What the journal in a folder says, without locking or repairing it: for looking at other jobs."""
+    numbered = _numbered(Path(folder))
+    if not numbered:
+        return None, iter(())
+    path = numbered[-1][1]
+    return _read(path, _verify(path)[0])
+
+
+# -- lines and files -----------------------------------------------------------------------------------------
+
+
+def _line(record: Record) -> bytes:
+    text = _encode(record).encode()
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _sound(line: bytes) -> bool:
+    return line[-1:] == b"\n" and line[:9] == b"%08x " % zlib.crc32(line[9:-1])
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    found = ((path.stem.rpartition("-")[2], path) for path in folder.glob("journal-*.log"))
+    return sorted((int(number), path) for number, path in found if number.isdigit())
+
+
+def _verify(path: Path) -> tuple[int, int, int]:
+    """Where the last whole line ends, the number of records, and the bytes of a torn line after that."""
+    end = 0
+    damaged = 0
+    count = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if damaged:
+                raise _damage(path, damaged)
+            if _sound(line):
+                end += len(line)
+                count = number
+            else:
+                damaged = number
+        size = file.tell()
+    # The first line was complete before the file got its name.
+    if count == 0:
+        raise _damage(path, 1)
+    return end, count - 1, size - end
+
+
+def _read(path: Path, end: int) -> tuple[Record | None, Iterator[Record]]:
+    lines = _lines(path, end)
+    header: Record = next(lines, {})
+    if header.get("format") != _FORMAT:
+        raise JournalError(
+            f"{path} is no journal that this version can read (format {header.get('format')})."
+        )
+    return header["snapshot"], lines
+
+
+def _lines(path: Path, end: int) -> Iterator[Record]:
+    at = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if at >= end:
+                return
+            if not _sound(line):
+                raise _damage(path, number)
+            at += len(line)
+            yield json.loads(line[9:-1])
+
+
+def _damage(path: Path, number: int) -> JournalError:
+    return JournalError(
+        f"The journal {path} is damaged at line {number}, where no kill can have torn it.",
+        hint="Look at the disk. A new job can start from the last checkpoint.",
+    )
+
+
+def _locked(path: Path) -> int:
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise JournalError(f"Another master is writing the journal in {path.parent}.") from None
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
