@@ -1,8 +1,8 @@
 """Where nodes run, seen from a job's master: start one, stop one, hear what becomes of them.
 
-An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master that
-was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what to do
-when one ends, is not decided here.
+An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master
+that was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what
+to do when one ends, is not decided here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,15 @@ import abc
 import enum
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+
+# How a node of ours ends when it can choose, told by the exit code because that is the one thing every
+# platform passes on. Below 64 so that they are not taken for the codes of sysexits.h or for 128 + a signal.
+EXIT_COMPLETED = 0
+EXIT_DRAINED = 0  # told to go, finished its batch, reported: nothing of it is left to do
+EXIT_OUT_OF_MEMORY = 17  # an allocation failed (MemoryError): a smaller batch or a larger machine may help
+EXIT_DEFINITION_ERROR = 18  # the model definition cannot work: a retry cannot help
+
+MASTER_ROLE = "master"
 
 
 class NodePhase(str, enum.Enum):
@@ -61,7 +70,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     async def stop(self, name: str, *, grace_seconds: float) -> None:
-        """Asks the node to end (SIGTERM), and ends it (SIGKILL) when the grace is over. Unknown names are ignored."""
+        """Asks the node to end (SIGTERM); ends it (SIGKILL) after the grace. Unknown names are ignored."""
 
     @abc.abstractmethod
     async def nodes(self) -> list[NodeStatus]:

@@ -1,0 +1,187 @@
+"""The log of a node: its output, written to a file of bounded size and read from its end.
+
+A node writes into a pipe that the keeper empties into `NAME.log`. When that reaches its limit it becomes
+`NAME.log.1` (the one before is dropped) and a new one is begun, always between two lines. So the newest
+output is never lost: at least one limit's worth of it is there, and at most two. It is a pipe and not the
+file itself because only so can the size be bounded, and because a program must not die of a full disk for
+having printed something: when the disk is full, first the older half of the log is given up, then output is
+dropped, and the log says how much once it can be written again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+LOG_BYTES = 64 * 1024 * 1024
+
+# More than the lines anybody asks for, less than would be felt when read.
+_LONGEST_TAIL = 1024 * 1024
+
+# The last output is also kept in memory, for the message that says why a node ended.
+_NEWEST_BYTES = 4096
+
+
+def log_path(folder: Path, node: str) -> Path:
+    return folder / f"{node}.log"
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(path.name + ".1")
+
+
+class LogWriter:
+    """Appends to a log. Only opening it can fail; what cannot be written later is counted."""
+
+    def __init__(self, path: Path, *, limit: int = LOG_BYTES) -> None:
+        self._path = path
+        self._limit = limit
+        self._newest = b""
+        self._lost = 0
+        self._fd = -1
+        self.trouble = ""  # why the log cannot be written at present
+        self._open()
+
+    def write(self, data: bytes) -> None:
+        self._newest = (self._newest + data)[-_NEWEST_BYTES:]
+        if self._size + len(data) > self._limit:
+            # The old file ends with a whole line, and is a little too long for it; without a line in sight,
+            # the limit counts for more.
+            cut = data.rfind(b"\n") + 1
+            if cut or self._size > 2 * self._limit:
+                self._append(data[:cut])
+                data = data[cut:]
+                self._rotate()
+        self._append(data)
+
+    def last_line(self) -> str:
+        lines = self._newest.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._fd).st_size
+
+    def _rotate(self) -> None:
+        try:
+            os.replace(self._path, _older(self._path))
+            self.close()
+            self._open()
+        except OSError as error:
+            self.trouble = f"{self._path}: {error.strerror}"
+            # Growing too long is better than losing lines; where there is no file, the next turn tries again.
+            self._size = 0
+
+    def _append(self, data: bytes) -> None:
+        if not data:
+            return
+        if self._lost and not self._write_all(
+            f"[{self._lost} bytes of output could not be written]\n".encode()
+        ):
+            self._lost += len(data)
+            return
+        self._lost = 0
+        if not self._write_all(data):
+            self._lost += len(data)
+
+    def _write_all(self, data: bytes) -> bool:
+        view = memoryview(data)
+        for last_try in (False, True):
+            try:
+                if self._fd < 0:
+                    self._open()
+                while view:
+                    written = os.write(self._fd, view)
+                    self._size += written
+                    view = view[written:]
+            except OSError as error:
+                self.trouble = f"{self._path}: {error.strerror}"
+                if not last_try:
+                    _older(self._path).unlink(missing_ok=True)
+            else:
+                self.trouble = ""
+                return True
+        return False
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log, without their line ends; none if there is no such log."""
+    if lines <= 0:
+        return []
+    data = _read_end(path)
+    if data.count(b"\n") <= lines and len(data) < _LONGEST_TAIL:
+        data = _read_end(_older(path)) + data
+    # Not splitlines(): progress bars overwrite themselves with '\r', and form feeds are no lines either.
+    return data.decode(errors="replace").removesuffix("\n").split("\n")[-lines:] if data else []
+
+
+def _read_end(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - _LONGEST_TAIL))
+            return file.read(_LONGEST_TAIL)
+    except FileNotFoundError:
+        return b""
+
+
+class LogReader:
+    """Reads a log piece by piece, also while it grows and is turned over. It may not be there yet."""
+
+    def __init__(self, path: Path, *, from_end: bool = False) -> None:
+        self._path = path
+        self._file = (None if from_end else _open_raw(_older(path))) or _open_raw(path)
+        if from_end and self._file is not None:
+            self._file.seek(0, os.SEEK_END)
+
+    def read(self) -> bytes:
+        """What has come since the last call, up to some size; nothing if nothing has."""
+        if self._file is None:
+            self._file = _open_raw(self._path)
+        if self._file is None:
+            return b""
+        data = self._file.read(_LONGEST_TAIL)
+        if data:
+            return data
+        newer = self._newer(self._file)
+        if newer is None:
+            return b""
+        # The last words may have been written between the empty read and the turn-over.
+        data = self._file.readall()
+        self._file.close()
+        self._file = newer
+        return data or newer.read(_LONGEST_TAIL) or b""
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _newer(self, file: io.FileIO) -> io.FileIO | None:
+        """What comes after the file that has been read to its end."""
+        held = os.fstat(file.fileno())
+        candidate = _open_raw(self._path)
+        if candidate is None:
+            return None
+        if os.path.samestat(held, os.fstat(candidate.fileno())):
+            candidate.close()
+            return None
+        between = _open_raw(_older(self._path))
+        if between is None or os.path.samestat(held, os.fstat(between.fileno())):
+            return candidate
+        # Turned over more than once since the last call.
+        candidate.close()
+        return between
+
+
+def _open_raw(path: Path) -> io.FileIO | None:
+    try:
+        return io.FileIO(path, "r")
+    except FileNotFoundError:
+        return None
