@@ -54,6 +54,12 @@ def check_definition(spec: JobSpec) -> None:
     _check_outlet(spec, module, path)
 
 
+def defined_names(spec: JobSpec) -> frozenset[str] | None:
+    """The names at the top of the job's model definition; None where its text does not tell."""
+    module = _read(locate(spec.model.model_zoo, spec.model.model_def))
+    return module.names if module.decidable else None
+
+
 def locate(model_zoo: str, model_def: str) -> Path:
     """The file of the module in `folder.module.function`, or `UserError` that says which part is missing."""
     folder = Path(model_zoo).expanduser()

@@ -46,10 +46,13 @@ class Evaluation:
     def add(self, states: JournaledStates) -> None:
         for name, arrays in states:
             decoded = [
-                np.frombuffer(base64.b64decode(data), dtype=dtype).reshape(shape) for dtype, shape, data in arrays
+                np.frombuffer(base64.b64decode(data), dtype=dtype).reshape(shape)
+                for dtype, shape, data in arrays
             ]
             sums = self.states.get(name)
-            self.states[name] = decoded if sums is None else [a + b for a, b in zip(sums, decoded, strict=True)]
+            self.states[name] = (
+                decoded if sums is None else [a + b for a, b in zip(sums, decoded, strict=True)]
+            )
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -58,7 +61,10 @@ class Evaluation:
             "epoch": self.epoch,
             "finisher": self.finisher,
             "states": [
-                (name, [(str(a.dtype), list(a.shape), base64.b64encode(a.tobytes()).decode()) for a in arrays])
+                (
+                    name,
+                    [(str(a.dtype), list(a.shape), base64.b64encode(a.tobytes()).decode()) for a in arrays],
+                )
                 for name, arrays in self.states.items()
             ],
         }
@@ -77,7 +83,8 @@ class Evaluation:
 
 def journaled(states: Iterable[master_pb2.MetricState]) -> JournaledStates:
     return [
-        (s.metric, [(t.dtype, list(t.shape), base64.b64encode(t.data).decode()) for t in s.states]) for s in states
+        (s.metric, [(t.dtype, list(t.shape), base64.b64encode(t.data).decode()) for t in s.states])
+        for s in states
     ]
 
 
@@ -86,7 +93,9 @@ def to_wire(states: dict[str, list[NDArray[Any]]]) -> list[master_pb2.MetricStat
         master_pb2.MetricState(
             metric=name,
             states=[
-                master_pb2.Tensor(dtype=str(a.dtype), shape=list(a.shape), data=np.ascontiguousarray(a).tobytes())
+                master_pb2.Tensor(
+                    dtype=str(a.dtype), shape=list(a.shape), data=np.ascontiguousarray(a).tobytes()
+                )
                 for a in arrays
             ],
         )

@@ -15,7 +15,9 @@ class EventFile:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard takes any file with "tfevents" in its name, and orders them by the number behind it.
-        self._writer = TFRecordWriter(folder / f"events.out.tfevents.{time.time_ns() // 1_000_000:013d}.elasticdl")
+        self._writer = TFRecordWriter(
+            folder / f"events.out.tfevents.{time.time_ns() // 1_000_000:013d}.elasticdl"
+        )
         self._write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def scalars(self, step: int, values: dict[str, float]) -> None:

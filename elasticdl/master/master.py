@@ -109,7 +109,9 @@ class Master:
         step = checkpoint.manifest.step if ledger is not None else 0
         self.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
         if self.plan.kind == "train":
-            how = f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
+            how = (
+                f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
+            )
             log.info("Starting from the checkpoint %s, %s.", checkpoint.path, how)
 
     def _ledger_to_continue(self, checkpoint: checkpoints.Checkpoint) -> dict[str, Any] | None:

@@ -182,5 +182,7 @@ class Roster:
         self.closing = snapshot["closing"]
         self.nodes = {}
         for fields in snapshot["nodes"]:
-            node = Node(**{**fields, "phase": NodePhase(fields["phase"]), "reason": EndReason(fields["reason"])})
+            node = Node(
+                **{**fields, "phase": NodePhase(fields["phase"]), "reason": EndReason(fields["reason"])}
+            )
             self.nodes[node.name] = node

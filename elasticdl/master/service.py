@@ -40,7 +40,9 @@ class MasterService(MasterServicer):
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:
         node = self._master.state.roster.nodes.get(request.node)
-        again = node is not None and node.incarnation == request.incarnation and node.address == request.address
+        again = (
+            node is not None and node.incarnation == request.incarnation and node.address == request.address
+        )
         if not again and not self._master.do(
             "join", node=request.node, incarnation=request.incarnation, address=request.address
         ):
@@ -226,5 +228,3 @@ def _bad_ranges(ranges: Any) -> list[dict[str, Any]]:
         {"dataset": b.dataset, "start": b.start, "end": b.end, "where": b.where, "reason": b.reason}
         for b in ranges
     ]
-
-

@@ -184,7 +184,8 @@ class JobState:
             except (LostLease, LedgerError):
                 # The batch was reported before, or belongs to a shard that was given up.
                 pass
-        self.ledger.release_worker(node.name)
+        self.ledger.forget_worker(node.name)
+        self.last_report.pop(node.name, None)
         self._forget_truncations(node.name)
         if self.cut is not None and node.name in self.cut.reached:
             self.cut.reached.remove(node.name)
@@ -334,12 +335,12 @@ class JobState:
         stop_training: bool,
     ) -> list[int]:
         """Returns the leases that are not that worker's any more."""
+        # Before the progress that passes them, which may end the epoch.
+        self._mark_bad(bad)
         lost = []
         for lease_id, position, batches, atomic in progress:
             try:
-                if atomic:
-                    self.ledger.set_atomic(lease_id)
-                self.ledger.progress(lease_id, position, batches, worker)
+                self.ledger.progress(lease_id, position, batches, worker, atomic=atomic)
             except LostLease:
                 lost.append(lease_id)
         if report_id > self.last_report.get(worker, 0):
@@ -348,7 +349,6 @@ class JobState:
                 epoch = self.ledger.epoch(TRAINING)
                 total, count = self.epoch_loss.get(epoch, (0.0, 0))
                 self.epoch_loss = {epoch: (total + loss_sum, count + loss_batches)}
-        self._mark_bad(bad)
         if stop_training and TRAINING in self.sizes:
             self.ledger.stop(TRAINING)
         return lost
@@ -373,13 +373,15 @@ class JobState:
 
     def propose_split(self, dataset: str, idle: str) -> bool:
         """Asks a busy worker to give up a part of its work for an idle one. Not a command: see `truncations`."""
-        if self.cut is not None or any(owner == idle for owner, _ in self.truncations.values()):
+        if self.cut is not None:
             return False
         name = self._ledger_name(dataset)
         if name not in self.ledger.datasets():
             return False
-        proposal = self.ledger.split(name, idle)
-        if proposal is None or proposal.lease_id in self.truncations:
+        held = {lease.lease_id for lease in self.ledger.held(name)}
+        self.truncations = {k: v for k, v in self.truncations.items() if k in held}
+        proposal = self.ledger.split(name, idle, exclude=self.truncations)
+        if proposal is None:
             return False
         self.truncations[proposal.lease_id] = (proposal.worker, proposal.new_end)
         return True
@@ -476,9 +478,9 @@ class JobState:
         held = {lease.lease_id: lease for lease in self.ledger.held_by(worker)}
         if lease_id not in held:
             return
+        self._mark_bad([{**item, "dataset": self.evaluation.dataset} for item in bad])
         self.ledger.progress(lease_id, held[lease_id].end, 0, worker)
         self.evaluation.add(states)
-        self._mark_bad([{**item, "dataset": self.evaluation.dataset} for item in bad])
 
     def evaluation_to_finish(self) -> bool:
         return (

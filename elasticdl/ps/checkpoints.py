@@ -134,7 +134,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
             attributes=dict(document["attributes"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The checkpoint {path} cannot be read: its {MANIFEST} is damaged ({error}).") from error
+        raise UserError(
+            f"The checkpoint {path} cannot be read: its {MANIFEST} is damaged ({error})."
+        ) from error
     for entry in manifest.files:
         data = path / entry.name
         if not data.exists() or data.stat().st_size != entry.bytes:

@@ -1,0 +1,272 @@
+"""What a person sees of a running job: a live panel on a terminal, plain lines when the output goes elsewhere.
+
+A display is given the status documents of the master and decides what of them is worth showing. It takes no decision
+about the job.
+"""
+
+from __future__ import annotations
+
+import abc
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.jobs.folder import JobFolder
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.audit import Audit, render
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# Plain lines: at least so long between two of them, unless there is news.
+_LINE_SECONDS = 5.0
+
+
+class Display(abc.ABC):
+    @abc.abstractmethod
+    def begin(self, spec: JobSpec, folder: JobFolder) -> None: ...
+
+    @abc.abstractmethod
+    def show(self, status: dict[str, Any]) -> None: ...
+
+    @abc.abstractmethod
+    def note(self, text: str) -> None: ...
+
+    @abc.abstractmethod
+    def end(self, status: dict[str, Any], folder: JobFolder) -> None: ...
+
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+
+def make_display(*, quiet: bool) -> Display:
+    if quiet:
+        return _Silent()
+    if sys.stdout.isatty():
+        return _Panel()
+    return _Lines()
+
+
+class _Silent(Display):
+    def begin(self, spec: JobSpec, folder: JobFolder) -> None: ...
+
+    def show(self, status: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def end(self, status: dict[str, Any], folder: JobFolder) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Lines(Display):
+    """One line when something has changed, and every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._news: tuple[Any, ...] = ()
+        self._evaluations = 0
+        self._nodes: dict[str, str] = {}
+
+    def begin(self, spec: JobSpec, folder: JobFolder) -> None:
+        self.note(f"Job {spec.job_name}: logs and record in {folder.path}")
+
+    def show(self, status: dict[str, Any]) -> None:
+        self._tell_nodes(status)
+        for evaluation in status["evaluations"][self._evaluations :]:
+            self.note(
+                f"Evaluation metrics[step={evaluation['step']}]: {format_metrics(evaluation['metrics'])}"
+            )
+        self._evaluations = len(status["evaluations"])
+        news = (status["phase"], status["epoch"])
+        if news == self._news and time.monotonic() - self._last < _LINE_SECONDS:
+            return
+        self._news, self._last = news, time.monotonic()
+        self.note(one_line(status))
+
+    def _tell_nodes(self, status: dict[str, Any]) -> None:
+        for node in status["nodes"]:
+            state = node_state(node)
+            if self._nodes.get(node["name"]) != state:
+                self._nodes[node["name"]] = state
+                self.note(f"{node['name']}: {state}")
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def end(self, status: dict[str, Any], folder: JobFolder) -> None:
+        for line in final_lines(status, folder):
+            self.note(line)
+
+    def close(self) -> None: ...
+
+
+class _Panel(Display):
+    """A progress display that stays in place while notes scroll by above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console: Console = Console()
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._started = False
+
+    def begin(self, spec: JobSpec, folder: JobFolder) -> None:
+        self._console.print(
+            f"[bold]Job {spec.job_name}[/bold]  [dim]logs and record in {folder.path}[/dim]", highlight=False
+        )
+        self._live.start()
+        self._started = True
+
+    def show(self, status: dict[str, Any]) -> None:
+        self._live.update(panel(status))
+
+    def note(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def end(self, status: dict[str, Any], folder: JobFolder) -> None:
+        self.close()
+        print_final(self._console, status, folder)
+
+    def close(self) -> None:
+        if self._started:
+            self._live.stop()
+            self._started = False
+
+
+# -- the parts, shared with `elasticdl jobs status` ------------------------------------------------------------
+
+
+def panel(status: dict[str, Any]) -> RenderableType:
+    """The whole state of a job as a block for a terminal."""
+    from rich import box
+    from rich.console import Group
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    total, done = status.get("samples_total") or 0, status.get("samples_done") or 0
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        ProgressBar(total=total or 1, completed=done, width=40),
+        Text(f"{100 * done / total:5.1f} %" if total else "", style="bold"),
+        Text(time_left(status), style="dim"),
+    )
+    facts.add_row("epoch", f"{min(status['epoch'] + 1, status['epochs'])} of {status['epochs']}")
+    facts.add_row("samples", f"{done:,} of {total:,}" if total else "…")
+    facts.add_row("speed", f"{status['samples_per_second']:,.0f} samples/s, step {status['step']:,}")
+    facts.add_row(
+        "loss", f"{status['loss']:.5f} {sparkline(status['losses'])}" if status["loss"] is not None else "…"
+    )
+    facts.add_row("evaluation", last_evaluation(status) or "…")
+    nodes = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    nodes.add_column("node")
+    nodes.add_column("state")
+    nodes.add_column("shards", justify="right")
+    for node in status["nodes"]:
+        state = node_state(node)
+        style = "green" if state == "working" else "red" if "ended" in state else "yellow"
+        shards = str(node["shards"]) if node["role"] == "worker" else ""
+        nodes.add_row(node["name"], Text(state, style=style), shards)
+    colour = {"failed": "red", "stopped": "yellow"}.get(status["state"], "cyan")
+    return Panel(
+        Group(bar, facts, nodes),
+        title=f"{status['job']} · {status['phase']}",
+        border_style=colour,
+        title_align="left",
+        width=86,
+    )
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(points: list[list[float]], width: int = 30) -> str:
+    """The course of the loss in one line."""
+    values = [value for _, value in points if value == value and abs(value) != float("inf")]
+    if len(values) < 2:
+        return ""
+    every = max(1, len(values) // width)
+    means = [sum(values[i : i + every]) / len(values[i : i + every]) for i in range(0, len(values), every)]
+    low, high = min(means), max(means)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BLOCKS[round((value - low) * scale)] for value in means)
+
+
+def node_state(node: dict[str, Any]) -> str:
+    if node["draining"] and node["phase"] == "running":
+        return "leaving"
+    if node["phase"] == "running":
+        return "working" if node["joined"] else "starting"
+    if node["phase"] == "pending":
+        return "starting"
+    return f"ended: {node['reason']}" if node["reason"] else "ended"
+
+
+def last_evaluation(status: dict[str, Any]) -> str:
+    if not status.get("evaluations"):
+        return ""
+    newest = status["evaluations"][-1]
+    return f"{format_metrics(newest['metrics'])} (step {newest['step']:,})"
+
+
+def format_metrics(metrics: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.5g}" for name, value in metrics.items())
+
+
+def time_left(status: dict[str, Any]) -> str:
+    seconds = status.get("seconds_left")
+    if seconds is None or status["state"] != "running":
+        return ""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left"
+
+
+def one_line(status: dict[str, Any]) -> str:
+    total, done = status["samples_total"], status["samples_done"]
+    working = sum(1 for node in status["nodes"] if node["role"] == "worker" and node_state(node) == "working")
+    parts = [
+        status["phase"],
+        f"epoch {min(status['epoch'] + 1, status['epochs'])}/{status['epochs']}",
+        f"{done:,}/{total:,} samples",
+        f"{status['samples_per_second']:,.0f}/s",
+        f"step {status['step']:,}",
+    ]
+    if status["loss"] is not None:
+        parts.append(f"loss {status['loss']:.5f}")
+    parts.append(f"{working} of {status['targets']['worker']} workers")
+    if time_left(status):
+        parts.append(time_left(status))
+    return " | ".join(parts)
+
+
+def final_lines(status: dict[str, Any], folder: JobFolder) -> list[str]:
+    """The end of a job: how it went, what it amounts to, where things are."""
+    lines = []
+    if status.get("traceback") and status["state"] == "failed":
+        lines += [status["traceback"].rstrip()]
+    if status.get("message"):
+        lines.append(("error: " if status["state"] == "failed" else "") + status["message"])
+    if status.get("audit") and status["audit"]["rows"]:
+        lines += ["", render(Audit.from_json(status["audit"])), ""]
+    if status.get("evaluations"):
+        lines.append(f"Evaluation: {last_evaluation(status)}")
+    if status.get("output"):
+        lines += status["output"].splitlines()
+    if status.get("checkpoint"):
+        lines.append(f"Checkpoint: {status['checkpoint']}")
+    lines.append(f"Job {folder.name} has {status['state']}. Logs: {folder.logs_path}")
+    return lines
+
+
+def print_final(console: Console, status: dict[str, Any], folder: JobFolder) -> None:
+    colour = {"succeeded": "green", "failed": "red"}.get(status["state"], "yellow")
+    *lines, last = final_lines(status, folder)
+    for line in lines:
+        style = "red" if line.startswith("error: ") else None
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(last, style=f"bold {colour}", highlight=False, markup=False, soft_wrap=True)

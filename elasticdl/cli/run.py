@@ -1,0 +1,265 @@
+"""Running a job on this machine: `elasticdl train`, `evaluate`, `predict`, and the same from Python.
+
+This process becomes the job's host. It starts the master and starts it again whenever it is killed, shows what the
+master says of the job, and ends when the job does. Ctrl-C asks the master to save and stop; a second one kills. Whatever
+happens to this process, nothing of the job is left running: see `elasticdl.platforms.host`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from typing import Any
+
+from elasticdl.cli.control import MasterAway, MasterControl, last_status
+from elasticdl.cli.display import Display, make_display
+from elasticdl.jobs.definition_check import check_definition
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.folder import JobFolder
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.store import JobStore
+from elasticdl.platforms.host import Host
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
+
+MASTER = "master"
+# A master that is killed is started again without limit. One that crashes by itself so often will do so for ever.
+_MASTER_CRASHES = 5
+# How often the display is refreshed. The master computes a status in well under a millisecond.
+_POLL_SECONDS = 0.25
+# How long a stop may take to save the model before it is called stuck.
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobResult:
+    """How a job ended. `status` is the document that `elasticdl jobs status --json` prints."""
+
+    job_name: str
+    state: str
+    message: str
+    status: dict[str, Any] = field(repr=False)
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "succeeded"
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the last evaluation."""
+        evaluations = self.status.get("evaluations") or []
+        return dict(evaluations[-1]["metrics"]) if evaluations else {}
+
+    @property
+    def exit_code(self) -> int:
+        return {"succeeded": 0, "stopped": EXIT_INTERRUPTED}.get(self.state, 1)
+
+
+def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
+    """Runs a job from a script or a notebook. The keyword arguments are the flags of `elasticdl train`.
+
+    Raises `UserError` for whatever is wrong with the job before it starts; what happens to it afterwards is in
+    the result.
+    """
+    spec = JobSpec.build(kind=kind, name_suffix=secrets.token_hex(3), **flags)
+    return execute(spec, make_display(quiet=quiet))
+
+
+def run_job(spec: JobSpec) -> int:
+    """Runs a job for the command line. Returns the exit code."""
+    return execute(spec, make_display(quiet=False)).exit_code
+
+
+def execute(spec: JobSpec, display: Display) -> JobResult:
+    check(spec)
+    folder = JobStore().create(spec)
+    try:
+        with Host(folder.socket_path(), folder.logs_path, os.environ) as host:
+            job = _RunningJob(spec, folder, host, display)
+            job.run()
+    except UserError as error:
+        folder.finish("failed", message=str(error), now=time.time())
+        raise
+    finally:
+        display.close()
+    status = last_status(folder)
+    return JobResult(
+        job_name=spec.job_name, state=status["state"], message=status.get("message", ""), status=status
+    )
+
+
+def check(spec: JobSpec) -> None:
+    """Everything that can be found out before a process is started."""
+    if not spec.runs_here:
+        raise UserError(
+            "This version runs jobs on this machine only; --image_name asks for a cluster.",
+            hint="Leave the image flags away to run here. --dry_run shows the job.",
+        )
+    if spec.program == "command":
+        raise UserError(
+            "This version runs model definitions only; --job_command cannot be run yet.",
+            hint="Give --model_zoo and --model_def.",
+        )
+    if spec.training.distribution_strategy == "AllreduceStrategy":
+        raise UserError(
+            "AllreduceStrategy cannot be run yet.",
+            hint="--distribution_strategy=ParameterServerStrategy trains with any number of workers.",
+        )
+    check_definition(spec)
+    if spec.checkpoint.checkpoint_dir_for_init:
+        from elasticdl.ps.checkpoints import find_checkpoint
+
+        find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
+    _check_data(spec)
+
+
+def _check_data(spec: JobSpec) -> None:
+    """Opens the data sets, which also leaves their indices ready for the workers."""
+    from elasticdl.data.open import open_reader
+
+    for flag in ("training_data", "validation_data", "prediction_data"):
+        origin = getattr(spec.data, flag)
+        if not origin or _has_own_reader(spec):
+            continue
+        try:
+            size = len(open_reader(origin, spec.data.data_reader_params))
+        except UserError as error:
+            raise UserError(f"--{flag}: {error.message}", hint=error.hint) from error
+        if size == 0:
+            raise UserError(f"--{flag}: {origin} has no samples.")
+
+
+def _has_own_reader(spec: JobSpec) -> bool:
+    """The definition may read data of its own kind: then only it can tell whether the data is there."""
+    from elasticdl.jobs.definition_check import defined_names
+
+    names = defined_names(spec)
+    return names is None or spec.model.custom_data_reader in names
+
+
+class _RunningJob:
+    def __init__(self, spec: JobSpec, folder: JobFolder, host: Host, display: Display) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._host = host
+        self._display = display
+        self._interrupts = 0
+        self._stop_sent = False
+        self._wake = threading.Event()
+        self._crashes = 0
+
+    def run(self) -> None:
+        self._display.begin(self._spec, self._folder)
+        self._start_master(again=False)
+        with self._signals():
+            status = self._watch()
+        self._host.stop_all(3.0)
+        self._record(status)
+
+    # -- the master ------------------------------------------------------------------------------------------
+
+    def _start_master(self, *, again: bool) -> None:
+        request = NodeRequest(
+            name=MASTER,
+            role=MASTER,
+            command=(sys.executable, "-m", "elasticdl.master"),
+            environment={
+                "ELASTICDL_JOB_DIR": str(self._folder.path),
+                "ELASTICDL_HOST_SOCKET": str(self._folder.socket_path()),
+            },
+        )
+        self._host.spawn(request, again=again)
+
+    def _watch(self) -> NodeStatus:
+        """Until the master has said its last word. Returns how its process ended."""
+        control: MasterControl | None = None
+        while True:
+            master = next(s for s in self._host.statuses() if s.name == MASTER)
+            if master.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED):
+                if control is not None:
+                    control.__exit__(None, None, None)
+                    control = None
+                if not self._worth_another(master):
+                    return master
+                self._display.note("The master was killed; it is started again and goes on from its journal.")
+                self._start_master(again=True)
+            if self._interrupts > 1:
+                self._host.kill_all()
+                continue
+            if control is None and self._folder.master_address() is not None:
+                control = MasterControl(self._folder)
+            if control is not None:
+                self._look(control)
+            self._wake.wait(_POLL_SECONDS)
+            self._wake.clear()
+
+    def _worth_another(self, master: NodeStatus) -> bool:
+        if self._interrupts > 1 or self._folder.status_path.exists():
+            return False
+        if master.reason in (EndReason.KILLED, EndReason.OUT_OF_MEMORY):
+            return True
+        if master.exit_code == EXIT_DEFINITION_ERROR:
+            return False
+        self._crashes += 1
+        return self._crashes < _MASTER_CRASHES
+
+    def _look(self, control: MasterControl) -> None:
+        try:
+            if self._interrupts and not self._stop_sent:
+                control.stop("Ctrl-C")
+                self._stop_sent = True
+            self._display.show(control.status(seconds=1.0))
+        except MasterAway:
+            return
+
+    # -- Ctrl-C ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            # A notebook or a test runs us in a thread, where signals cannot be taken.
+            yield
+            return
+        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, self._interrupt) for number in caught}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            self._display.note("Saving a checkpoint and stopping. Ctrl-C again kills at once.")
+        self._wake.set()
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _record(self, master: NodeStatus) -> None:
+        try:
+            status = json.loads(self._folder.status_path.read_text())
+        except (FileNotFoundError, ValueError):
+            status = {"state": "stopped" if self._interrupts else "failed"}
+            status["message"] = "Killed by a second Ctrl-C." if self._interrupts else self._last_words(master)
+            with contextlib.suppress(OSError):
+                self._folder.status_path.write_text(json.dumps(status))
+        audit = status.get("audit")
+        state = status["state"] if status["state"] in ("succeeded", "stopped") else "failed"
+        message = str(status.get("message", ""))
+        if state == "succeeded" and audit is not None and not audit["exact"]:
+            state, message = "failed", f"The audit is not exact: {audit['reason']}."
+        self._folder.finish(state, message=message, now=time.time())
+        self._display.end({**status, "state": state, "message": message}, self._folder)
+
+    def _last_words(self, master: NodeStatus) -> str:
+        lines = "\n".join(self._host.tail(MASTER, 20))
+        return f"The master ended with exit code {master.exit_code} ({master.reason.value}).\n{lines}"
