@@ -1,0 +1,49 @@
+"""Deep-learning jobs that grow, shrink and survive.
+
+    import elasticdl
+
+    elasticdl.run(
+        model_zoo="model_zoo", model_def="digits.keras_cnn.custom_model", training_data="digits/train"
+    )
+
+takes the flags of `elasticdl train` as keyword arguments. Names are imported when they are first used, so
+that `import elasticdl` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elasticdl.cli.run import run
+    from elasticdl.jobs.errors import UserError
+    from elasticdl.jobs.mode import Mode
+    from elasticdl.jobs.spec import JobSpec
+    from elasticdl.worker import metrics
+
+__version__ = "2.0.0.dev0"
+
+__all__ = ["JobSpec", "Mode", "UserError", "__version__", "metrics", "run"]
+
+_PLACES = {
+    "JobSpec": "elasticdl.jobs.spec:JobSpec",
+    "Mode": "elasticdl.jobs.mode:Mode",
+    "UserError": "elasticdl.jobs.errors:UserError",
+    "metrics": "elasticdl.worker.metrics:",
+    "run": "elasticdl.cli.run:run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, _, attribute = _PLACES[name].partition(":")
+    module = import_module(place)
+    value = getattr(module, attribute) if attribute else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

@@ -1,4 +1,6 @@
-"""Talking to the master of a running job on this machine, for the commands that look at jobs or change them."""
+"""Talking to the master of a running job on this machine, for the commands that look at jobs or change
+them.
+"""
 
 from __future__ import annotations
 

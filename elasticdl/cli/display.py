@@ -1,7 +1,8 @@
-"""What a person sees of a running job: a live panel on a terminal, plain lines when the output goes elsewhere.
+"""What a person sees of a running job: a live panel on a terminal, plain lines when the output goes
+elsewhere.
 
-A display is given the status documents of the master and decides what of them is worth showing. It takes no decision
-about the job.
+A display is given the status documents of the master and decides what of them is worth showing. It takes no
+decision about the job.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class _Panel(Display):
             self._started = False
 
 
-# -- the parts, shared with `elasticdl jobs status` ------------------------------------------------------------
+# -- the parts, shared with `elasticdl jobs status` ----------------------------------------------------------
 
 
 def panel(status: dict[str, Any]) -> RenderableType:

@@ -1,8 +1,9 @@
 """Running a job on this machine: `elasticdl train`, `evaluate`, `predict`, and the same from Python.
 
-This process becomes the job's host. It starts the master and starts it again whenever it is killed, shows what the
-master says of the job, and ends when the job does. Ctrl-C asks the master to save and stop; a second one kills. Whatever
-happens to this process, nothing of the job is left running: see `elasticdl.platforms.host`.
+This process becomes the job's host. It starts the master and starts it again whenever it is killed, shows
+what the master says of the job, and ends when the job does. Ctrl-C asks the master to save and stop; a
+second one kills. Whatever happens to this process, nothing of the job is left running: see
+`elasticdl.platforms.host`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
 from typing import Any
 
 from elasticdl.cli.control import MasterAway, MasterControl, last_status
@@ -31,7 +31,8 @@ from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
 
 MASTER = "master"
-# A master that is killed is started again without limit. One that crashes by itself so often will do so for ever.
+# A master that is killed is started again without limit. One that crashes by itself so often will do so for
+# ever.
 _MASTER_CRASHES = 5
 # How often the display is refreshed. The master computes a status in well under a millisecond.
 _POLL_SECONDS = 0.25
@@ -66,8 +67,8 @@ class JobResult:
 def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
     """Runs a job from a script or a notebook. The keyword arguments are the flags of `elasticdl train`.
 
-    Raises `UserError` for whatever is wrong with the job before it starts; what happens to it afterwards is in
-    the result.
+    Raises `UserError` for whatever is wrong with the job before it starts; what happens to it afterwards is
+    in the result.
     """
     spec = JobSpec.build(kind=kind, name_suffix=secrets.token_hex(3), **flags)
     return execute(spec, make_display(quiet=quiet))

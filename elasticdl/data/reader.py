@@ -70,5 +70,6 @@ class Reader(abc.ABC):
     def read(self, start: int, end: int) -> Iterator[Record]:
         """The records of [start, end), in order.
 
-        Raises `BadRecords` where the data is corrupt; reading again from the end of its range goes on behind it.
+        Raises `BadRecords` where the data is corrupt; reading again from the end of its range goes on
+        behind it.
         """

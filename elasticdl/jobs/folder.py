@@ -178,7 +178,7 @@ class JobFolder:
     # -- the socket ------------------------------------------------------------------------------------------
 
     def socket_path(self) -> Path:
-        """Where the host of the job listens: in the folder, or elsewhere if its path is too long for a socket.
+        """Where the host of the job listens: in the folder, or elsewhere if its path is too long for one.
 
         The other place is in a folder that belongs to this user alone, which is made here.
         """

@@ -126,6 +126,9 @@ class Real(Grammar[float]):
         _check_range(value, self.minimum, math.inf)
         return value
 
+    def text(self, value: float) -> str:
+        return repr(value).removesuffix(".0")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Boolean(Grammar[bool]):

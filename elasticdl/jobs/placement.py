@@ -25,7 +25,7 @@ def _request(role: str) -> Resources:
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What a {role} node is promised, such as cpu=1,memory=2Gi,gpu=1.",
+        f"What each {role} node is promised, such as cpu=1,memory=2Gi,gpu=1.",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )
@@ -35,7 +35,7 @@ def _limit(role: str) -> Resources:
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What a {role} node may not go beyond; what is not said is as requested.",
+        f"What each {role} node may not go beyond; what is not said is as requested.",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )

@@ -114,3 +114,8 @@ class JobStore:
             f"The job name {name} is in use: a job of that name {state}.",
             hint=f"Choose another --job_name, or remove that job: {first}`elasticdl jobs delete {name}`.",
         )
+
+
+def new_suffix() -> str:
+    """Keeps apart the names of jobs that nobody has named."""
+    return secrets.token_hex(3)

@@ -1,7 +1,7 @@
 """`python -m elasticdl.master`: the process of a job's master on this machine.
 
-Everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token, the journal. Started again after
-a kill it takes the same port, so that workers find it where it was.
+Everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token, the journal. Started
+again after a kill it takes the same port, so that workers find it where it was.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The master of one job: the state machine, its journal, and what has to be done about them.
 
-Commands come from the gRPC service (`service.py`), from the platform's events and from here. Each is applied, written
-to the journal and only then answered. Everything with an effect outside (starting nodes, freezing and saving the
-model, ending the job) is done by `reconcile`, which looks at the state, does what is missing, and may be repeated:
-a master that comes back after a kill just looks again.
+Commands come from the gRPC service (`service.py`), from the platform's events and from here. Each is
+applied, written to the journal and only then answered. Everything with an effect outside (starting nodes,
+freezing and saving the model, ending the job) is done by `reconcile`, which looks at the state, does what
+is missing, and may be repeated: a master that comes back after a kill just looks again.
 
 Failure modes
-    The journal cannot be written (a full disk): the job fails at once and says so; nobody was answered.
-    A parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an event
-    of the platform, which makes the state machine give up the cut.
-    The platform is gone: so is the job; the master ends.
+    The journal cannot be written (a full disk): the job fails at once and says so; nobody was answered. A
+    parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an
+    event of the platform, which makes the state machine give up the cut. The platform is gone: so is the
+    job; the master ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from elasticdl.ps.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
 
-# Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well below a second.
+# Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well
+# below a second.
 _RECORDS_BETWEEN_COMPACTIONS = 20_000
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
@@ -312,8 +313,8 @@ class Master:
             try:
                 await self._servers.freeze_all(addresses, f"cut-{number}", self.state.generation)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
-                # A server that died is told by the platform, and then there is no cut to take any more. The next
-                # reconciliation tries again.
+                # A server that died is told by the platform, and then there is no cut to take any more. The
+                # next reconciliation tries again.
                 log.warning("The model could not be frozen for cut %d yet: %s", number, error)
                 return
         self.do("cut_taken", cut=number)

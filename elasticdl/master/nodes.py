@@ -1,15 +1,15 @@
 """Which nodes a job should have, and what to do when one of them ends.
 
-A plain state machine: statuses of nodes and wishes of people come in, nodes to start or to send away come out.
-Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the ledger or
-at a parameter server means one process for ever. Parameter servers have a *slot* beside their number, the share
-of the model they serve, which their replacement takes over.
+A plain state machine: statuses of nodes and wishes of people come in, nodes to start or to send away come
+out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
+ledger or at a parameter server means one process for ever. Parameter servers have a *slot* beside their
+number, the share of the model they serve, which their replacement takes over.
 
 Failure modes
-    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit.
-    Ended by its own error or for want of memory: replaced as often as --relaunch_on_worker_failure says, counted
-    along the line of replacements; then the job fails with that error.
-    Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
+    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit. Ended by its
+    own error or for want of memory: replaced as often as --relaunch_on_worker_failure says, counted along
+    the line of replacements; then the job fails with that error. Cannot work at all (the definition is
+    wrong, the command does not exist): the job fails at once.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class Roster:
         return True
 
     def observe(self, status: NodeStatus) -> tuple[Node | None, JobFailure | None]:
-        """What the platform says of a node. Returns the node if it has just ended, and what follows for the job."""
+        """What the platform says of a node. Returns the node if it has just ended, and what follows for the
+        job.
+        """
         node = self.nodes.get(status.name)
         if node is None or not node.alive:
             return None, None
@@ -164,7 +166,9 @@ class Roster:
                 node.slot = free.pop(0)
 
     def leader(self) -> Node | None:
-        """The worker whose callbacks may write files and that does what only one must do: the oldest at work."""
+        """The worker whose callbacks may write files and that does what only one must do: the oldest at
+        work.
+        """
         workers = [n for n in self.alive("worker") if n.incarnation and not n.draining]
         return min(workers, key=lambda n: n.number, default=None)
 

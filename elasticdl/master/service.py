@@ -1,7 +1,7 @@
 """The master's gRPC service: messages in, commands to the state machine, answers out.
 
-No decision is taken here. Calls that wait (a lease, a watch) wait on the master's signals and look again; nothing is
-polled. The token was checked before any of these is reached.
+No decision is taken here. Calls that wait (a lease, a watch) wait on the master's signals and look again;
+nothing is polled. The token was checked before any of these is reached.
 """
 
 from __future__ import annotations

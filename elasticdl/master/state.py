@@ -1,28 +1,30 @@
 """The state of a job, as one deterministic machine.
 
-Every change is a *command*: a method of `JobState` called by name with plain values. The master writes each command
-to the journal before it answers anybody, and replays them when it comes back; so a command must depend on nothing
-but its arguments and the state: no clock, no randomness, no I/O. A command that raises leaves the state as it was
-and is not journaled.
+Every change is a *command*: a method of `JobState` called by name with plain values. The master writes each
+command to the journal before it answers anybody, and replays them when it comes back; so a command must
+depend on nothing but its arguments and the state: no clock, no randomness, no I/O. A command that raises
+leaves the state as it was and is not journaled.
 
-After each command the machine settles: it looks whether an evaluation or a checkpoint is due, whether an epoch or
-the job is over, which nodes are missing. What the outside should do about it is not returned but can be read off
-the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, `directive(node)`), which is what makes a
-restart harmless.
+After each command the machine settles: it looks whether an evaluation or a checkpoint is due, whether an
+epoch or the job is over, which nodes are missing. What the outside should do about it is not returned but
+can be read off the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, `directive(node)`),
+which is what makes a restart harmless.
 
 A cut
-    is a moment at which no batch is half done: every worker that holds a shard has reported all it pushed and
-    stands still. Evaluations and checkpoints are taken at cuts, so they mean one model and one ledger. Waiting for
-    a cut lasts a batch; copying the model is quick; writing and evaluating the copy happen while training goes on.
+    is a moment at which no batch is half done: every worker that holds a shard has reported all it pushed
+    and stands still. Evaluations and checkpoints are taken at cuts, so they mean one model and one ledger.
+    Waiting for a cut lasts a batch; copying the model is quick; writing and evaluating the copy happen
+    while training goes on.
 
 Losing the model
-    When a process that holds a part of the model dies (a parameter server, or the only worker where there are
-    none), the generation grows: the ledger goes back to the last checkpoint, everybody drops what is older, and
-    the audit counts what has to be trained again.
+    When a process that holds a part of the model dies (a parameter server, or the only worker where there
+    are none), the generation grows: the ledger goes back to the last checkpoint, everybody drops what is
+    older, and the audit counts what has to be trained again.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -158,7 +160,9 @@ class JobState:
     def observe(
         self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
     ) -> None:
-        """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have applied."""
+        """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
+        applied.
+        """
         what = NodeStatus(
             name=status["name"],
             role=status["role"],
@@ -179,11 +183,9 @@ class JobState:
 
     def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
         if credit is not None:
-            try:
+            # Not if the batch was reported before, or belongs to a shard that was given up.
+            with contextlib.suppress(LedgerError):
                 self.ledger.progress(credit["lease_id"], credit["position"], credit["batches"], node.name)
-            except (LostLease, LedgerError):
-                # The batch was reported before, or belongs to a shard that was given up.
-                pass
         self.ledger.forget_worker(node.name)
         self.last_report.pop(node.name, None)
         self._forget_truncations(node.name)
@@ -372,7 +374,9 @@ class JobState:
         self.ledger.truncate(lease_id, worker, end)
 
     def propose_split(self, dataset: str, idle: str) -> bool:
-        """Asks a busy worker to give up a part of its work for an idle one. Not a command: see `truncations`."""
+        """Asks a busy worker to give up a part of its work for an idle one. Not a command: see
+        `truncations`.
+        """
         if self.cut is not None:
             return False
         name = self._ledger_name(dataset)
@@ -528,7 +532,9 @@ class JobState:
             self.outcome = "succeeded"
 
     def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
-        """A node's own error. The node exits after it; what that means is decided when the platform says so."""
+        """A node's own error. The node exits after it; what that means is decided when the platform says
+        so.
+        """
         self.last_error = traceback or message
         if kind in ("definition", "data"):
             self._fail_job(JobFailure(message=message), traceback)
@@ -627,7 +633,8 @@ class JobState:
             )
             del self.epochs_ended[:-_EPOCHS_TOLD]
         if self.told_epoch < epoch:
-            # The leader's callbacks hear of the end of the epoch before the next begins: they may end the training.
+            # The leader's callbacks hear of the end of the epoch before the next begins: they may end the
+            # training.
             self.task = f"{_EPOCH_TASK}{epoch}"
             return
         if self.ledger.finished(TRAINING):

@@ -1,4 +1,6 @@
-"""A job as people see it: one JSON document, the same from a running master and from the record of a finished job."""
+"""A job as people see it: one JSON document, the same from a running master and from the record of a
+finished job.
+"""
 
 from __future__ import annotations
 

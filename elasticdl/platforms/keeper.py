@@ -7,13 +7,13 @@ starts the nodes. What that buys:
 - *Nothing is left running.* The keeper holds one end of a socket whose other end is the host's. When the host
   ends, in whatever way, the kernel closes it, and the keeper kills everything below it and leaves. When the
   keeper itself is killed, the kernel kills its nodes (see `kinship`), and the host cleans up what they have
-  left. When both are killed at the same instant, the nodes still die with the keeper; children of theirs that
-  have left the node's session may survive until the job is run again, which begins by ending them.
+  left. When both are killed at the same instant, the nodes still die with the keeper; children that they have
+  started may live on until the job is run again, which begins by ending them.
 - *Safe forks.* Asking to die with one's parent must be done between fork and exec, where a process with
   threads may not run Python. The keeper has one thread. Measured per node: 2.1 ms this way, against 2.7 ms
   through `setpriv --pdeathsig` (not everywhere installed, and blind to a parent that died before) and 14 ms
   through a Python shim. A plain start takes 0.9 ms. The keeper itself starts while the host goes on, and
-  takes some 10 MB.
+  takes some 16 MB.
 - *Orphans without side effects.* The keeper adopts orphans; were it the host, a notebook would become the
   parent of processes it knows nothing of.
 - *Output that flows* while the host is busy or stopped (see `logs`).

@@ -4,8 +4,8 @@
     DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
     DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
 
-A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has the name
-of a checkpoint is one. The manifest is the last file written.
+A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has
+the name of a checkpoint is one. The manifest is the last file written.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         if not data.exists() or data.stat().st_size != entry.bytes:
             size = data.stat().st_size if data.exists() else "no"
             raise UserError(
-                f"The checkpoint {path} is damaged: {entry.name} should have {entry.bytes} bytes and has {size}.",
+                f"The checkpoint {path} is damaged: {entry.name} should have {entry.bytes} bytes, has {size}.",
                 hint="Start from an older one: name its version-N folder.",
             )
     return Checkpoint(path=path, manifest=manifest)

@@ -30,9 +30,7 @@ Loop = TrainingLoop | ScoringLoop | PredictionLoop
 
 def main() -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
-    link = MasterLink(
-        address=os.environ["MASTER_ADDR"], token=token, node=os.environ["ELASTICDL_NODE"]
-    )
+    link = MasterLink(address=os.environ["MASTER_ADDR"], token=token, node=os.environ["ELASTICDL_NODE"])
     try:
         reply = link.join()
     except NotOfThisJob as error:
@@ -127,7 +125,8 @@ def _fail(link: MasterLink, kind: str, message: str, trace: str, lease_id: int, 
 
 if __name__ == "__main__":
     status = main()
-    # Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours is done.
+    # Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours
+    # is done.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -1,7 +1,7 @@
 """Batches read ahead for the loop, which has other things to listen to than the next batch.
 
-A trainer's iterator blocks; the loop must wait for a batch *or* for a directive. So a thread takes from the iterator and
-puts into a short queue, and the loop is nudged.
+A trainer's iterator blocks; the loop must wait for a batch *or* for a directive. So a thread takes from the
+iterator and puts into a short queue, and the loop is nudged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A model definition: the user's module, found in a model zoo folder and taken apart into its functions.
 
-Everything that can be wrong with it is the user's to put right, so everything that is wrong is told in their own
-terms: the part of the traceback that lies in their code, the function that is missing and what the module has in
-its place, the framework to install.
+Everything that can be wrong with it is the user's to put right, so it is told in their own terms: the part of
+the traceback that lies in their code, the function that is missing and what the module has in its place, the
+framework to install.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXTRAS = {"tensorflow": "keras", "keras": "keras", "tf_keras": "keras", "torch"
 
 
 class ProgramError(UserError):
-    """The user's own code raised an error while it ran on data. `traceback` is the part of it in their code."""
+    """The user's own code raised an error while it ran on data. `traceback` is the part in their code."""
 
     def __init__(self, message: str, *, traceback: str = "", hint: str = "") -> None:
         super().__init__(f"{message}\n{traceback.rstrip()}" if traceback else message, hint=hint)
@@ -60,8 +60,8 @@ def load_definition(
 ) -> ModelDefinition:
     """Imports `folder.module` of the model zoo and finds its functions.
 
-    `names` has the name of each function by its flag. Those of `REQUIRED` that are in it must exist; others may be
-    missing until they are used, unless their name is not the usual one, since then somebody asked for them.
+    `names` has the name of each function by its flag. Those of `REQUIRED` that are in it must exist; others may
+    be missing until they are used, unless their name is not the usual one: then somebody asked for them.
     """
     module_name, _, function = model_def.rpartition(".")
     if not module_name:
@@ -92,7 +92,7 @@ def load_definition(
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback of an error without the frames that are not the user's: ours, the import system's, a framework's.
+    """The traceback of an error without frames of our own, of the import system and of frameworks.
 
     Where a framework raised it, its last frame stays: it says what was tried.
     """
@@ -128,7 +128,7 @@ def _import(zoo: Path, module_name: str) -> ModuleType:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise _not_installed(error, module_name) from error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"The module {module_name} in {zoo} cannot be imported:\n{users_traceback(error).rstrip()}"
         ) from error
@@ -142,7 +142,7 @@ def _import(zoo: Path, module_name: str) -> ModuleType:
 
 
 def _check_exists(zoo: Path, module_name: str) -> None:
-    """Says which part of the name does not exist, and what is there; the import system would only say "no module"."""
+    """Says which part of the name does not exist, and what is there: more than the import system would."""
     folder = zoo
     *folders, last = module_name.split(".")
     for part in folders:
@@ -163,8 +163,8 @@ def _make_importable(zoo: Path) -> None:
         sys.path.insert(0, str(zoo))
     package = zoo / "__init__.py"
     if package.is_file() and zoo.name not in sys.modules:
-        # Definitions may import each other as `model_zoo.folder.module`. The folder above the zoo does not go on the
-        # path for that: whatever else lies there would then hide installed packages.
+        # Definitions may import each other as `model_zoo.folder.module`. The folder above the zoo does not go on
+        # the path for that: whatever else lies there would then hide installed packages.
         spec = importlib.util.spec_from_file_location(
             zoo.name, package, submodule_search_locations=[str(zoo)]
         )

@@ -22,7 +22,7 @@ _THREAD_VARIABLES = (
 def prepare_environment(environment: MutableMapping[str, str] | None = None) -> None:
     """Quiets TensorFlow's greetings and hands on the number of threads. What the user has set stays."""
     variables = os.environ if environment is None else environment
-    # Level 2 leaves errors: the rest tells of CPU features and missing GPU libraries at every start of a worker.
+    # Level 2 leaves errors: the rest tells of CPU features and missing GPU libraries at every start.
     variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     threads = variables.get(THREADS)
     if not threads:

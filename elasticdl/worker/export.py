@@ -1,7 +1,7 @@
 """The end of a training: the model with its last values, in the framework's own form and in ours.
 
-Ours stands in a folder beside the framework's files, so that `evaluate` and `predict` can start from an export as they
-can from a checkpoint.
+Ours stands in a folder beside the framework's files, so that `evaluate` and `predict` can start from an
+export as they can from a checkpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A worker's line to its master: calls that outlast a restart of the master, and the newest directive.
 
-The master may be killed and come back at any moment. Every call here waits for it and is then made again; all of them
-are safe to repeat (see `master.proto`). Nobody waits for ever: where the host of a local job is gone, so is this
-process; on Kubernetes the pod is owned by the job.
+The master may be killed and come back at any moment. Every call here waits for it and is then made again;
+all of them are safe to repeat (see `master.proto`). Nobody waits for ever: where the host of a local job is
+gone, so is this process; on Kubernetes the pod is owned by the job.
 """
 
 from __future__ import annotations

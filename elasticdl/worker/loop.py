@@ -1,15 +1,16 @@
 """The life of a worker that runs a model definition.
 
-One thread computes; others lease and read ahead (`shards.py`, `batches.py`), report (`reporter.py`) and listen to the
-master (`link.py`). Between two batches the computing thread looks at the newest directive and does, in this order, what
-it asks for: end, start again with another generation, stand still for a cut, tell callbacks that an epoch is over, give
-up parts of shards that others wait for, evaluate, do a task; and only then the next batch.
+One thread computes; others lease and read ahead (`shards.py`, `batches.py`), report (`reporter.py`) and
+listen to the master (`link.py`). Between two batches the computing thread looks at the newest directive and
+does, in this order, what it asks for: end, start again with another generation, stand still for a cut, tell
+callbacks that an epoch is over, give up parts of shards that others wait for, evaluate, do a task; and only
+then the next batch.
 
 Failure modes
-    Killed: the master hands the unreported rest of the shards to others.
-    The program raises: the master is told, with the traceback, which shard it was; this process exits with 1.
-    The definition cannot work (`UserError`): the master is told and the job ends; exit code EXIT_DEFINITION_ERROR.
-    Out of memory: exit code EXIT_OUT_OF_MEMORY.
+    Killed: the master hands the unreported rest of the shards to others. The program raises: the master is
+    told, with the traceback, which shard it was; this process exits with 1. The definition cannot work
+    (`UserError`): the master is told and the job ends; exit code EXIT_DEFINITION_ERROR. Out of memory: exit
+    code EXIT_OUT_OF_MEMORY.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class TrainingLoop:
         self._cut = 0
         self._epoch = -1
         self._epochs_told = -1
-        # Of the leases being worked on: how far, in how many batches, and where they end if not where they were to.
+        # Of the leases being worked on: how far, in how many batches, and where they end if not where they
+        # were to.
         self._positions: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, int] = {}
         # Leases without order inside that have been begun: no part of them can be given up.
@@ -103,8 +105,10 @@ class TrainingLoop:
         """Waits for a directive not yet looked at or, if that is what is missing, for a batch."""
         seen, queue = self._looked_at, self._queue
         self._link.wait(
-            lambda: self._link.serial != seen
-            or (not until_directive and queue is not None and queue.ready() and not self._at_cut())
+            lambda: (
+                self._link.serial != seen
+                or (not until_directive and queue is not None and queue.ready() and not self._at_cut())
+            )
         )
 
     def _at_cut(self) -> bool:
@@ -209,7 +213,7 @@ class TrainingLoop:
 
     def _may_evaluate(self) -> bool:
         """A model on servers can be pulled once there is one; a model of our own must have been built."""
-        return self._model is not None and self._example is not None or self._build_for_evaluation()
+        return (self._model is not None and self._example is not None) or self._build_for_evaluation()
 
     def _build_for_evaluation(self) -> bool:
         """A worker that has not trained yet builds its model from a sample of the validation data."""
@@ -226,7 +230,8 @@ class TrainingLoop:
         return False
 
     def _evaluate(self, directive: pb.Directive) -> None:
-        assert self._model is not None and self._validation is not None
+        assert self._model is not None
+        assert self._validation is not None
         callbacks = self._callback_runner(directive)
         callbacks.fire("on_test_begin")
         self._model.freeze(f"cut-{directive.evaluation}")
@@ -254,7 +259,8 @@ class TrainingLoop:
     def _export(self) -> None:
         if self._example is None and not self._build_from_training_data():
             return
-        assert self._model is not None and self._example is not None
+        assert self._model is not None
+        assert self._example is not None
         self._model.thaw()
         lines = export_model(self._spec, self._trainer, self._example)
         self._finish_task("export", "\n".join(lines))
@@ -307,7 +313,8 @@ class TrainingLoop:
                 self._reporter.ask_to_stop()
         if batch.bad:
             self._reporter.note_bad(batch.bad, "training")
-        # Where samples could not be read, batches do not lie where the master thinks: never report beyond the end.
+        # Where samples could not be read, batches do not lie where the master thinks: never report beyond
+        # the end.
         position = min(batch.position, end)
         if batch.last or not batch.atomic:
             self._reporter.note(
@@ -321,7 +328,8 @@ class TrainingLoop:
         if batch.last:
             self._forget(lease_id)
         else:
-            # A shard without order inside is refused to those who want a part of it: it counts as gone through.
+            # A shard without order inside is refused to those who want a part of it: it counts as gone
+            # through.
             self._positions[lease_id] = (batch.shard.start if batch.atomic else position, batches)
             if batch.atomic:
                 self._indivisible.add(lease_id)

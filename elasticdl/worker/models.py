@@ -173,9 +173,10 @@ def restore(trainer: Trainer, place: str) -> None:
     try:
         trainer.set_parameters(values)
     except UserError as error:
+        made_with = checkpoint.manifest.attributes.get("model_def", "?")
         raise UserError(
-            f"The checkpoint {checkpoint.path} is of another model "
-            f"(made with --model_def={checkpoint.manifest.attributes.get('model_def', '?')}).\n{error.message}",
+            f"The checkpoint {checkpoint.path} is of another model (--model_def={made_with}).\n"
+            f"{error.message}",
             hint="Use the model definition that made it, or another --checkpoint_dir_for_init.",
         ) from error
     if OPTIMIZER in snapshot.groups:

@@ -1,7 +1,8 @@
 """Predictions of a worker, and how they become one file in the order of the samples.
 
-A shard's predictions are written to a part file whose name tells the samples, and only then reported. A shard done twice
-(its first worker died before it could report) gives the same rows again; merging takes every index once.
+A shard's predictions are written to a part file whose name tells the samples, and only then reported. A
+shard done twice (its first worker died before it could report) gives the same rows again; merging takes
+every index once.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[st
     first = [position for position, _ in rows]
     sizes = [len(next(iter(outputs.values()))) for _, outputs in rows]
     columns["index"] = np.concatenate(
-        [np.arange(p, p + n, dtype=np.int64) for p, n in zip(first, sizes, strict=True)] or [np.empty(0, np.int64)]
+        [np.arange(p, p + n, dtype=np.int64) for p, n in zip(first, sizes, strict=True)]
+        or [np.empty(0, np.int64)]
     )
     for name in rows[0][1] if rows else ():
         values = np.concatenate([outputs[name] for _, outputs in rows])

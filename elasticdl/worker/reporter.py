@@ -1,7 +1,8 @@
 """Tells the master how far the shards have come, without making the training wait.
 
-Batches are noted here and sent by a thread of its own, one report at a time; what is noted while a report is under way
-goes with the next. `flush` waits until everything noted has been answered: before a cut, and before leaving.
+Batches are noted here and sent by a thread of its own, one report at a time; what is noted while a report
+is under way goes with the next. `flush` waits until everything noted has been answered: before a cut, and
+before leaving.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class Reporter:
 
     def flush(self) -> None:
         with self._moved:
-            self._moved.wait_for(lambda: self._error is not None or (not self._pending() and not self._sending))
+            self._moved.wait_for(
+                lambda: self._error is not None or (not self._pending() and not self._sending)
+            )
             if self._error is not None:
                 raise self._error
 

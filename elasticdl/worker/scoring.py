@@ -1,4 +1,6 @@
-"""The life of a worker in `elasticdl evaluate`: a model with given values, and metrics over the validation data."""
+"""The life of a worker in `elasticdl evaluate`: a model with given values, and metrics over the validation
+data.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The shards of one data set as a worker gets them: an iterator that asks the master for the next.
 
-It is read by the thread that reads data ahead, so a shard is leased while the one before is being computed with.
+It is read by the thread that reads data ahead, so a shard is leased while the one before is being computed
+with.
 """
 
 from __future__ import annotations

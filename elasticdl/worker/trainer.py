@@ -1,8 +1,8 @@
 """What the worker's loop needs of a framework, and nothing else.
 
-The loop (`loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework. There
-is one trainer a framework, in the module that is named after it: `keras.py`, `torch.py`. Arrays cross the border
-as NumPy; names of parameters are those of the framework and stable from one process to the next.
+The loop (`loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
+There is one trainer a framework, in the module that is named after it: `keras.py`, `torch.py`. Arrays cross
+the border as NumPy; names of parameters are those of the framework and stable from one process to the next.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Batch:
     # The samples of the shard before this index are done once this batch and all before it are. Equal to
     # shard.end on the last batch of the shard, and, where `atomic`, meaningless on the others.
     position: int
-    # The feed gives no order inside the shard (it shuffles, filters or repeats), so a part of the shard cannot
-    # be accounted for: all of it or nothing.
+    # The feed gives no order inside the shard (it shuffles, filters or repeats), so a part of the shard
+    # cannot be accounted for: all of it or nothing.
     atomic: bool
-    # The last batch of its shard. A shard whose samples were all filtered out or all bad still ends with one: an
-    # empty batch with size 0, that is counted and not computed.
+    # The last batch of its shard. A shard whose samples were all filtered out or all bad still ends with
+    # one: an empty batch with size 0, that is counted and not computed.
     last: bool
     size: int
     features: Any = None
@@ -81,10 +81,10 @@ class Trainer(abc.ABC):
     ) -> Iterator[Batch]:
         """Runs the definition's feed over the shards and yields batches.
 
-        Reads ahead by a few batches, in the background; `shards` may block, and is consumed from another thread.
-        What the feed does to the order is found out here (see `Batch.atomic`). With max_bad_records == 0 corrupt
-        data raises `BadRecords`, else it is skipped and told in `Batch.bad`: the master counts. Closing the
-        iterator stops the reading.
+        Reads ahead by a few batches, in the background; `shards` may block, and is consumed from another
+        thread. What the feed does to the order is found out here (see `Batch.atomic`). With max_bad_records
+        == 0 corrupt data raises `BadRecords`, else it is skipped and told in `Batch.bad`: the master
+        counts. Closing the iterator stops the reading.
         """
 
     # -- computing -------------------------------------------------------------------------------------------
@@ -99,7 +99,9 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
-        """The loss, and the gradient of every trainable parameter, clipped as the optimizer says; no update."""
+        """The loss, and the gradient of every trainable parameter, clipped as the optimizer says; no
+        update.
+        """
 
     @abc.abstractmethod
     def evaluate(self, batch: Batch) -> None:
@@ -146,7 +148,9 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
-        """The definition's callbacks, ready to be told events. Without `leader` those that write files are left out."""
+        """The definition's callbacks, ready to be told events. Without `leader` those that write files are
+        left out.
+        """
 
     @abc.abstractmethod
     def export(self, path: Path, example: Batch) -> list[str]:
