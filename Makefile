@@ -1,0 +1,83 @@
+# Two commands: `make quickstart` trains a model elastically on this machine, `make test` passes the tests.
+# Each makes its own environment; nothing but Python 3.10-3.12, pip and make is needed.
+
+PYTHON ?= python3
+FRAMEWORK ?= keras
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+
+# So that a second run does not install again, and a change of what is to be installed does.
+STAMP = .installed
+SOURCES = pyproject.toml $(wildcard requirements/*.txt)
+
+TEST_ENV = .venv-test
+KERAS3_ENV = .venv-keras3
+QUICK_ENV = .venv-$(FRAMEWORK)
+
+.PHONY: quickstart test lint unit unit-keras3 e2e benchmark proto reference clean
+
+## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
+quickstart: $(QUICK_ENV)/$(STAMP)
+	test -d data/digits || $(QUICK_ENV)/bin/elasticdl data make digits --output=data/digits
+	$(QUICK_ENV)/bin/elasticdl train \
+	  --model_zoo=model_zoo \
+	  --model_def=digits.$(FRAMEWORK)_cnn.custom_model \
+	  --training_data=data/digits/train \
+	  --validation_data=data/digits/test \
+	  --distribution_strategy=ParameterServerStrategy \
+	  --num_ps=1 \
+	  --num_workers=2 \
+	  --minibatch_size=32 \
+	  --num_epochs=12 \
+	  --evaluation_steps=200 \
+	  --output=out/digits-$(FRAMEWORK)
+
+test: lint unit unit-keras3
+
+lint: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/ruff check
+	$(TEST_ENV)/bin/ruff format --check
+	$(TEST_ENV)/bin/mypy
+	$(TEST_ENV)/bin/lint-imports
+
+unit: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m pytest -n 2 tests
+
+# What touches Keras, once more with Keras 3.
+unit-keras3: $(KERAS3_ENV)/$(STAMP)
+	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py -k "not torch"
+
+## Whole jobs with real processes, and processes really killed.
+e2e: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m pytest e2e
+
+benchmark: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m benchmarks
+
+## What is generated from .proto files and from the flags.
+proto: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	  elasticdl/wire/master.proto elasticdl/wire/ps.proto
+	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	  elasticdl/wire/example.proto elasticdl/wire/event.proto
+
+reference: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m elasticdl.cli.reference
+
+clean:
+	rm -rf .venv-* data out
+
+$(TEST_ENV)/$(STAMP): $(SOURCES)
+	$(PYTHON) -m venv $(TEST_ENV)
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,datasets,dev]'
+	touch $@
+
+$(KERAS3_ENV)/$(STAMP): $(SOURCES)
+	$(PYTHON) -m venv $(KERAS3_ENV)
+	$(KERAS3_ENV)/bin/python $(PIP_INSTALL) -r requirements/keras3.txt -e '.[keras,datasets]' \
+	  pytest pytest-xdist pytest-timeout hypothesis psutil
+	touch $@
+
+$(QUICK_ENV)/$(STAMP): $(SOURCES)
+	$(PYTHON) -m venv $(QUICK_ENV)
+	$(QUICK_ENV)/bin/python $(PIP_INSTALL) -r requirements/$(FRAMEWORK).txt -e '.[$(FRAMEWORK),datasets]'
+	touch $@
