@@ -60,12 +60,6 @@ def defined_names(spec: JobSpec) -> frozenset[str] | None:
     return module.names if module.decidable else None
 
 
-def defined_names(spec: JobSpec) -> frozenset[str] | None:
-    """All names that the module of the model defines; None where its text does not tell."""
-    module = _read(locate(spec.model.model_zoo, spec.model.model_def))
-    return module.names if module.decidable else None
-
-
 def locate(model_zoo: str, model_def: str) -> Path:
     """The file of the module in `folder.module.function`, or `UserError` that says which part is missing."""
     folder = Path(model_zoo).expanduser()

@@ -1,0 +1,133 @@
+"""The `elasticdl` command: finds the command that is meant, and says in plain words what went wrong.
+
+Exit codes: 0 all is well; 1 the job failed; 2 the input was wrong; 70 a defect of elasticdl; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+import click
+
+from elasticdl import __version__
+from elasticdl.cli.group import Entry, LazyGroup
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.nearest import did_you_mean
+
+BAD_INPUT = 2
+CRASHED = 70
+INTERRUPTED = 130
+
+COMMANDS = {
+    "train": Entry(place="elasticdl.cli.job_commands:train", help="Train a model."),
+    "evaluate": Entry(place="elasticdl.cli.job_commands:evaluate", help="Evaluate a trained model."),
+    "predict": Entry(
+        place="elasticdl.cli.job_commands:predict", help="Make predictions with a trained model."
+    ),
+    "jobs": Entry(place="elasticdl.cli.jobs:jobs", help="List, watch, scale, stop and delete jobs."),
+    "data": Entry(place="elasticdl.cli.data:data", help="Make, convert and describe data sets."),
+    "zoo": Entry(place="elasticdl.cli.zoo:zoo", help="Put a model zoo into an image."),
+    "ps": Entry(place="elasticdl.cli.ps:ps", help="Look into parameter servers."),
+    "completion": Entry(place="elasticdl.cli.completion:completion", help="Print a script for your shell."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    entries=COMMANDS,
+    invoke_without_command=True,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+        # Flags are written with underscores; dashes mean the same.
+        "token_normalize_func": lambda token: token.replace("-", "_"),
+    },
+)
+@click.version_option(__version__, prog_name="elasticdl")
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Deep-learning jobs that grow, shrink and survive.
+
+    One command trains a model on this machine, or, given an image, on Kubernetes. Any process of a job may be
+    killed at any moment; every sample is accounted for in the end.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), color=ctx.color)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs the command in `args`, or in the arguments of this process, and returns its exit code."""
+    words = list(sys.argv[1:] if args is None else args)
+    if "_ELASTICDL_COMPLETE" in os.environ:
+        from elasticdl.cli.completion import teach_equals_signs
+
+        teach_equals_signs()
+    try:
+        color = False if os.environ.get("NO_COLOR") else None
+        result = root.main(args=words, prog_name="elasticdl", standalone_mode=False, color=color)
+    except UserError as error:
+        return _say(error.message, error.hint)
+    except click.UsageError as error:
+        return _say_usage(error)
+    except click.ClickException as error:
+        return _say(error.format_message(), "")
+    except click.Abort as error:
+        # click makes one thing of Ctrl-C and of an input that ends; the second is no wish of the user's.
+        if error.__cause__ is None or isinstance(error.__cause__, KeyboardInterrupt):
+            return INTERRUPTED
+        return _say_crash(error.__cause__, words)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = f" ({error.filename})" if error.filename else ""
+            return _say(f"There is no space left on the disk{place}.", "Free some and try again.")
+        return _say_crash(error, words)
+    except Exception as error:  # noqa: BLE001 - nothing is hidden: all of it is printed
+        return _say_crash(error, words)
+    return result if isinstance(result, int) else 0
+
+
+def _say(message: str, hint: str) -> int:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('hint:', fg='yellow')} {hint}", err=True)
+    return BAD_INPUT
+
+
+def _say_usage(error: click.UsageError) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # A group that was called without a command: its help is the answer, and no error.
+        error.show(sys.stdout)
+        return 0
+    help_of = f"`{error.ctx.command_path} --help` explains it." if error.ctx else ""
+    return _say(f"{error.format_message()}{_right_choice(error)}", help_of)
+
+
+def _right_choice(error: click.UsageError) -> str:
+    """Which of an option's words was meant: click says it for options and commands only."""
+    choices = getattr(getattr(getattr(error, "param", None), "type", None), "choices", ())
+    wrong = re.match("'(.*?)' is not one of ", error.message)
+    return did_you_mean(wrong[1], map(str, choices)) if wrong else ""
+
+
+def _say_crash(error: BaseException, words: list[str]) -> int:
+    import platform
+    import shlex
+    import traceback
+
+    click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    click.echo(
+        f"{click.style('elasticdl crashed.', fg='red', bold=True)} This is a defect of elasticdl, not of your"
+        " job. Please report it with everything above and below this line.\n"
+        f"  command: {shlex.join(['elasticdl', *words])}\n"
+        f"  elasticdl {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        err=True,
+    )
+    return CRASHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
