@@ -1,0 +1,306 @@
+"""Model definitions in PyTorch: any `nn.Module`, with `torch.optim` and plain functions around it.
+
+The parts are beside this module: the feed and its batches (`torch_data.py`, `torch_collate.py`,
+`torch_readahead.py`), what goes into `forward` (`torch_inputs.py`), optimizers and schedules
+(`torch_optimizer.py`, `torch_schedule.py`), values by name (`torch_values.py`), metrics (`torch_scores.py`),
+callbacks (`torch_callbacks.py`) and exports (`torch_export.py`). Here they come together as one trainer.
+
+The model is computed where its parameters are: a model function that returns `model.to("cuda")` trains there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.data.reader import Reader
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.environment import THREADS
+from elasticdl.worker.torch_callbacks import TorchCallbacks
+from elasticdl.worker.torch_collate import describe
+from elasticdl.worker.torch_data import Stop, shard_batches
+from elasticdl.worker.torch_export import write_export
+from elasticdl.worker.torch_inputs import Inputs
+from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
+from elasticdl.worker.torch_readahead import ReadAhead
+from elasticdl.worker.torch_schedule import Schedule
+from elasticdl.worker.torch_scores import Scores, outputs_by_name
+from elasticdl.worker.torch_values import Values, copy_into, is_built, to_array
+from elasticdl.worker.trainer import (
+    Array,
+    Batch,
+    CallbackRunner,
+    MetricStates,
+    Parameters,
+    Shard,
+    Trainer,
+)
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+# What PyTorch only warns of: a loss of (n,) and (n, 1) is computed over n * n pairs, and trains nothing
+# useful.
+_BROADCAST = "Using a target size"
+
+
+class TorchTrainer(Trainer):
+    def __init__(self, model: Any, definition: ModelDefinition) -> None:
+        threads = os.environ.get(THREADS)
+        if threads:
+            torch.set_num_threads(int(threads))
+        self._model = model
+        self._definition = definition
+        self._inputs = Inputs(model.forward)
+        self._loss_seen = False
+        # Made when all parameters exist.
+        self._values: Values | None = None
+        self._optimizer: Any = None
+        self._torch_schedule: Any = None
+        self._schedule: Schedule | None = None
+        self._scores: Scores | None = None
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
+    ) -> ReadAhead:
+        """As the contract says; closing it may be done by any thread and ends a `next` that waits."""
+        split = self._inputs.split(mode)
+        feed = self._definition.feed
+
+        def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
+            return shard_batches(
+                reader=reader,
+                shard=shard,
+                feed=feed,
+                split=split,
+                mode=mode,
+                batch_size=batch_size,
+                skip_bad=max_bad_records > 0,
+                stop=stop,
+            )
+
+        return ReadAhead(shards, make)
+
+    # -- computing -------------------------------------------------------------------------------------------
+
+    def build(self, batch: Batch) -> None:
+        if self._values is not None:
+            return
+        if not is_built(self._model):
+            # Lazy modules take their shapes from what they see. In evaluation mode nothing else changes.
+            with _memory_errors(), torch.no_grad():
+                self._set_training(False)
+                self._forward(batch)
+        self._values = Values(self._model)
+        self._optimizer, self._torch_schedule = make_optimizer(self._definition.optimizer, self._model)
+        self._schedule = Schedule(self._optimizer, self._torch_schedule)
+
+    def train(self, batch: Batch) -> float:
+        self.build(batch)
+        with _memory_errors():
+            if isinstance(self._optimizer, torch.optim.LBFGS):
+                # The one optimizer that computes the loss several times a step.
+                loss = self._optimizer.step(lambda: self._backward(batch))
+            else:
+                loss = self._backward(batch)
+                self._optimizer.step()
+        assert self._schedule is not None
+        self._schedule.step()
+        return float(loss)
+
+    def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
+        self.build(batch)
+        with _memory_errors():
+            loss = self._backward(batch)
+        return float(loss), self._built().gradients()
+
+    def evaluate(self, batch: Batch) -> None:
+        with _memory_errors(), torch.no_grad():
+            self._set_training(False)
+            predictions = self._forward(batch)
+            labels = self._here(batch.labels)
+            loss = float(self._loss(labels, predictions))
+            self._metrics().add(labels, predictions, loss, batch.size)
+
+    def take_metric_states(self) -> list[MetricStates]:
+        return self._metrics().take()
+
+    def metric_values(self, states: list[MetricStates]) -> dict[str, float]:
+        return self._metrics().values(states)
+
+    def predict(self, batch: Batch) -> dict[str, Array]:
+        with _memory_errors(), torch.no_grad():
+            self._set_training(False)
+            outputs = outputs_by_name(self._forward(batch))
+        arrays = {
+            str(name): to_array(value) for name, value in outputs.items() if isinstance(value, torch.Tensor)
+        }
+        for name, array in arrays.items():
+            if array.ndim == 0 or len(array) != batch.size:
+                raise UserError(
+                    f"The model's {name} has shape {list(array.shape)} for a batch of {batch.size} samples.",
+                    hint="The first axis of every output must be that of the samples.",
+                )
+        if not arrays:
+            raise UserError(f"The model returns {describe(outputs)}, and no tensor.")
+        return arrays
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Parameters:
+        return self._built().read()
+
+    def set_parameters(self, parameters: Parameters) -> None:
+        self._built().write(parameters)
+
+    def optimizer_config(self) -> ps_pb2.OptimizerConfig:
+        self._built()
+        return server_config(self._optimizer, self._torch_schedule)
+
+    def learning_rate(self, step: int) -> float:
+        self._built()
+        assert self._schedule is not None
+        return self._schedule.rate(step)
+
+    def optimizer_state(self) -> dict[str, Array]:
+        """The optimizer's slots, the place in the schedule, and counters of the model (batches seen by a
+        norm)."""
+        values = self._built()
+        assert self._schedule is not None
+        state = slots(self._optimizer, values.names)
+        state["schedule/steps"] = np.array(self._schedule.steps)
+        return state | {f"counter/{name}": to_array(value).copy() for name, value in values.counters.items()}
+
+    def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
+        values = self._built()
+        assert self._schedule is not None
+        load_slots(self._optimizer, values.names, state)
+        if "schedule/steps" in state:
+            self._schedule.resume(int(state["schedule/steps"]))
+        for name, counter in values.counters.items():
+            if f"counter/{name}" in state:
+                copy_into(counter, state[f"counter/{name}"])
+
+    # -- around it -------------------------------------------------------------------------------------------
+
+    def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
+        made = self._definition.callbacks() if self._definition.callbacks is not None else []
+        return TorchCallbacks(
+            made or [], model=self._model, optimizer=self._optimizer, leader=leader, epochs=epochs
+        )
+
+    def export(self, path: Path, example: Batch) -> list[str]:
+        self.build(example)
+        self._set_training(False)
+        arguments, keywords = self._inputs.arguments(self._here(example.features))
+        return write_export(self._model, path, arguments, keywords)
+
+    def output_processor(self) -> Callable[[Any, int], None] | None:
+        made = self._definition.prediction_outputs_processor
+        if made is None:
+            return None
+        process: Callable[[Any, int], None] = made().process
+        return process
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _built(self) -> Values:
+        if self._values is None:
+            if not is_built(self._model):
+                raise RuntimeError("the model has lazy parameters: build() it with a batch first")
+            self.build(_NO_BATCH)
+        assert self._values is not None
+        return self._values
+
+    def _metrics(self) -> Scores:
+        if self._scores is None:
+            self._scores = Scores(self._definition.eval_metrics_fn)
+        return self._scores
+
+    def _set_training(self, training: bool) -> None:
+        # Walks through all modules, so only when it changes.
+        if self._model.training != training:
+            self._model.train(training)
+
+    def _here(self, values: Any) -> Any:
+        """The values where the model is."""
+        parameter = next(self._model.parameters(), None)
+        if parameter is None or parameter.device.type == "cpu":
+            return values
+        return _to_device(values, parameter.device)
+
+    def _forward(self, batch: Batch) -> Any:
+        arguments, keywords = self._inputs.arguments(self._here(batch.features))
+        return self._model(*arguments, **keywords)
+
+    def _backward(self, batch: Batch) -> Any:
+        """Fresh gradients of the loss, which is returned."""
+        self._set_training(True)
+        self._built().forget_gradients()
+        loss = self._loss(self._here(batch.labels), self._forward(batch))
+        if not loss.requires_grad:
+            raise UserError(
+                "The loss does not depend on the parameters of the model.",
+                hint="Compute it from the predictions with PyTorch's functions, without detach() or NumPy.",
+            )
+        loss.backward()
+        return loss.detach()
+
+    def _loss(self, labels: Any, predictions: Any) -> Any:
+        """The mean loss of a batch."""
+        try:
+            with contextlib.ExitStack() as stack:
+                if not self._loss_seen:
+                    stack.enter_context(warnings.catch_warnings())
+                    warnings.filterwarnings("error", message=_BROADCAST)
+                loss = self._definition.loss(labels, predictions)
+            self._loss_seen = True
+        except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as error:
+            if any(text in str(error) for text in _NO_MEMORY):
+                raise
+            raise UserError(
+                f"The loss does not fit labels {describe(labels)} and predictions "
+                f"{describe(predictions)}: {error}",
+                hint="Change the feed, the model or the loss so that they fit together.",
+            ) from error
+        if not isinstance(loss, torch.Tensor):
+            raise UserError(f"loss() returns {type(loss).__name__}, and should return a tensor.")
+        return loss.mean() if loss.ndim else loss
+
+
+_NO_BATCH = Batch(
+    shard=Shard(lease_id=0, epoch=0, start=0, end=0), position=0, atomic=False, last=True, size=0
+)
+
+
+def _to_device(values: Any, device: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return values.to(device, non_blocking=True)
+    if isinstance(values, Mapping):
+        return {key: _to_device(value, device) for key, value in values.items()}
+    if hasattr(values, "_fields"):
+        return type(values)(*(_to_device(value, device) for value in values))
+    if isinstance(values, (tuple, list)):
+        return type(values)(_to_device(value, device) for value in values)
+    return values
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    """PyTorch says in many ways that memory is full; the worker listens for one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(text in str(error) for text in _NO_MEMORY):
+            raise MemoryError(str(error).splitlines()[0]) from error
+        raise

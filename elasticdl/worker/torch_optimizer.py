@@ -1,0 +1,252 @@
+"""The definition's optimizer: made for a model here, described to parameter servers, saved and loaded.
+
+PyTorch's optimizers are made of a model's parameters, so `optimizer` of a definition may be written as
+
+- `optimizer(parameters)`: is given the list of the model's parameters;
+- `optimizer(model)`: is given the model, if the argument is called model, module, net or network or its
+  annotation says Module;
+- `optimizer()`: returns something to be called with the parameters, a class of torch.optim or a
+  functools.partial of one.
+
+Each may also return a pair, the second of which is a schedule of torch.optim.lr_scheduler (or a function that
+makes one of the optimizer). Schedules are stepped once a batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.torch_values import to_array
+
+Array = NDArray[Any]
+
+_MODEL_WORDS = ("model", "module", "net", "network")
+_HOW = (
+    "Write optimizer(parameters) returning an optimizer of torch.optim for them, e.g. "
+    "torch.optim.Adam(parameters, lr=0.001), or that and a schedule of torch.optim.lr_scheduler."
+)
+
+
+def make_optimizer(function: Callable[..., Any], model: Any) -> tuple[Any, Any]:
+    """The optimizer, and its schedule or None."""
+    parameters = list(model.parameters())
+    needed = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) > 1:
+        raise UserError(f"optimizer() needs {len(needed)} arguments, and is given one.", hint=_HOW)
+    if needed:
+        wants_model = needed[0].name in _MODEL_WORDS or "Module" in str(needed[0].annotation)
+        made = function(model if wants_model else parameters)
+    else:
+        made = function()
+    made, schedule = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if callable(made) and not isinstance(made, torch.optim.Optimizer):
+        made = made(parameters)
+    if not isinstance(made, torch.optim.Optimizer):
+        raise UserError(f"optimizer() returns {type(made).__name__}, which is no optimizer.", hint=_HOW)
+    known = {id(parameter) for parameter in parameters}
+    if any(id(p) not in known for group in made.param_groups for p in group["params"]):
+        raise UserError("optimizer() returns an optimizer of other parameters than the model's.", hint=_HOW)
+    if callable(schedule) and not hasattr(schedule, "step"):
+        schedule = schedule(made)
+    if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise UserError(
+            "optimizer() returns ReduceLROnPlateau, which waits for metrics; schedules go by batches.",
+            hint="Return elasticdl.worker.torch_callbacks.ReduceLROnPlateau from callbacks() instead.",
+        )
+    if schedule is not None and not hasattr(schedule, "step"):
+        raise UserError(f"optimizer() returns {type(schedule).__name__}, which is no schedule.", hint=_HOW)
+    return made, schedule
+
+
+# -- for parameter servers
+# ---------------------------------------------------------------------------------------
+
+_OPTIM = torch.optim
+# What parameter servers call each optimizer, and its options: (theirs, PyTorch's).
+_SERVED: dict[type, tuple[str, tuple[tuple[str, str], ...]]] = {
+    _OPTIM.SGD: (
+        "sgd",
+        (
+            ("momentum", "momentum"),
+            ("dampening", "dampening"),
+            ("nesterov", "nesterov"),
+            ("weight_decay", "weight_decay"),
+        ),
+    ),
+    _OPTIM.Adagrad: (
+        "adagrad",
+        (
+            ("lr_decay", "lr_decay"),
+            ("weight_decay", "weight_decay"),
+            ("initial_accumulator_value", "initial_accumulator_value"),
+            ("epsilon", "eps"),
+        ),
+    ),
+    _OPTIM.Adam: ("adam", (("epsilon", "eps"), ("weight_decay", "weight_decay"), ("amsgrad", "amsgrad"))),
+    _OPTIM.AdamW: ("adamw", (("epsilon", "eps"), ("weight_decay", "weight_decay"), ("amsgrad", "amsgrad"))),
+    _OPTIM.RMSprop: (
+        "rmsprop",
+        (
+            ("rho", "alpha"),
+            ("epsilon", "eps"),
+            ("momentum", "momentum"),
+            ("centered", "centered"),
+            ("weight_decay", "weight_decay"),
+        ),
+    ),
+    _OPTIM.Adadelta: ("adadelta", (("rho", "rho"), ("epsilon", "eps"), ("weight_decay", "weight_decay"))),
+    _OPTIM.Adamax: ("adamax", (("epsilon", "eps"), ("weight_decay", "weight_decay"))),
+    _OPTIM.NAdam: (
+        "nadam",
+        (("epsilon", "eps"), ("weight_decay", "weight_decay"), ("momentum_decay", "momentum_decay")),
+    ),
+}
+_NEAREST = {"ASGD": "SGD", "LBFGS": "SGD", "RAdam": "NAdam", "Rprop": "RMSprop", "SparseAdam": "Adam"}
+# These say how PyTorch computes, not what.
+_IMPLEMENTATION = {
+    "foreach",
+    "fused",
+    "capturable",
+    "differentiable",
+    "params",
+    "lr",
+    "initial_lr",
+    "param_names",
+}
+
+
+def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
+    """The optimizer as parameter servers run it."""
+    kind = type(optimizer)
+    if kind not in _SERVED:
+        names = ", ".join(sorted(served.__name__ for served in _SERVED))
+        nearest = _NEAREST.get(kind.__name__) or ("Adam" if "Adam" in kind.__name__ else "SGD")
+        raise UserError(
+            f"Parameter servers have no optimizer {kind.__name__}; they have {names}.",
+            hint=f"The nearest is torch.optim.{nearest}; or train with --distribution_strategy=Local.",
+        )
+    first = {key: value for key, value in optimizer.param_groups[0].items() if key not in _IMPLEMENTATION}
+    rate = float(optimizer.param_groups[0]["lr"])
+    for group in optimizer.param_groups[1:]:
+        different = [key for key, value in first.items() if group[key] != value]
+        if different or float(group["lr"]) != rate:
+            raise UserError(
+                "The optimizer has parameter groups that differ in "
+                f"{', '.join(different) or 'lr'}; parameter servers treat all parameters alike.",
+                hint="Use one group, or train with --distribution_strategy=Local.",
+            )
+    if first.get("maximize"):
+        raise UserError("Parameter servers do not maximize.", hint="Turn the sign of the loss instead.")
+    if getattr(schedule, "cycle_momentum", False):
+        raise UserError(
+            f"{type(schedule).__name__} also changes the momentum, which parameter servers cannot.",
+            hint="Make it with cycle_momentum=False, or train with --distribution_strategy=Local.",
+        )
+    name, options = _SERVED[kind]
+    if first.get("decoupled_weight_decay") and name != "adamw":
+        if name != "adam":
+            raise UserError(
+                f"Parameter servers have no {kind.__name__} with decoupled_weight_decay.",
+                hint="Use torch.optim.AdamW, or train with --distribution_strategy=Local.",
+            )
+        name = "adamw"
+    values = {theirs: float(first[ours]) for theirs, ours in options}
+    if "betas" in first:
+        values["beta_1"], values["beta_2"] = (float(beta) for beta in first["betas"])
+    return ps_pb2.OptimizerConfig(name=name, flavor="torch", options=values)
+
+
+# -- for checkpoints
+# ---------------------------------------------------------------------------------------------
+
+
+def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
+    """What the optimizer remembers, as arrays; `names` has the name of each parameter by its id.
+
+    kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor and number/PARAMETER/NAME a number
+    of a parameter's, group/N/NAME a number (or several) of a group of parameters, its learning rate among them.
+    """
+    found: dict[str, Array] = {f"kind/{type(optimizer).__name__}": np.array(1)}
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if value is None:
+                continue
+            if isinstance(value, (tuple, list)) or not _is_numeric(value):
+                raise UserError(
+                    f"{type(optimizer).__name__} keeps {type(value).__name__} as its {key}, "
+                    "which cannot go into a checkpoint.",
+                    hint="Use another optimizer, or train without --checkpoint_steps.",
+                )
+            kind = "slot" if isinstance(value, torch.Tensor) else "number"
+            found[f"{kind}/{names[id(parameter)]}/{key}"] = _array(value)
+    for index, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            if key not in ("params", "param_names") and _is_numeric(value):
+                found[f"group/{index}/{key}"] = _array(value)
+    return found
+
+
+def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Array]) -> None:
+    """The reverse, with everything in the types and on the devices the optimizer wants it."""
+    document = optimizer.state_dict()
+    numbers = {
+        names[id(parameter)]: number
+        for group, saved in zip(optimizer.param_groups, document["param_groups"], strict=True)
+        for parameter, number in zip(group["params"], saved["params"], strict=True)
+    }
+    restored: dict[int, dict[str, Any]] = {}
+    for name, array in state.items():
+        kind, _, rest = name.partition("/")
+        if kind == "kind" and rest != type(optimizer).__name__:
+            raise UserError(
+                f"The checkpoint is of the optimizer {rest}, and the model definition has "
+                f"{type(optimizer).__name__}."
+            )
+        owner, _, key = rest.rpartition("/")
+        if kind in ("slot", "number"):
+            if owner not in numbers:
+                raise UserError(f"The saved optimizer has {owner}, which is no parameter of this model.")
+            value = torch.from_numpy(np.array(array)) if kind == "slot" else np.asarray(array).item()
+            restored.setdefault(numbers[owner], {})[key] = value
+        elif kind == "group":
+            index = int(owner)
+            if index >= len(document["param_groups"]):
+                raise UserError("The saved optimizer has more parameter groups than this one.")
+            group = document["param_groups"][index]
+            if key in group:
+                group[key] = _like(group[key], array)
+    document["state"] = restored
+    optimizer.load_state_dict(document)
+
+
+def _is_numeric(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(_is_numeric(each) for each in value)
+    return isinstance(value, (bool, int, float, torch.Tensor))
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, torch.Tensor):
+        return to_array(value).copy()
+    return np.array(value)
+
+
+def _like(present: Any, array: Array) -> Any:
+    """A saved value of the kind that is there now."""
+    if isinstance(present, torch.Tensor):
+        return torch.from_numpy(np.array(array)).to(present.dtype)
+    if isinstance(present, (tuple, list)):
+        return type(present)(array.tolist())
+    return np.asarray(array).item()

@@ -1,0 +1,111 @@
+"""A PyTorch model's values under stable names, as NumPy arrays, in and out.
+
+Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that
+two modules share has the first of its names and comes once. State is the rest of what training changes or a
+checkpoint needs: frozen parameters and the floating-point buffers that `state_dict()` holds (moving
+averages and the like). Which is which is settled when the model is built, because parameter servers are
+told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.parameter import is_lazy
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.worker.trainer import Parameters, check_same_names
+
+Array = NDArray[Any]
+
+
+def is_built(model: Any) -> bool:
+    """Whether all parameters have their shapes. Those of lazy modules get them with the first batch."""
+    return not any(is_lazy(value) for value in (*model.parameters(), *model.buffers()))
+
+
+class Values:
+    """The values of a model that is built."""
+
+    def __init__(self, model: Any) -> None:
+        kept = set(model.state_dict())
+        self.trainable: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}
+        # Counters and the like: they go into checkpoints, and are nothing that servers could average.
+        self.counters: dict[str, Any] = {}
+        for name, parameter in model.named_parameters():
+            (self.trainable if parameter.requires_grad else self.state)[name] = parameter
+        for name, buffer in model.named_buffers():
+            if name in kept:
+                (self.state if buffer.is_floating_point() else self.counters)[name] = buffer
+        # What optimizers and messages call a parameter.
+        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    def read(self) -> Parameters:
+        return Parameters(
+            trainable={name: to_array(tensor).copy() for name, tensor in self.trainable.items()},
+            state={name: to_array(tensor).copy() for name, tensor in self.state.items()},
+        )
+
+    def write(self, values: Parameters) -> None:
+        problems = _differences(self.trainable, values.trainable) + _differences(self.state, values.state)
+        if problems:
+            shown = "\n".join(problems[:10]) + (
+                f"\nand {len(problems) - 10} more" if len(problems) > 10 else ""
+            )
+            raise UserError(f"These values are of another model:\n{shown}")
+        for name, array in values.trainable.items():
+            copy_into(self.trainable[name], array)
+        for name, array in values.state.items():
+            copy_into(self.state[name], array)
+
+    def forget_gradients(self) -> None:
+        for parameter in self.trainable.values():
+            parameter.grad = None
+
+    def gradients(self) -> dict[str, Array]:
+        """The gradients as they are in memory: `forget_gradients` lets go of it, the next ones are made anew.
+
+        A parameter that did not take part in the loss has a gradient of zeros. PyTorch's own optimizers
+        would pass it over; to servers, where others may have used it in the same step, zero is what this
+        batch says about it.
+        """
+        found: dict[str, Array] = {}
+        for name, parameter in self.trainable.items():
+            gradient = parameter.grad
+            if gradient is None:
+                found[name] = np.zeros_like(to_array(parameter))
+            else:
+                found[name] = to_array(gradient.to_dense() if gradient.is_sparse else gradient)
+        return found
+
+
+def to_array(tensor: Any) -> Array:
+    """The tensor's values: its own memory, if that is memory NumPy can look at."""
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    if tensor.dtype == torch.bfloat16:
+        tensor = tensor.float()
+    array: Array = tensor.numpy()
+    return array
+
+
+def copy_into(tensor: Any, array: Array) -> None:
+    tensor = tensor.detach()
+    if tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16:
+        # Not by a tensor of the array: those of messages are read-only, which PyTorch cannot express.
+        np.copyto(tensor.numpy(), array, casting="same_kind")
+    else:
+        tensor.copy_(torch.from_numpy(np.array(array)))
+
+
+def _differences(own: Mapping[str, Any], given: Mapping[str, Array]) -> list[str]:
+    # Once a batch where parameter servers are used: the long way is for when something differs.
+    if own.keys() == given.keys() and all(own[name].shape == array.shape for name, array in given.items()):
+        return []
+    return check_same_names(own, given)
