@@ -1,0 +1,56 @@
+"""Readers and model definitions without files, for the tests of this room."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.data.reader import BadRange, BadRecords, Reader
+from elasticdl.worker.definition import ModelDefinition
+
+
+@dataclass(kw_only=True)
+class MemoryReader(Reader):
+    """Records in a list; ranges of them can be said to be corrupt."""
+
+    records: list[Any] = field(default_factory=list)
+    corrupt: list[tuple[int, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def read(self, start: int, end: int) -> Iterator[Any]:
+        for index in range(start, min(end, len(self.records))):
+            for first, behind in self.corrupt:
+                if first <= index < behind:
+                    raise BadRecords(BadRange(start=index, end=behind, where=f"memory:{first}", reason="zeros"))
+            yield self.records[index]
+
+
+@pytest.fixture
+def memory_reader() -> Callable[..., MemoryReader]:
+    def make(records: list[Any], corrupt: list[tuple[int, int]] | None = None, **fields: Any) -> MemoryReader:
+        return MemoryReader(origin="memory", records=records, corrupt=corrupt or [], **fields)
+
+    return make
+
+
+@pytest.fixture
+def make_definition() -> Callable[..., ModelDefinition]:
+    """A definition made of functions given as keywords; those that are left out are not to be called."""
+
+    def missing(*_: Any, **__: Any) -> Any:
+        raise AssertionError("this test gives the definition no such function")
+
+    def make(**functions: Any) -> ModelDefinition:
+        required = ("model", "feed", "loss", "optimizer", "eval_metrics_fn")
+        return ModelDefinition(
+            name="test.definition.custom_model",
+            path=Path("definition.py"),
+            **{name: functions.pop(name, missing) for name in required},
+            **functions,
+        )
+
+    return make
