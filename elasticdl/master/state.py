@@ -204,7 +204,10 @@ class JobState:
 
     def _lose_model(self) -> None:
         self.generation += 1
-        self.cut = None
+        if self.cut is not None:
+            # Some may have reached it already: its number must not come again.
+            self.cuts_passed = self.cut.number
+            self.cut = None
         self.saving = None
         if self.evaluation is not None:
             self.ledger.remove(self.evaluation.dataset)

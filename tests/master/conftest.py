@@ -1,0 +1,198 @@
+"""A job in miniature: the real state machine, with workers that are a few lines of Python and can be killed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pytest
+
+from elasticdl.master.evaluation import JournaledStates
+from elasticdl.master.plan import Plan
+from elasticdl.master.state import JobState
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+
+
+@dataclass
+class ToyWorker:
+    name: str
+    leases: list[Any] = field(default_factory=list)
+    requests: int = 0
+    reports: int = 0
+    cut: int = 0
+
+
+class ToyJob:
+    """Drives a `JobState` the way the master does, one small step at a time, and keeps its journal."""
+
+    def __init__(self, plan: Plan, *, sizes: dict[str, int] | None = None) -> None:
+        self.plan = plan
+        self.state = JobState(plan)
+        self.journal: list[str] = []
+        self.sizes = sizes or {"training": 100}
+        self.workers: dict[str, ToyWorker] = {}
+        self.trained: list[tuple[int, int]] = []
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        result = self.state.apply(command, arguments)
+        # Through JSON, as the real journal: what does not survive that is a defect.
+        self.journal.append(json.dumps({"do": command, "with": arguments}))
+        return result
+
+    def replayed(self) -> JobState:
+        state = JobState(self.plan)
+        for line in self.journal:
+            record = json.loads(line)
+            state.apply(record["do"], record["with"])
+        return state
+
+    # -- the platform ----------------------------------------------------------------------------------------
+
+    def start_nodes(self) -> None:
+        for node in self.state.roster.wanted():
+            self.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
+            if node.role == "worker":
+                self.workers[node.name] = ToyWorker(node.name)
+                for dataset, size in sorted(self.sizes.items()):
+                    if dataset not in self.state.sizes:
+                        self.do("announce", dataset=dataset, size=size)
+
+    def end(
+        self, name: str, reason: EndReason = EndReason.KILLED, exit_code: int | None = None, **more: Any
+    ) -> None:
+        phase = NodePhase.SUCCEEDED if reason is EndReason.COMPLETED else NodePhase.FAILED
+        status = NodeStatus(
+            name=name, role=name.split("-")[0], phase=phase, reason=reason, exit_code=exit_code
+        )
+        fields = {**asdict(status), "phase": phase.value, "reason": reason.value}
+        self.workers.pop(name, None)
+        self.do("observe", status=fields, **more)
+
+    # -- the workers -----------------------------------------------------------------------------------------
+
+    def work(self, worker: ToyWorker) -> bool:
+        """One thing that a worker would do now. False if it can only wait."""
+        directive = self.state.directive(worker.name, save_to="somewhere")
+        if directive.finished:
+            return False
+        if directive.drain:
+            self.end(worker.name, EndReason.COMPLETED, 0)
+            return True
+        if directive.cut_wanted > max(worker.cut, directive.cut_passed):
+            worker.cut = directive.cut_wanted
+            files = [{"name": "worker.edl", "bytes": 1, "crc32": 1}] if directive.cut_save_to else []
+            self.do("reach_cut", worker=worker.name, cut=directive.cut_wanted, files=files)
+            return True
+        for truncation in directive.truncations:
+            held = {lease.lease_id: lease for lease in self.state.ledger.held_by(worker.name)}
+            lease = held[truncation.lease_id]
+            end = max(truncation.end, lease.position)
+            self.do("truncate", worker=worker.name, lease_id=truncation.lease_id, end=end)
+            return True
+        if directive.evaluation:
+            return self._evaluate(worker, directive.evaluation)
+        if directive.evaluation_to_finish:
+            self.do("claim_evaluation", worker=worker.name, evaluation=directive.evaluation_to_finish)
+            evaluation = self.state.evaluation
+            assert evaluation is not None
+            count = float(evaluation.states["count"][0][0]) if evaluation.states else 0.0
+            self.do("finish_evaluation", evaluation=directive.evaluation_to_finish, metrics={"count": count})
+            return True
+        if directive.task:
+            self.do("finish_task", task=directive.task, result="done", error="")
+            return True
+        if directive.cut_wanted > directive.cut_passed:
+            return False
+        return self._train(worker)
+
+    def _lease(self, worker: ToyWorker, dataset: str) -> list[Any]:
+        worker.requests += 1
+        if not self.state.may_lease(dataset, worker.name, worker.requests):
+            return []
+        leases: list[Any] = self.do(
+            "lease", dataset=dataset, worker=worker.name, count=1, request_id=worker.requests
+        )
+        return leases
+
+    def _evaluate(self, worker: ToyWorker, number: int) -> bool:
+        leases = self._lease(worker, "evaluation")
+        for lease in leases:
+            states = count_state(lease.end - lease.start)
+            self.do(
+                "report_evaluation",
+                worker=worker.name,
+                evaluation=number,
+                lease_id=lease.lease_id,
+                states=states,
+                bad=[],
+            )
+        return bool(leases)
+
+    def _train(self, worker: ToyWorker) -> bool:
+        mine = [x for x in self.state.ledger.held_by(worker.name) if x.dataset == "training"]
+        if not mine:
+            leases = self._lease(worker, "training")
+            return bool(leases) or self.state.propose_split("training", worker.name)
+        lease = mine[0]
+        position = min(lease.position + self.plan.batch_size, lease.end)
+        self.trained.append((lease.position, position))
+        worker.reports += 1
+        self.do(
+            "report",
+            worker=worker.name,
+            report_id=worker.reports,
+            progress=[(lease.lease_id, position, self._batches(lease, position), False)],
+            bad=[],
+            loss_sum=1.0,
+            loss_batches=1,
+            stop_training=False,
+        )
+        return True
+
+    def _batches(self, lease: Any, position: int) -> int:
+        return -(-(position - lease.start) // self.plan.batch_size)
+
+    # -- the master ------------------------------------------------------------------------------------------
+
+    def master_step(self) -> bool:
+        state = self.state
+        if state.cut is not None and state.cut_complete():
+            self.do("cut_taken", cut=state.cut.number)
+            return True
+        if state.saving is not None:
+            self.do("checkpoint_done", cut=state.saving.cut, path=f"version-{state.saving.step}")
+            return True
+        return False
+
+    def run(self, *, random_source: random.Random | None = None, chaos: Callable[[], None] | None = None) -> None:
+        """To the end of the job, in any order that could happen."""
+        choose = random_source or random.Random(0)
+        for _ in range(100_000):
+            if self.state.outcome:
+                return
+            self.start_nodes()
+            if chaos is not None:
+                chaos()
+                self.start_nodes()
+            steps: list[Callable[[], bool]] = [self.master_step]
+            steps += [lambda w=w: self.work(w) for w in self.workers.values()]  # type: ignore[misc]
+            choose.shuffle(steps)
+            if not any(step() for step in steps) and not self.state.outcome:
+                raise AssertionError(f"the job hangs: {self.state.snapshot()}")
+        raise AssertionError("the job does not end")
+
+
+def count_state(samples: int) -> JournaledStates:
+    import base64
+
+    import numpy as np
+
+    return [("count", [("float64", [1], base64.b64encode(np.array([float(samples)]).tobytes()).decode())])]
+
+
+@pytest.fixture
+def toy_job() -> Callable[..., ToyJob]:
+    return ToyJob

@@ -1,0 +1,78 @@
+"""Whatever is killed, whenever: the job ends, the audit is exact, and the journal tells the same story."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from elasticdl.master.audit import Audit
+from elasticdl.master.plan import Plan
+
+PLANS = {
+    "servers": Plan(workers=3, servers=2, batch_size=4, shard_size=16, epochs=3, evaluates=True, evaluation_steps=7),
+    "local": Plan(workers=1, servers=0, batch_size=4, shard_size=16, epochs=2, evaluates=True, checkpoint_steps=5),
+    "no evaluation": Plan(workers=2, servers=1, batch_size=5, shard_size=20, epochs=2, has_output=True),
+    "steps": Plan(workers=2, servers=1, batch_size=4, shard_size=12, epochs=4, max_step=31, checkpoint_steps=6),
+}
+SIZES = {"training": 101, "evaluation": 37}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("seed", range(25))
+def test_ends_exact_whatever_is_killed(toy_job: Callable[..., Any], plan: Plan, seed: int) -> None:
+    job = toy_job(plan, sizes=SIZES if plan.evaluates else {"training": 101})
+    source = random.Random(seed)
+    kills = [12]
+
+    def chaos() -> None:
+        if kills[0] and source.random() < 0.05:
+            alive = [n for n in job.state.roster.nodes.values() if n.alive and n.incarnation]
+            if alive:
+                kills[0] -= 1
+                job.end(source.choice(alive).name)
+        if source.random() < 0.03:
+            job.state = job.replayed()
+
+    job.run(random_source=source, chaos=chaos)
+    assert job.state.outcome == "succeeded", job.state.message
+    audit = Audit.of(job.state.ledger)
+    assert audit.exact, audit.reason
+    if not plan.max_step:
+        assert all(row.done == 101 for row in audit.rows if row.dataset == "training")
+    assert job.replayed().snapshot() == job.state.snapshot()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_kills_nothing_is_trained_twice(toy_job: Callable[..., Any], seed: int) -> None:
+    job = toy_job(PLANS["servers"], sizes=SIZES)
+    job.run(random_source=random.Random(seed))
+    covered: dict[int, int] = {}
+    for start, end in job.trained:
+        for sample in range(start, end):
+            covered[sample] = covered.get(sample, 0) + 1
+    assert covered == dict.fromkeys(range(101), 3)
+    assert all(row.again == 0 for row in Audit.of(job.state.ledger).rows)
+
+
+def test_every_evaluation_counts_every_sample(toy_job: Callable[..., Any]) -> None:
+    job = toy_job(PLANS["servers"], sizes=SIZES)
+    source = random.Random(3)
+
+    def kill_workers() -> None:
+        workers = [n for n in job.state.roster.alive("worker") if n.incarnation]
+        if workers and source.random() < 0.02:
+            job.end(source.choice(workers).name)
+
+    job.run(random_source=source, chaos=kill_workers)
+    assert len(job.state.results) >= 3
+    assert {result["metrics"]["count"] for result in job.state.results} == {37.0}
+
+
+def test_max_step_is_exact(toy_job: Callable[..., Any]) -> None:
+    job = toy_job(PLANS["steps"])
+    job.run()
+    assert job.state.ledger.steps == 31
+    assert Audit.of(job.state.ledger).exact
