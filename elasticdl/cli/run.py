@@ -24,7 +24,7 @@ from elasticdl.cli.control import MasterAway, MasterControl, last_status
 from elasticdl.cli.display import Display, make_display
 from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
+from elasticdl.jobs.folder import JobFolder, RecordedState
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.store import JobStore
 from elasticdl.platforms.host import Host
@@ -254,7 +254,8 @@ class _RunningJob:
             with contextlib.suppress(OSError):
                 self._folder.status_path.write_text(json.dumps(status))
         audit = status.get("audit")
-        state = status["state"] if status["state"] in ("succeeded", "stopped") else "failed"
+        states: dict[str, RecordedState] = {"succeeded": "succeeded", "stopped": "stopped"}
+        state = states.get(status["state"], "failed")
         message = str(status.get("message", ""))
         if state == "succeeded" and audit is not None and not audit["exact"]:
             state, message = "failed", f"The audit is not exact: {audit['reason']}."

@@ -24,7 +24,7 @@ from elasticdl.master.service import MasterService
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
-from elasticdl.wire.channel import AioTokenInterceptor, server_options
+from elasticdl.wire.channel import SERVER_OPTIONS, AioTokenInterceptor
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
 
 log = logging.getLogger("elasticdl.master")
@@ -52,8 +52,8 @@ async def _serve(folder: Path) -> int:
     platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
     environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
     master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
-    server = grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=server_options())
-    add_MasterServicer_to_server(MasterService(master), server)
+    server = grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=SERVER_OPTIONS)
+    add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]
     port = _bind(server, folder, spec.cluster.master_port)
     address = f"127.0.0.1:{port}"
     environment["MASTER_ADDR"] = environment["DLROVER_MASTER_ADDR"] = address

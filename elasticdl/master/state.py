@@ -629,7 +629,9 @@ class JobState:
         if self.cut_epoch < epoch or self.saving is not None:
             return
         if not self.epochs_ended or self.epochs_ended[-1]["epoch"] < epoch:
-            metrics = next((r["metrics"] for r in reversed(self.results) if r["epoch"] == epoch), {})
+            metrics: dict[str, float] = next(
+                (r["metrics"] for r in reversed(self.results) if r["epoch"] == epoch), {}
+            )
             loss, batches = self.epoch_loss.get(epoch, (0.0, 0))
             self.epochs_ended.append(
                 {"epoch": epoch, "metrics": metrics, "loss": loss / batches if batches else 0.0}

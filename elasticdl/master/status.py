@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.audit import Audit
-from elasticdl.master.state import EVALUATION, PREDICTION, TRAINING
+from elasticdl.master.state import EVALUATION, PREDICTION, TRAINING, JobState
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
@@ -67,13 +67,13 @@ def job_status(master: Master) -> dict[str, Any]:
     }
 
 
-def _phase(state: Any) -> str:
+def _phase(state: JobState) -> str:
     if state.outcome:
-        return str(state.outcome)
+        return state.outcome
     if state.stopping:
         return "saving before the stop"
     if state.task:
-        return {"export": "exporting", "merge": "merging the predictions"}.get(state.task, state.task)
+        return {"export": "exporting", "merge": "merging the predictions"}.get(state.task, "ending an epoch")
     if not state.sizes:
         return "starting"
     if state.evaluation is not None:

@@ -97,7 +97,7 @@ def users_traceback(error: BaseException) -> str:
     Where a framework raised it, its last frame stays: it says what was tried.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    shown = [frame for frame in frames if not _is_machinery(frame.filename)]
+    shown = [frame for frame in frames if not is_machinery(frame.filename)]
     if shown and shown[-1] is not frames[-1]:
         shown.append(frames[-1])
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(shown)] if shown else []
@@ -109,7 +109,7 @@ _IMPORT_SYSTEM = str(Path(importlib.__file__).parent)
 _FRAMEWORKS = tuple(f"/site-packages/{name}/" for name in ("tensorflow", "keras", "tf_keras", "torch"))
 
 
-def _is_machinery(filename: str) -> bool:
+def is_machinery(filename: str) -> bool:
     if filename.startswith(("<", _OUR_FOLDER, _IMPORT_SYSTEM)):
         return True
     path = filename.replace("\\", "/")

@@ -147,24 +147,18 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
                 f"{', '.join(different) or 'lr'}; parameter servers treat all parameters alike.",
                 hint="Use one group, or train with --distribution_strategy=Local.",
             )
-    if first.get("maximize"):
-        raise UserError("Parameter servers do not maximize.", hint="Turn the sign of the loss instead.")
     if getattr(schedule, "cycle_momentum", False):
         raise UserError(
             f"{type(schedule).__name__} also changes the momentum, which parameter servers cannot.",
             hint="Make it with cycle_momentum=False, or train with --distribution_strategy=Local.",
         )
     name, options = _SERVED[kind]
-    if first.get("decoupled_weight_decay") and name != "adamw":
-        if name != "adam":
-            raise UserError(
-                f"Parameter servers have no {kind.__name__} with decoupled_weight_decay.",
-                hint="Use torch.optim.AdamW, or train with --distribution_strategy=Local.",
-            )
-        name = "adamw"
     values = {theirs: float(first[ours]) for theirs, ours in options}
     if "betas" in first:
         values["beta_1"], values["beta_2"] = (float(beta) for beta in first["betas"])
+    for switch in ("maximize", "decoupled_weight_decay"):
+        if first.get(switch):
+            values[switch] = 1.0
     return ps_pb2.OptimizerConfig(name=name, flavor="torch", options=values)
 
 
