@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import yaml
 
 _NULL = "tag:yaml.org,2002:null"
+_LINE_ENDS = frozenset("\n\r\x85\u2028\u2029\ufeff")
 _STANDARD = "tag:yaml.org,2002:"
 
 
@@ -31,7 +32,22 @@ def write(kind: str, values: Mapping[str, Any]) -> str:
         leaf = LEAVES[name]
         section = document.setdefault(leaf.section, {}) if leaf.section else document
         section[name] = leaf.flag.grammar.plain(value)
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    """PyYAML writes the rarer ends of a line as themselves, and reads them back as spaces: escape them."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = '"' if _LINE_ENDS.intersection(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
+    return Dumper
 
 
 def read(text: str, *, source: str) -> tuple[str | None, dict[str, Given]]:

@@ -24,15 +24,15 @@ class PodPriority:
 def parse_priority(text: str) -> PodPriority:
     """`NAME`, `NAME=FRACTION`, or `FRACTION`, which is `high=FRACTION`."""
     name, equals, fraction = text.partition("=")
-    if not equals and name[:1] in "0123456789.":
-        name, fraction = "high", name
-    if name:
-        DNS_NAME.check(name)
-    part = Real().parse(fraction) if fraction or equals else 1.0
-    if part > 1:
-        raise BadValue(f"{fraction} is not a fraction between 0 and 1")
+    if not equals and name.startswith(tuple("0123456789.")):
+        name, equals, fraction = "high", "=", name
     if equals and not name:
         raise BadValue(f"{text!r} names no priority class")
+    if name:
+        DNS_NAME.check(name)
+    part = Real().parse(fraction) if equals else 1.0
+    if part > 1:
+        raise BadValue(f"{fraction} is not a fraction between 0 and 1")
     return PodPriority(class_name=name, fraction=part)
 
 

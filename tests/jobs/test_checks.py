@@ -1,0 +1,160 @@
+"""What must hold between flags, and that everything that does not is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+
+Build = Callable[..., JobSpec]
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("kind", "needed"),
+    [
+        ("train", ["model_zoo", "model_def", "training_data"]),
+        ("evaluate", ["model_zoo", "model_def", "validation_data", "checkpoint_dir_for_init"]),
+        ("predict", ["model_zoo", "model_def", "prediction_data", "checkpoint_dir_for_init"]),
+    ],
+)
+def test_what_a_kind_needs(kind: str, needed: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        JobSpec.build(kind=kind)
+    lines = caught.value.message.splitlines()
+    assert lines[0] == f"{len(needed)} things are wrong with this job:"
+    assert [line.split()[1] for line in lines[1:]] == [f"--{name}" for name in needed]
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "predict"])
+def test_what_is_complete_is_taken(job: Build, kind: str) -> None:
+    assert job(kind).kind == kind
+
+
+def test_a_command_needs_nothing_else() -> None:
+    assert JobSpec.build(job_command="python train.py").program == "command"
+
+
+@pytest.mark.parametrize(
+    ("flags", "because"),
+    [
+        ({"distribution_strategy": "Local", "num_workers": 2}, "Local is for one worker"),
+        ({"distribution_strategy": "Local", "num_ps": 1}, "Local has no parameter servers"),
+        ({"distribution_strategy": "AllreduceStrategy", "num_ps": 1}, "AllreduceStrategy has no parameter"),
+        ({"distribution_strategy": "ParameterServerStrategy", "num_ps": 0}, "needs --num_ps of at least 1"),
+        ({"num_workers": 2, "num_ps": 0}, "needs --num_ps of at least 1"),
+        ({"num_workers": 0}, "--num_workers must be at least 1"),
+        ({"use_async": True, "grads_to_wait": 2}, "--use_async=true waits for no other gradients"),
+        ({"sync_version_tolerance": 1}, "only in synchronous training"),
+        ({"checkpoint_steps": 10}, "--checkpoint_steps needs --checkpoint_dir"),
+        ({"evaluation_steps": 10}, "--evaluation_steps needs --validation_data"),
+        ({"job_command": "x"}, "--job_command and --model_def exclude each other"),
+        ({"num_evaluator": 1}, "--num_evaluator has a meaning only with --job_command"),
+        ({"num_chief": 1}, "--num_chief has a meaning only with --job_command"),
+        ({"need_tf_config": True}, "--need_tf_config has a meaning only with --job_command"),
+        ({"envs": "MASTER_ADDR=x"}, "MASTER_ADDR is set by the master"),
+        ({"worker_image": "x"}, "--worker_image needs --image_name"),
+        ({"ps_image": "x"}, "--ps_image needs --image_name"),
+        ({"cluster_spec": "a", "cluster_spec_json": "{}"}, "exclude each other"),
+        ({"cluster_spec_json": "{"}, "--cluster_spec_json is not JSON"),
+        ({"cluster_spec_json": "[]"}, "not a JSON object"),
+        (
+            {"ps_resource_request": "cpu=2", "ps_resource_limit": "cpu=1"},
+            "--ps_resource_request: cpu=2 is more than its limit 1 in --ps_resource_limit",
+        ),
+    ],
+)
+def test_what_contradicts_itself(refused: Refused, flags: dict[str, object], because: str) -> None:
+    assert because in refused(**flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"grads_to_wait": 2, "sync_version_tolerance": 1},
+        {"use_async": False, "grads_to_wait": 1},
+        {"checkpoint_steps": 10, "checkpoint_dir": "ckpt"},
+        {"evaluation_steps": 10, "validation_data": "data"},
+        {"num_workers": 3, "num_ps": 2, "distribution_strategy": "ParameterServerStrategy"},
+        {"envs": "PYTHONPATH=/x"},
+    ],
+)
+def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
+    job(**flags)
+
+
+def test_a_command_is_for_training_only() -> None:
+    with pytest.raises(UserError, match="no meaning for predict"):
+        JobSpec.build(kind="predict", job_command="x", prediction_data="d", checkpoint_dir_for_init="c")
+
+
+def test_a_command_without_anybody_to_run_it() -> None:
+    with pytest.raises(UserError, match="nobody would train"):
+        JobSpec.build(job_command="x", num_workers=0)
+    assert JobSpec.build(job_command="x", num_workers=0, num_chief=1).nodes.num_chief == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("num_workers", -1),
+        ("num_ps", "-2"),
+        ("minibatch_size", 0),
+        ("num_minibatches_per_task", 0),
+        ("num_epochs", 0),
+        ("max_step", -1),
+        ("grads_to_wait", 0),
+        ("get_model_steps", 0),
+        ("log_loss_steps", 0),
+        ("evaluation_steps", -1),
+        ("checkpoint_steps", -1),
+        ("keep_checkpoint_max", -1),
+        ("max_bad_records", -1),
+        ("relaunch_on_worker_failure", -1),
+        ("max_shard_retries", -1),
+        ("stall_factor", -1),
+        ("stall_floor_seconds", "-0.1"),
+        ("master_port", 65536),
+        ("num_chief", 2),
+        ("restart_policy", "Sometimes"),
+        ("image_pull_policy", "always"),
+        ("log_level", "info"),
+        ("namespace", ""),
+        ("loss", ""),
+        ("loss", "a b"),
+        ("volume", "x"),
+        ("model_params", "x"),
+        ("shuffle", "maybe"),
+        ("job_name", "Not A Name"),
+        ("worker_pod_priority", "high=7"),
+    ],
+)
+def test_values_out_of_range_are_told_with_their_flag(refused: Refused, flag: str, value: object) -> None:
+    assert refused(**{flag: value}).startswith(f"{flag}: ")
+
+
+def test_everything_is_told_at_once_and_nothing_follows_from_a_mistake(refused: Refused) -> None:
+    message = refused(num_worker=3, num_workers="two", distribution_strategy="Local", num_ps=1, use_async="x")
+    assert message.splitlines() == [
+        "4 things are wrong with this job:",
+        "  - num_worker: there is no flag of that name. Did you mean num_workers?",
+        "  - num_workers: 'two' is not a whole number.",
+        "  - use_async: 'x' is neither true nor false (nor 1/0, yes/no, on/off).",
+        "  - --distribution_strategy=Local has no parameter servers, and --num_ps is 1.",
+    ]
+
+
+def test_two_names_of_one_flag(refused: Refused) -> None:
+    assert "num_ps is given twice" in refused(num_ps=1, num_ps_pods=2)
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(UserError, match="Did you mean train"):
+        JobSpec.build(kind="trian")
+
+
+def test_none_means_not_given(job: Build) -> None:
+    assert job(num_workers=None, job_name=None) == job()
