@@ -42,14 +42,17 @@ class Records:
     shard: Shard
     skip_bad: bool
     stop: Stop
-    # Records handed to the feed so far, over all iterations.
+    # Records handed to the feed so far. Reading them again counts one too many, and is never in step.
     given: int = 0
+    rounds: int = 0
     # The samples of the shard before this index have been handed out or were found bad.
     position: int = 0
     bad: list[BadRange] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Record]:
         shard, stop = self.shard, self.stop
+        self.given += self.rounds > 0
+        self.rounds += 1
         self.position = position = shard.start
         while position < shard.end:
             try:

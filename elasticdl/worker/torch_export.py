@@ -41,31 +41,32 @@ def write_export(model: Any, path: Path, arguments: tuple[Any, ...], keywords: d
     """Writes the model, which is in evaluation mode. Returns one line a thing written, or not written."""
     arguments, keywords = _two_samples((arguments, keywords))
     with _disk_errors(path), _neighbour(path) as folder:
-        with (folder / VALUES).open("wb") as file:
+        with _written(folder / VALUES) as file:
             torch.save(model.state_dict(), file)
         lines = [f"values: {path / VALUES}"]
         lines += _attempt(
-            "program", path / PROGRAM, lambda: _program(model, folder / PROGRAM, arguments, keywords)
+            "program", PROGRAM, folder, path, lambda file: _program(model, file, arguments, keywords)
         )
         if not keywords:
             lines += _attempt(
-                "TorchScript", path / SCRIPT, lambda: _script(model, folder / SCRIPT, arguments)
+                "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments)
             )
         _publish(folder, path)
     return lines
 
 
-def _attempt(what: str, path: Path, write: Callable[[], None]) -> list[str]:
+def _attempt(what: str, name: str, folder: Path, path: Path, write: Callable[[Path], None]) -> list[str]:
     try:
         with _quiet(), torch.no_grad():
-            write()
-    except (OSError, MemoryError):
+            write(folder / name)
+    except (_NotWritten, MemoryError):
         raise
     except Exception as error:
         log.debug("no %s of the model", what, exc_info=True)
+        (folder / name).unlink(missing_ok=True)
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return [f"no {what}: PyTorch cannot take this model apart ({first[:200]})"]
-    return [f"{what}: {path}"]
+        return [f"no {what}: it cannot be made of this model ({first[:200]})"]
+    return [f"{what}: {path / name}"]
 
 
 def _program(model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -75,7 +76,7 @@ def _program(model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[
         (arguments, keywords),
     )
     program = torch.export.export(model, arguments, keywords, dynamic_shapes=_shapes(model, *shapes))
-    with path.open("wb") as file:
+    with _written(path) as file:
         torch.export.save(program, file)
     loaded = torch.export.load(str(path)).module()
     # Once more with another number of samples: a program may be right for the example only.
@@ -100,7 +101,7 @@ def _script(model: Any, path: Path, arguments: tuple[Any, ...]) -> None:
     finally:
         if stop is not None:
             model.stop_training = stop
-    with path.open("wb") as file:
+    with _written(path) as file:
         torch.jit.save(scripted, file)
     _check_same(model(*arguments), torch.jit.load(str(path))(*arguments))
 
@@ -169,13 +170,54 @@ def _publish(folder: Path, path: Path) -> None:
             (path / name).unlink(missing_ok=True)
 
 
+class _NotWritten(Exception):
+    """The disk's fault, not the model's."""
+
+
+class _File:
+    """A file to write to that remembers why it could not be: PyTorch's writers then say something else."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self.failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        except OSError as error:
+            self.failure = error
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[_File]:
+    file = _File(path)
+    try:
+        yield file
+    finally:
+        file.close()
+        if file.failure is not None:
+            raise _NotWritten from file.failure
+
+
 @contextlib.contextmanager
 def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    except (OSError, _NotWritten) as error:
+        cause = error.__cause__ if isinstance(error, _NotWritten) else error
+        assert isinstance(cause, OSError)
+        reason = "the disk is full" if cause.errno == errno.ENOSPC else cause.strerror or str(cause)
         raise UserError(
             f"The model could not be written to {path}: {reason}.",
             hint="Make room or choose another folder with --output, and export from the last checkpoint.",
-        ) from error
+        ) from cause

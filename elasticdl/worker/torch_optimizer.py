@@ -58,7 +58,7 @@ def make_optimizer(function: Callable[..., Any], model: Any) -> tuple[Any, Any]:
     known = {id(parameter) for parameter in parameters}
     if any(id(p) not in known for group in made.param_groups for p in group["params"]):
         raise UserError("optimizer() returns an optimizer of other parameters than the model's.", hint=_HOW)
-    if callable(schedule) and not hasattr(schedule, "step"):
+    if isinstance(schedule, type) or (callable(schedule) and not hasattr(schedule, "step")):
         schedule = schedule(made)
     if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise UserError(
