@@ -1,0 +1,38 @@
+"""`import elasticdl` offers the names of the Python API."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import elasticdl
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_name_is_there() -> None:
+    for name in elasticdl.__all__:
+        assert getattr(elasticdl, name) is not None
+        assert name in dir(elasticdl)
+
+
+def test_they_are_what_they_say() -> None:
+    assert elasticdl.JobSpec.build(job_command="x").program == "command"
+    assert elasticdl.Mode.TRAINING == "training"
+    assert issubclass(elasticdl.UserError, Exception)
+    assert elasticdl.metrics.__name__ == "elasticdl.worker.metrics"
+    assert callable(elasticdl.run)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="'elasticdl' has no attribute 'ruin'"):
+        _ = elasticdl.ruin
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    found = re.search(r'^version = "(.*)"$', text, re.MULTILINE)
+    assert found
+    assert elasticdl.__version__ == found[1]

@@ -1,0 +1,20 @@
+"""The page of all flags is what the definitions say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticdl.cli.reference import page
+from elasticdl.jobs.leaves import NAMES
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "flags.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), "run `python -m elasticdl.cli.reference > docs/reference/flags.md`"
+
+
+def test_it_has_every_name() -> None:
+    text = page()
+    for name in NAMES:
+        assert f"`--{name}`" in text

@@ -1,0 +1,55 @@
+"""`elasticdl --help` and `import elasticdl` load nothing that takes time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = (
+    "grpc",
+    "google.protobuf",
+    "rich",
+    "pyarrow",
+    "numpy",
+    "sklearn",
+    "tensorflow",
+    "keras",
+    "torch",
+    "asyncio",
+)
+LIST = "import sys; print(*[name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import elasticdl",
+        "from elasticdl.cli.main import main; main(['--help'])",
+        "from elasticdl.cli.main import main; main(['train', '--help'])",
+        "from elasticdl.cli.main import main; main(['trian'])",
+        "from elasticdl import JobSpec; JobSpec.build(job_command='x')",
+    ],
+)
+def test_nothing_heavy_is_imported(code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{LIST.format(heavy=HEAVY)}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == ""
+
+
+def test_help_needs_no_command_module() -> None:
+    code = (
+        "from elasticdl.cli.main import main; main(['--help']); import sys;"
+        "print(*[n for n in sys.modules if n.startswith('elasticdl.cli.') and n not in"
+        " ('elasticdl.cli.main', 'elasticdl.cli.group')], 'yaml' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stderr == "False\n"
