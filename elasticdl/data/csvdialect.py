@@ -100,10 +100,8 @@ def dialect_of(source: Source, params: Mapping[str, str]) -> Dialect:
             f"The lines of {source.path} end with carriage returns alone.",
             hint="Convert the line ends, for instance with tr '\\r' '\\n'.",
         )
-    if "sep" in params:
-        sep = _separator(params["sep"])
-    else:
-        sep = _likely_separator(source.path, head, cut, quote, encoding)
+    given = params.get("sep")
+    sep = _separator(given) if given else _likely_separator(source.path, head, cut, quote, encoding)
     dialect = Dialect(sep=sep, quote=quote, encoding=encoding)
     rows = _first_rows(head, cut, dialect)
     wanted = params.get("header", "auto")

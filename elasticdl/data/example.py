@@ -22,6 +22,11 @@ Feature = NDArray[Any] | list[bytes]
 # Tags of protobuf fields: number << 3 | wire type, which is 2 (a length and so many bytes) for all of them.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
 _INT64_MAX = (1 << 63) - 1
+_FLOAT = struct.Struct("<f")
+# What stands before the one number of a feature; and tag and length of every short field.
+_ONE_FLOAT = bytes((_FIELD_2, 6, _FIELD_1, 4))
+_BYTES = [bytes((value,)) for value in range(0x80)]
+_HEADS = {tag: [bytes((tag, length)) for length in range(0x80)] for tag in (_FIELD_1, _FIELD_2, _FIELD_3)}
 
 
 class _Unusual(Exception):
@@ -161,21 +166,26 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     of these; None is a feature without values. Floats become float32, integers and booleans int64, strings
     UTF-8.
     """
-    entries = []
-    for name, value in features.items():
-        key = name.encode()
-        entry = _field(_FIELD_1, key) + _field(_FIELD_2, _encode_feature(name, value))
-        entries.append(_field(_FIELD_1, entry))
+    entries = [
+        _field(_FIELD_1, _field(_FIELD_1, name.encode()) + _field(_FIELD_2, _encode_feature(name, value)))
+        for name, value in features.items()
+    ]
     return _field(_FIELD_1, b"".join(entries))
 
 
 def _encode_feature(name: str, value: Any) -> bytes:
+    kind = type(value)
+    # Tables are made of single values, a row of dozens.
+    if kind is str or kind is bytes:
+        return _field(_FIELD_1, _field(_FIELD_1, value.encode() if kind is str else value))
+    if kind is float:
+        return _ONE_FLOAT + _FLOAT.pack(value)
+    if kind is int and -1 - _INT64_MAX <= value <= _INT64_MAX:
+        return _field(_FIELD_3, _field(_FIELD_1, _varint(value & 0xFFFFFFFFFFFFFFFF)))
     if value is None:
         return b""
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         return _field(_FIELD_1, _field(_FIELD_1, _as_bytes(value)))
-    if isinstance(value, int) and -1 - _INT64_MAX <= value <= _INT64_MAX:
-        return _field(_FIELD_3, _field(_FIELD_1, _varint(value & 0xFFFFFFFFFFFFFFFF)))
     if isinstance(value, (list, tuple)):
         if not value:
             return b""
@@ -220,11 +230,13 @@ def _as_bytes(value: str | bytes | bytearray | memoryview) -> bytes:
 def _field(tag: int, data: bytes) -> bytes:
     length = len(data)
     if length < 0x80:
-        return struct.pack("BB", tag, length) + data
-    return bytes((tag,)) + _varint(length) + data
+        return _HEADS[tag][length] + data
+    return b"%c%b%b" % (tag, _varint(length), data)
 
 
 def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _BYTES[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -44,13 +44,13 @@ FORMATS: dict[str, Format] = {
         Format(
             name="parquet",
             suffixes=(".parquet", ".pq"),
-            params={"columns": "the columns to read, like a;b;c; all if not given"},
+            params={"columns": "the columns to read, like [a,b]; all if not given"},
         ),
         Format(
             name="images",
             suffixes=images.SUFFIXES,
             params={
-                "classes": "in the order of their numbers, like cat;dog; all folders, sorted, if missing"
+                "classes": "in the order of their numbers, like [cat,dog]; all folders, sorted, if missing"
             },
         ),
         Format(name="idx", suffixes=(".idx", ".idx1-ubyte", ".idx3-ubyte")),

@@ -2,7 +2,7 @@
 
 A record is a dict: `image`, the bytes of the file as they are (decoding is the feed's part), `label`, the
 number of the class, and `path`. Classes are the folders directly below the data folder, numbered by sorted
-name, or in the order of `classes=cat;dog` in --data_reader_params, which keeps numbers the same where a
+name, or in the order of `classes=[cat,dog]` in --data_reader_params, which keeps numbers the same where a
 class is missing in one data set. In a folder without subfolders every label is -1.
 
 The list of files is the index. It is made anew every time, and kept in a compact form: the names joined in
@@ -68,12 +68,17 @@ class ImageFiles(DataFile):
 
     def read(self, start: int, end: int) -> Iterator[dict[str, Any]]:
         for number in range(start, end):
-            begin = int(self._ends[number - 1]) if number else 0
-            name = self._names[begin : int(self._ends[number])].decode("utf-8", "surrogateescape")
-            path = self.path / name
+            path = self._path(number)
             with disk_errors(path, doing="read"):
                 image = path.read_bytes()
             if not image.startswith(SIGNATURES):
                 reason = "the file is not an image" if image else "the file is empty"
                 raise Damaged(start=number, end=number + 1, where=f"{path}, byte 0", reason=reason)
             yield {"image": image, "label": int(self._labels[number]), "path": str(path)}
+
+    def paths(self) -> Iterator[Path]:
+        return (self._path(number) for number in range(len(self)))
+
+    def _path(self, number: int) -> Path:
+        begin = int(self._ends[number - 1]) if number else 0
+        return self.path / self._names[begin : int(self._ends[number])].decode("utf-8", "surrogateescape")

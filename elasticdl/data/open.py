@@ -25,6 +25,7 @@ from elasticdl.data.reader import Metadata, Reader
 from elasticdl.data.recordio import RecordIOFile
 from elasticdl.data.source import open_source
 from elasticdl.data.tfrecord import TFRecordFile
+from elasticdl.data.words import word_list
 from elasticdl.jobs.errors import UserError
 
 Params = Mapping[str, str]
@@ -74,14 +75,14 @@ def _csv(listing: Listing, params: Params) -> Reader:
 
 def _parquet(listing: Listing, params: Params) -> Reader:
     cache = PieceCache()
-    columns = _words(params.get("columns", ""))
+    columns = word_list("columns", params.get("columns", ""))
     files = [ParquetFile(path, columns, cache) for path in listing.paths]
     first, *others = files
     for other in others:
         if other.metadata != first.metadata:
             raise UserError(
                 f"{first.path} and {other.path} have different columns: {_difference(first, other)}.",
-                hint="All files of a data set must have the same columns; columns=a;b chooses some of them.",
+                hint="All files of a data set must have the same columns; columns=[a,b] chooses some of them.",
             )
     return FilesReader(
         origin=listing.origin, format="parquet", files=files, kind="columns", metadata=first.metadata
@@ -102,7 +103,7 @@ def _images(listing: Listing, params: Params) -> Reader:
     # clear that they don't count.
     chosen = "format" in params and not listing.single
     paths = [path for path in listing.paths if not chosen or path.suffix.lower() in SUFFIXES]
-    files = ImageFiles(listing.root, paths, _words(params.get("classes", "")))
+    files = ImageFiles(listing.root, paths, word_list("classes", params.get("classes", "")))
     metadata = Metadata(
         column_names=("image", "label", "path"),
         column_dtypes=("bytes", "int64", "str"),
@@ -122,10 +123,6 @@ def _idx(listing: Listing, params: Params) -> Reader:
     images = IdxFile(listing.paths[0])
     metadata = Metadata(column_names=("image", "label"), column_dtypes=(images.dtype, "int64"))
     return FilesReader(origin=listing.origin, format="idx", files=[images], kind="columns", metadata=metadata)
-
-
-def _words(value: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in value.split(";") if word.strip())
 
 
 _OPENING: dict[str, Callable[[Listing, Params], Reader]] = {

@@ -1,6 +1,6 @@
 """Parquet: a record is a dict from column name to value; the row groups of a file are its index.
 
-Only the columns that are asked for are read: `columns=a;b` in --data_reader_params. Values are what Python
+Only the columns that are asked for are read: `columns=[a,b]` in --data_reader_params. Values are what Python
 has for them (int, float, str, bytes, bool, None for null), lists of numbers are NumPy arrays. A row group
 is read as one piece and kept for the shards that follow, unless it is very large: then rows stream out of
 it.
@@ -171,10 +171,11 @@ def _dtype(kind: Any) -> str:
         return "str"
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return "bytes"
-    try:
-        return str(np.dtype(kind.to_pandas_dtype()))
-    except (NotImplementedError, TypeError):
-        return "object"
+    # Arrow names its numbers as NumPy does, but for these.
+    name = {"float": "float32", "double": "float64", "halffloat": "float16"}.get(str(kind), str(kind))
+    if types.is_boolean(kind) or _is_number(kind):
+        return name
+    return "object"
 
 
 def _is_list(kind: Any) -> bool:

@@ -1,16 +1,30 @@
-"""The nearest right word, for everything a user may have mistyped."""
+"""Words of a user: the right ones for a wrong one, and lists of them in one parameter."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.jobs.pairs import BadValue, split_outside
+
+_FEW = 20
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint that names the nearest of the known words, and all of them if they are few."""
     words = sorted(known)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    choices = f"Known are {', '.join(words)}." if words else "None is known."
-    if not close:
-        return choices if len(words) <= 20 else f"There are {len(words)}, such as {', '.join(words[:5])}."
-    return f"Did you mean {close[0]}? {choices}" if len(words) <= 20 else f"Did you mean {close[0]}?"
+    listed = ", ".join(words[:_FEW]) + (", …" if len(words) > _FEW else "")
+    return f"{did_you_mean(word, words)} Known are {listed}.".strip()
+
+
+def word_list(key: str, value: str) -> tuple[str, ...]:
+    """`[a,b]`, `["a","b"]`, `a;b` or `a,b`."""
+    inside = value.strip()
+    if inside.startswith("[") and inside.endswith("]"):
+        inside = inside[1:-1]
+    try:
+        words = split_outside(inside, ",;")
+    except BadValue as error:
+        raise UserError(f"{key} is not a list of words: {error}.") from error
+    return tuple(word[1:-1] if word[:1] in "\"'" and word[-1:] == word[:1] else word for word in words)

@@ -59,8 +59,12 @@ class AtomicFile:
         with disk_errors(self.path, hint=self._hint):
             self._file: BinaryIO = open(self._temporary, "xb", buffering=_BUFFER_BYTES)  # noqa: SIM115
         self._open = True
+        self._discarded = False
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
+        if self._discarded:
+            # Compressors on top of it flush once more when they are thrown away.
+            return len(data)
         try:
             with disk_errors(self.path, hint=self._hint):
                 return self._file.write(data)
@@ -91,6 +95,7 @@ class AtomicFile:
         if not self._open:
             return
         self._open = False
+        self._discarded = True
         # What is still buffered may fail to be written once more; it is thrown away anyhow.
         with contextlib.suppress(OSError):
             self._file.close()
