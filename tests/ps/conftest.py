@@ -1,13 +1,15 @@
-"""Shared by the tests of parameter servers: long runs of an optimizer, with gradients made up once."""
+"""Shared by the tests of parameter servers: long runs of an optimizer, and stores with a small model in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.store import Pulled, Push, Pushed, ServerSettings, Store
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -64,3 +66,65 @@ def assert_same_values() -> Callable[[Mapping[str, Array], Mapping[str, Array]],
             np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=2e-6, err_msg=name)
 
     return check
+
+
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+
+
+class SmallStore:
+    """A store with one parameter `x` of two numbers and one state `mean`, and short words for what is done to it."""
+
+    def __init__(self, optimizer: ps_pb2.OptimizerConfig = SGD, **settings: Any) -> None:
+        self.store = Store(ServerSettings(**settings))
+        self.store.close(1)
+        self.store.open()
+        self.optimizer = optimizer
+        self.initialize()
+
+    def initialize(self) -> bool:
+        return self.store.initialize(
+            generation=1,
+            trainable={"x": np.array([1.0, 2.0], np.float32)},
+            state={"mean": np.array([0.0])},
+            optimizer=self.optimizer,
+        )
+
+    def push(
+        self,
+        gradient: list[float],
+        *,
+        worker: str = "worker-0",
+        sequence: int = 1,
+        version: int = 0,
+        **fields: Any,
+    ) -> Pushed:
+        fields = {"learning_rate": 0.5, "generation": 1, **fields}
+        gradients = {"x": np.array(gradient, np.float32)}
+        return self.store.push(
+            Push(worker=worker, sequence=sequence, version=version, gradients=gradients, **fields)
+        )
+
+    def pull(self, *, frozen: str = "", generation: int = 1, known_version: int = -1) -> Pulled:
+        def copy(pulled: Pulled) -> Pulled:
+            return Pulled(
+                initialized=pulled.initialized,
+                version=pulled.version,
+                unchanged=pulled.unchanged,
+                trainable={name: value.copy() for name, value in pulled.trainable.items()},
+                state={name: value.copy() for name, value in pulled.state.items()},
+            )
+
+        return self.store.pull(copy, generation=generation, frozen=frozen, known_version=known_version)
+
+    @property
+    def x(self) -> list[float]:
+        return [float(number) for number in self.pull().trainable["x"]]
+
+    @property
+    def version(self) -> int:
+        return self.pull().version
+
+
+@pytest.fixture
+def make_store() -> type[SmallStore]:
+    return SmallStore

@@ -1,0 +1,169 @@
+"""The parameters of one server that are arrays of a fixed shape, with their optimizer slots.
+
+Copies for evaluation and checkpoints cost nothing when they are made: they share the arrays, and a parameter
+that somebody else may still be looking at is copied just before its next update. State (moving averages and
+the like) has no optimizer: it is replaced, never changed, by what the last worker sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.shares import STATE, TRAINABLE
+from elasticdl.ps.tensors import Array
+from elasticdl.ps.update import Slots
+
+# Groups of a snapshot, beside `trainable` and `state`: one for each kind of slot, and the sums of gradients
+# that wait for more in synchronous training.
+SLOT_PREFIX = "slot:"
+PENDING = "pending"
+
+
+def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
+    """The name of an array with a NaN or an infinity in it, if there is one."""
+    return next((name for name, array in arrays.items() if not _is_finite(array)), None)
+
+
+def _is_finite(array: Array) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    flat = array.reshape(-1)
+    # A sum of squares takes one fast pass and no memory. It is not finite either if numbers are merely huge.
+    if array.dtype != np.float16 and np.isfinite(np.dot(flat, flat)):
+        return True
+    return bool(np.isfinite(flat).all())
+
+
+class DenseParameters:
+    """Not thread-safe."""
+
+    def __init__(self, trainable: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """Takes the arrays as its own: they will be changed."""
+        for name, value in trainable.items():
+            if value.dtype.kind != "f":
+                raise UserError(
+                    f"{name} is of {value.dtype.name}: only floating-point parameters can be trained."
+                )
+        self.values: dict[str, Array] = dict(trainable)
+        self.state: dict[str, Array] = dict(state)
+        self.slots: dict[str, Slots] = {name: {} for name in self.values}
+        self.pending: dict[str, Array] = {}
+        self._optimizer: Optimizer | None = None
+        # Parameters whose arrays nobody else sees.
+        self._own = set(self.values)
+
+    @classmethod
+    def of_groups(cls, groups: Mapping[str, Mapping[str, Array]]) -> DenseParameters:
+        """What `groups` gave, with slots that fit no optimizer yet."""
+        dense = cls(groups.get(TRAINABLE, {}), groups.get(STATE, {}))
+        dense.pending = {
+            name: array for name, array in groups.get(PENDING, {}).items() if name in dense.values
+        }
+        for group, members in groups.items():
+            if group.startswith(SLOT_PREFIX):
+                for name, array in members.items():
+                    if name in dense.slots:
+                        dense.slots[name][group.removeprefix(SLOT_PREFIX)] = array
+        return dense
+
+    def groups(self) -> dict[str, dict[str, Array]]:
+        """All arrays as they are now, for a snapshot; later updates leave these alone."""
+        groups: dict[str, dict[str, Array]] = {TRAINABLE: dict(self.values), STATE: dict(self.state)}
+        for name, slots in self.slots.items():
+            for slot, array in slots.items():
+                groups.setdefault(f"{SLOT_PREFIX}{slot}", {})[name] = array
+        if self.pending:
+            groups[PENDING] = dict(self.pending)
+        self._own.clear()
+        return groups
+
+    @property
+    def has_optimizer(self) -> bool:
+        return self._optimizer is not None
+
+    def use_optimizer(self, optimizer: Optimizer) -> bool:
+        """From now on updates are this optimizer's. Returns whether the slots there are were right for it."""
+        self._optimizer = optimizer
+        fresh = {name: optimizer.slots(name, value) for name, value in self.values.items()}
+        if all(_same_form(self.slots[name], slots) for name, slots in fresh.items()):
+            return True
+        self.slots = fresh
+        return False
+
+    def check(self, gradients: Mapping[str, Array], state: Mapping[str, Array]) -> None:
+        """Raises `UserError` if these are not of this model."""
+        for name, gradient in gradients.items():
+            _check_form("The gradient of", name, gradient, self.values.get(name), same_dtype=False)
+        for name, value in state.items():
+            _check_form("The state", name, value, self.state.get(name), same_dtype=True)
+
+    def set_state(self, state: Mapping[str, Array]) -> None:
+        # Copied, because these are views of a whole message.
+        self.state.update({name: np.array(value) for name, value in state.items()})
+
+    def apply(self, gradients: Mapping[str, Array], learning_rate: float, step: int) -> None:
+        if self._optimizer is None:
+            raise ValueError("there is no optimizer")
+        # All copies first: if there is no memory for them, nothing has been updated yet.
+        self._make_own(gradients)
+        for name, gradient in gradients.items():
+            self._optimizer.apply(name, self.values[name], gradient, self.slots[name], learning_rate, step)
+
+    def add_pending(self, gradients: Mapping[str, Array]) -> None:
+        self._make_own(gradients)
+        for name, gradient in gradients.items():
+            if name in self.pending:
+                np.add(self.pending[name], gradient, out=self.pending[name], casting="same_kind")
+            else:
+                self.pending[name] = np.array(gradient, dtype=self.values[name].dtype)
+
+    def apply_pending(self, count: int, learning_rate: float, step: int) -> None:
+        """One update with the mean of so many gradients."""
+        self._make_own(self.pending)
+        for gradient in self.pending.values():
+            np.divide(gradient, count, out=gradient)
+        self.apply(self.pending, learning_rate, step)
+        self.pending = {}
+
+    def _make_own(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._own:
+                self.values[name] = self.values[name].copy()
+                self.slots[name] = {slot: array.copy() for slot, array in self.slots[name].items()}
+                if name in self.pending:
+                    self.pending[name] = self.pending[name].copy()
+                self._own.add(name)
+
+
+def differences(held: Mapping[str, Array], given: Mapping[str, Array]) -> list[str]:
+    """What a worker's parameters have otherwise than the server's, a line each."""
+    problems = [f"{name} is not in the model" for name in held if name not in given]
+    problems += [f"{name} is only in the model" for name in given if name not in held]
+    problems += [
+        f"{name} is {_form(value)}, in the model {_form(given[name])}"
+        for name, value in held.items()
+        if name in given and _form(value) != _form(given[name])
+    ]
+    return problems
+
+
+def _form(array: Array) -> str:
+    return f"{array.dtype.name}{list(array.shape)}"
+
+
+def _same_form(left: Mapping[str, Array], right: Mapping[str, Array]) -> bool:
+    return left.keys() == right.keys() and all(_form(left[key]) == _form(right[key]) for key in left)
+
+
+def _check_form(what: str, name: str, given: Array, held: Array | None, *, same_dtype: bool) -> None:
+    if held is None:
+        raise UserError(f"{what} {name} is for no parameter of this server.")
+    if given.shape != held.shape:
+        raise UserError(f"{what} {name} has shape {list(given.shape)}, {name} itself {list(held.shape)}.")
+    fits = given.dtype == held.dtype if same_dtype else given.dtype.kind == "f"
+    if not fits:
+        raise UserError(f"{what} {name} is of {given.dtype.name}, {name} itself of {held.dtype.name}.")

@@ -1,0 +1,88 @@
+"""A frozen copy stays as it was, whatever happens to the live values, and costs nothing until they change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.failures import NothingHeld
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.wire import ps_pb2
+
+ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="torch", options={"amsgrad": 1})
+
+
+def test_copies_stay_as_they_were(make_store: Any) -> None:
+    small = make_store(ADAM)
+    seen = []
+    for number in range(5):
+        assert small.store.freeze(f"cut-{number}", generation=1) == number
+        frozen = small.store.frozen(f"cut-{number}")
+        seen.append(
+            {group: {n: a.copy() for n, a in arrays.items()} for group, arrays in frozen.groups.items()}
+        )
+        small.push([1.0, -1.0], sequence=number + 1, state={"mean": np.array([float(number)])})
+    for number, groups in enumerate(seen):
+        frozen = small.store.frozen(f"cut-{number}")
+        assert frozen.attributes["version"] == number
+        assert frozen.groups.keys() == groups.keys()
+        for group, arrays in groups.items():
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(frozen.groups[group][name], array)
+        assert small.pull(frozen=f"cut-{number}").version == number
+
+
+def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any) -> None:
+    small = make_store()
+
+    def live() -> Any:
+        return small.store.pull(lambda pulled: pulled.trainable["x"], generation=1)
+
+    small.store.freeze("cut", generation=1)
+    frozen = small.store.frozen("cut").groups["trainable"]["x"]
+    assert np.shares_memory(frozen, live())
+    small.push([1.0, 1.0], sequence=1)
+    copied = live()
+    assert not np.shares_memory(frozen, copied)
+    small.push([1.0, 1.0], sequence=2)
+    assert np.shares_memory(copied, live())
+
+
+def test_freezing_again_keeps_the_first(make_store: Any) -> None:
+    small = make_store()
+    assert small.store.freeze("cut", generation=1) == 0
+    small.push([1.0, 1.0])
+    assert small.store.freeze("cut", generation=1) == 0
+    assert list(small.pull(frozen="cut").trainable["x"]) == [1.0, 2.0]
+
+
+def test_a_released_copy_is_gone_but_not_for_who_holds_it(make_store: Any) -> None:
+    small = make_store()
+    small.store.freeze("cut", generation=1)
+    held = small.store.frozen("cut")
+    small.store.release("cut")
+    small.store.release("cut")
+    small.push([1.0, 1.0])
+    assert list(held.groups["trainable"]["x"]) == [1.0, 2.0]
+    with pytest.raises(NothingHeld, match="no frozen copy 'cut'"):
+        small.pull(frozen="cut")
+    with pytest.raises(NothingHeld, match="no frozen copy 'cut'"):
+        small.store.frozen("cut")
+
+
+def test_there_must_be_something_to_freeze() -> None:
+    store = Store(ServerSettings())
+    store.close(1)
+    store.open()
+    with pytest.raises(NothingHeld):
+        store.freeze("cut", generation=1)
+
+
+def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
+    small = make_store()
+    small.push([1.0, 1.0])
+    small.store.freeze("cut", generation=1)
+    assert small.pull(frozen="cut", known_version=1).unchanged
+    assert not small.pull(frozen="cut", known_version=0).unchanged
