@@ -77,9 +77,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _say(error.format_message(), "")
     except click.Abort as error:
         # click makes one thing of Ctrl-C and of an input that ends; the second is no wish of the user's.
-        if error.__cause__ is None or isinstance(error.__cause__, KeyboardInterrupt):
-            return INTERRUPTED
-        return _say_crash(error.__cause__, words)
+        before = error.__cause__ or error.__context__
+        return _say_crash(before, words) if isinstance(before, EOFError) else INTERRUPTED
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place = f" ({error.filename})" if error.filename else ""

@@ -23,7 +23,7 @@ import pytest
         (["train", "--prediction_data=x"], "--prediction_data is a flag of predict, not of train."),
         (["predict", "--loss=x"], "--loss is a flag of train and evaluate, not of predict."),
         (["completion", "bsh"], "Did you mean bash?"),
-        (["--verson"], "Did you mean '--version'?"),
+        (["--verson"], "--version"),
         (["train", "--num_workers"], "requires an argument"),
         (["train", "surplus"], "surplus"),
     ],
