@@ -1,0 +1,232 @@
+"""The trainer for Keras models: tf.keras of TensorFlow 2.15 and Keras 3 on TensorFlow.
+
+The parts are in the modules beside this one: data (`keras_data.py`), computing (`keras_steps.py`), variables,
+optimizer, metrics, callbacks, export. Here they are put together behind the interface of `trainer.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elasticdl.data.reader import Reader
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.keras_callbacks import KerasCallbacks, make_callbacks
+from elasticdl.worker.keras_data import BatchStream
+from elasticdl.worker.keras_errors import definition_error, program_error
+from elasticdl.worker.keras_export import export_model
+from elasticdl.worker.keras_feed import Feed
+from elasticdl.worker.keras_metrics import EvaluationMetrics
+from elasticdl.worker.keras_optimizer import KerasOptimizer
+from elasticdl.worker.keras_steps import Forward, Step, Training
+from elasticdl.worker.keras_variables import ModelVariables
+from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
+
+Array = NDArray[Any]
+
+
+class KerasTrainer(Trainer):
+    def __init__(self, *, definition: ModelDefinition, model: Any) -> None:
+        _check_backend(model)
+        self.model = model
+        self._definition = definition
+        self._forward = Forward(model, definition.loss, name=definition.name)
+        self._variables: ModelVariables | None = None
+        self._optimizer: KerasOptimizer | None = None
+        self._training: Training | None = None
+        self._metrics: EvaluationMetrics | None = None
+        self._evaluation: Step | None = None
+        self._processor: Any = None
+        # Two samples of the first batch, to build by what has no shape before it has seen any.
+        self._example: tuple[Any, Any] | None = None
+        self._has_callbacks = False
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
+    ) -> BatchStream:
+        """The iterator's `close` may be called from any thread."""
+        feed = Feed(self._definition.feed, mode=mode, metadata=reader.metadata, name=self._definition.name)
+        return BatchStream(feed, reader, shards, batch_size=batch_size, skip_bad=max_bad_records > 0)
+
+    # -- computing -------------------------------------------------------------------------------------------
+
+    def build(self, batch: Batch) -> None:
+        if self._variables is not None:
+            return
+        self._example = tf.nest.map_structure(lambda tensor: tensor[:2], (batch.features, batch.labels))
+        if not _knows_its_shapes(self.model):
+            self._forward.forward(tf.nest.map_structure(lambda tensor: tensor[:1], batch.features))
+        self._variables = ModelVariables(self.model)
+
+    def train(self, batch: Batch) -> float:
+        return float(self._trained(batch).train(batch.features, batch.labels))
+
+    def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
+        loss, gradients = self._trained(batch).gradients(batch.features, batch.labels)
+        return float(loss), {
+            name: gradient.numpy() for name, gradient in zip(self._known.trainable, gradients, strict=True)
+        }
+
+    def evaluate(self, batch: Batch) -> None:
+        self.build(batch)
+        metrics = self._evaluated
+        if not metrics.prepared:
+            metrics.prepare(batch.labels, self._forward.predict(batch.features))
+        if self._evaluation is None:
+            self._evaluation = Step(self._evaluate, what="Evaluation")
+        loss, predictions = self._evaluation(batch.features, batch.labels)
+        metrics.update(batch.labels, predictions, loss=float(loss), size=batch.size)
+
+    def _evaluate(self, features: Any, labels: Any) -> tuple[Any, Any]:
+        predictions = self._forward.forward(features)
+        self._evaluated.update_in_graph(labels, predictions)
+        return self._forward.loss(labels, predictions), predictions
+
+    def take_metric_states(self) -> list[MetricStates]:
+        return self._evaluated.take()
+
+    def metric_values(self, states: list[MetricStates]) -> dict[str, float]:
+        metrics = self._evaluated
+        if not metrics.prepared and self._example is not None:
+            features, labels = self._example
+            metrics.prepare(labels, self._forward.predict(features))
+        return metrics.values(states)
+
+    def predict(self, batch: Batch) -> dict[str, Array]:
+        self.build(batch)
+        outputs = self._forward.predict(batch.features)
+        if isinstance(outputs, Mapping):
+            return {str(name): np.asarray(value) for name, value in outputs.items()}
+        if not isinstance(outputs, tuple | list):
+            return {"output": np.asarray(outputs)}
+        names = list(getattr(self.model, "output_names", None) or [])
+        if len(names) != len(outputs):
+            names = [f"output_{index}" for index in range(len(outputs))]
+        return {name: np.asarray(value) for name, value in zip(names, outputs, strict=True)}
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Parameters:
+        return self._known.read()
+
+    def set_parameters(self, parameters: Parameters) -> None:
+        self._known.write(parameters)
+
+    def optimizer_config(self) -> ps_pb2.OptimizerConfig:
+        return self._optimized.config(self._known.trainable)
+
+    def learning_rate(self, step: int) -> float:
+        return self._optimized.learning_rate(step)
+
+    def optimizer_state(self) -> dict[str, Array]:
+        return self._built_optimizer.state()
+
+    def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
+        self._built_optimizer.set_state(state)
+
+    # -- around it -------------------------------------------------------------------------------------------
+
+    def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
+        callbacks = make_callbacks(self._definition.callbacks, name=self._definition.name)
+        directions: dict[str, str] = {}
+        if callbacks:
+            # They look at model.optimizer, which `fit` would have found there.
+            self.model.optimizer = self._optimized.native
+            directions = self._evaluated.directions
+        return KerasCallbacks(callbacks, self.model, leader=leader, epochs=epochs, directions=directions)
+
+    def export(self, path: Path, example: Batch) -> list[str]:
+        self.build(example)
+        return export_model(self.model, path, example.features, name=self._definition.name)
+
+    def output_processor(self) -> Callable[[Any, int], None] | None:
+        make = self._definition.prediction_outputs_processor
+        if make is None:
+            return None
+        try:
+            processor = make() if isinstance(make, type) else make
+        except Exception as error:
+            raise definition_error(f"{self._definition.name}: the outputs processor failed", error) from error
+        if not hasattr(processor, "process"):
+            raise UserError(
+                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
+                hint="Define process(self, predictions, worker_id).",
+            )
+
+        def process(predictions: Any, worker_id: int) -> None:
+            try:
+                processor.process(predictions, worker_id)
+            except Exception as error:
+                raise program_error("The outputs processor failed", error) from error
+
+        return process
+
+    # -- parts that are made when they are first wanted ------------------------------------------------------
+
+    @property
+    def _known(self) -> ModelVariables:
+        if self._variables is None:
+            if not _knows_its_shapes(self.model):
+                raise RuntimeError("the model has not been built yet")
+            self._variables = ModelVariables(self.model)
+        return self._variables
+
+    @property
+    def _optimized(self) -> KerasOptimizer:
+        if self._optimizer is None:
+            self._optimizer = KerasOptimizer(self._definition.optimizer, name=self._definition.name)
+        return self._optimizer
+
+    @property
+    def _built_optimizer(self) -> KerasOptimizer:
+        optimizer = self._optimized
+        optimizer.build(list(self._known.trainable.values()))
+        return optimizer
+
+    def _trained(self, batch: Batch) -> Training:
+        if self._training is None:
+            self.build(batch)
+            self._training = Training(
+                self._forward, self.model, self._built_optimizer, name=self._definition.name
+            )
+        return self._training
+
+    @property
+    def _evaluated(self) -> EvaluationMetrics:
+        if self._metrics is None:
+            self._metrics = EvaluationMetrics(
+                self._definition.eval_metrics_fn,
+                output_names=getattr(self.model, "output_names", None) or [],
+                name=self._definition.name,
+            )
+        return self._metrics
+
+
+def _knows_its_shapes(model: Any) -> bool:
+    """A model made of layers with a given input has all its variables; others make them when first called."""
+    kinds = {base.__name__ for base in type(model).__mro__}
+    return "Functional" in kinds or ("Sequential" in kinds and bool(model.built))
+
+
+def _check_backend(model: Any) -> None:
+    for base in type(model).__mro__:
+        keras = sys.modules.get(base.__module__.partition(".")[0])
+        if base.__name__ == "Model" and keras is not None and hasattr(keras, "backend"):
+            backend = keras.backend.backend()
+            if backend != "tensorflow":
+                raise UserError(
+                    f"This is a Keras model on {backend}; ElasticDL trains Keras models on TensorFlow.",
+                    hint="Set KERAS_BACKEND=tensorflow.",
+                )
+            return

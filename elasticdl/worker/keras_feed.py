@@ -1,0 +1,149 @@
+"""What a feed does to the records it is given: found out from the tf.data.Dataset that it returns.
+
+A data set knows the ones it was made from, so from the one the feed returns there is a way back to the one it was
+given. If that way has only steps that give one element for each they take, in order, then the first n samples of
+a shard are done when n elements have been trained. Any other step (a shuffle, a filter, a step unknown to us) and
+the shard can only be counted as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from elasticdl.data.reader import Metadata
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.worker.keras_errors import definition_error, program_error
+
+_ONE_FOR_ONE = {"Map", "Prefetch", "Scan", "AssertCardinality", "Restructured", "Model", "Finalize"}
+_BATCHING = {"Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "DenseToRagged", "LegacyRebatch"}
+_LEAVES_BATCHES = {"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedSteps:
+    """What lies between a source and a data set made from it."""
+
+    reaches_source: bool = False
+    in_order: bool = False
+    # Elements are batches of samples.
+    batched: bool = False
+    # The result is stored beyond the shard: the next shard would get the samples of this one.
+    stored: bool = False
+
+
+def steps_between(dataset: Any, source: Any) -> FeedSteps:
+    """Both are tf.data.Datasets. What tf.data keeps of its inputs is private, and the same in all of TensorFlow 2."""
+    if dataset is source:
+        return FeedSteps(reaches_source=True, in_order=True)
+    inputs = dataset._inputs() if hasattr(dataset, "_inputs") else []
+    branches = [steps_between(one, source) for one in inputs]
+    kind = type(dataset).__name__.strip("_").removesuffix("V2").removesuffix("Dataset")
+    if not branches:
+        return FeedSteps()
+    if kind == "Zip":
+        return FeedSteps(
+            reaches_source=any(branch.reaches_source for branch in branches),
+            # A branch from elsewhere may be shorter, and then decides where the whole ends.
+            in_order=all(branch.in_order for branch in branches),
+            batched=any(branch.batched for branch in branches),
+            stored=any(branch.stored for branch in branches),
+        )
+    reaches = any(branch.reaches_source for branch in branches)
+    before = replace(
+        branches[0], reaches_source=reaches, in_order=branches[0].in_order and len(branches) == 1
+    )
+    if kind in _ONE_FOR_ONE:
+        return before
+    if kind == "ParallelMap":
+        return replace(before, in_order=before.in_order and getattr(dataset, "_deterministic", "") != "false")
+    if kind == "Options":
+        return replace(before, in_order=before.in_order and dataset.options().deterministic is not False)
+    if kind == "Cache":
+        return replace(before, stored=before.stored or _has_file(dataset))
+    if kind in _BATCHING:
+        return replace(before, batched=True, in_order=False)
+    if kind in _LEAVES_BATCHES:
+        return replace(before, batched=False, in_order=False)
+    return replace(
+        before, in_order=False, stored=before.stored or kind in ("Snapshot", "Save", "LegacySnapshot")
+    )
+
+
+class Feed:
+    """A definition's feed for one mode, with what is known of the data."""
+
+    def __init__(self, function: Callable[..., Any], *, mode: Mode, metadata: Metadata, name: str) -> None:
+        self._function = function
+        self._mode = mode
+        self._metadata = metadata
+        self._name = name
+
+    def apply(self, source: Any) -> tuple[Any, FeedSteps]:
+        """Calls it, and raises `UserError` for what a feed must not return."""
+        dataset = self._function(source, self._mode, self._metadata)
+        if not isinstance(dataset, tf.data.Dataset):
+            what = "nothing" if dataset is None else f"a {type(dataset).__name__}"
+            raise UserError(
+                f"The feed of {self._name} returns {what}.", hint="It must return a tf.data.Dataset."
+            )
+        steps = steps_between(dataset, source)
+        if steps.batched:
+            raise UserError(
+                f"The feed of {self._name} returns batches.",
+                hint="It must return single samples: leave batch() out, the job does it (--minibatch_size).",
+            )
+        if steps.stored:
+            raise UserError(
+                f"The feed of {self._name} stores its samples in files.",
+                hint="It sees one shard of the data at a time: leave out cache(filename) and snapshot().",
+            )
+        spec = dataset.element_spec
+        if self._mode is not Mode.PREDICTION and not (isinstance(spec, tuple) and len(spec) == 2):
+            raise UserError(
+                f"The feed of {self._name} returns samples of the form {_describe(spec)}.",
+                hint="Each sample must be a pair (features, labels); each of the two may be a dict or a tuple.",
+            )
+        return dataset, steps
+
+    def split(self, element: Any) -> tuple[Any, Any]:
+        """Features and labels of a batch. Where nobody asks for labels, a feed need not give any."""
+        if isinstance(element, tuple) and len(element) == 2:
+            return element[0], element[1]
+        return (element[0] if isinstance(element, tuple) and len(element) == 1 else element), None
+
+    def explain(self, error: BaseException, *, when_called: bool = False) -> BaseException:
+        """`when_called`: it failed as a whole, not on some record; another try would end the same way."""
+        if isinstance(error, UserError) or not isinstance(error, Exception):
+            return error
+        if when_called:
+            return definition_error(f"The feed of {self._name} failed", error)
+        text = str(error)
+        hint = ""
+        if "batch" in text and ("different shapes" in text or "does not match" in text):
+            hint = "All samples that the feed returns must have the same shape."
+        return program_error(f"The feed of {self._name} failed", error, hint=hint)
+
+    def ignores_its_data(self) -> UserError:
+        return UserError(
+            f"The feed of {self._name} does not read the data set it is given.",
+            hint="What it returns must be made from its first argument.",
+        )
+
+
+def _has_file(dataset: Any) -> bool:
+    """A cache in memory is one for each shard; its file name is an empty text."""
+    filename = getattr(dataset, "_filename", None)
+    return filename is None or tf.get_static_value(filename) != b""
+
+
+def _describe(spec: Any) -> str:
+    if isinstance(spec, tuple):
+        return f"a tuple of {len(spec)}"
+    if isinstance(spec, dict):
+        return f"a dict with {', '.join(map(str, spec))}"
+    return str(spec)

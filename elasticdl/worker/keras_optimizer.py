@@ -1,0 +1,161 @@
+"""A Keras optimizer seen from outside: its settings for parameter servers, its learning rate, its memory.
+
+There are three kinds: that of Keras 3, that of tf.keras 2.11 and later, and the legacy one before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.keras_errors import definition_error
+from elasticdl.worker.keras_variables import read, stable_names, write_all
+
+Array = NDArray[Any]
+
+_OPTIONS = {
+    "momentum": "momentum",
+    "nesterov": "nesterov",
+    "beta_1": "beta_1",
+    "beta_2": "beta_2",
+    "epsilon": "epsilon",
+    "rho": "rho",
+    "centered": "centered",
+    "initial_accumulator_value": "initial_accumulator_value",
+    "amsgrad": "amsgrad",
+    "weight_decay": "weight_decay",
+    "learning_rate_power": "learning_rate_power",
+    "l1_regularization_strength": "l1",
+    "l2_regularization_strength": "l2",
+    "l2_shrinkage_regularization_strength": "l2_shrinkage",
+    "beta": "beta",
+}
+# What these do is done elsewhere: by the worker, or by nobody because it concerns only how Keras computes.
+_ELSEWHERE = {
+    "name",
+    "learning_rate",
+    "decay",
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "jit_compile",
+    "is_legacy_optimizer",
+    "ema_momentum",
+    "ema_overwrite_frequency",
+}
+
+
+class KerasOptimizer:
+    def __init__(self, make: Any, *, name: str) -> None:
+        try:
+            self.native = make()
+        except UserError:
+            raise
+        except Exception as error:
+            raise definition_error(f"The function optimizer of {name} failed", error) from error
+        self._name = name
+        if isinstance(self.native, str) or not hasattr(self.native, "apply_gradients"):
+            raise UserError(
+                f"The function optimizer of {name} returns a {type(self.native).__name__}.",
+                hint="It must return a Keras optimizer, such as tf.keras.optimizers.Adam(0.001).",
+            )
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Its variables made beforehand: inside a function they could only be made once."""
+        if hasattr(self.native, "build"):
+            if not getattr(self.native, "built", False) or not getattr(self.native, "_built", False):
+                self.native.build(variables)
+        elif hasattr(self.native, "_create_all_weights"):
+            self.native._create_all_weights(variables)
+
+    # -- for parameter servers -------------------------------------------------------------------------------
+
+    def config(self, variables: Mapping[str, Any]) -> ps_pb2.OptimizerConfig:
+        """`UserError` names what the parameter servers cannot do."""
+        kind = type(self.native).__name__
+        settings = self.native.get_config()
+        config = ps_pb2.OptimizerConfig(name=kind.lower(), flavor="keras")
+        for key, value in settings.items():
+            if key in _ELSEWHERE:
+                continue
+            if key in _OPTIONS:
+                if value is not None:
+                    config.options[_OPTIONS[key]] = float(value)
+            elif value not in (None, False):
+                raise UserError(
+                    f"The optimizer of {self._name} uses {key}={value}, which parameter servers do not know.",
+                    hint="Leave it out, or train with --distribution_strategy=Local.",
+                )
+        constrained = [name for name, variable in variables.items() if _constraint(variable)]
+        if constrained:
+            raise UserError(
+                f"Parameters of {self._name} have constraints: {', '.join(constrained)}.",
+                hint="Parameter servers do not keep constraints: use --distribution_strategy=Local.",
+            )
+        if getattr(self.native, "_exclude_from_weight_decay", None) and config.options.get("weight_decay"):
+            raise UserError(
+                f"The optimizer of {self._name} exempts some parameters from weight decay.",
+                hint="Parameter servers treat all alike: use --distribution_strategy=Local.",
+            )
+        make_optimizer(config)
+        return config
+
+    def clip(self, gradients: list[Any]) -> list[Any]:
+        """As the optimizer would do before it applies them. At most one of the three is set."""
+        norm = getattr(self.native, "clipnorm", None)
+        overall = getattr(self.native, "global_clipnorm", None)
+        value = getattr(self.native, "clipvalue", None)
+        if norm:
+            return [tf.clip_by_norm(gradient, norm) for gradient in gradients]
+        if overall:
+            clipped: list[Any] = tf.clip_by_global_norm(gradients, overall)[0]
+            return clipped
+        if value:
+            return [tf.clip_by_value(gradient, -value, value) for gradient in gradients]
+        return gradients
+
+    def learning_rate(self, step: int) -> float:
+        rate = getattr(self.native, "_learning_rate", None)
+        if rate is None:
+            # Legacy optimizers keep it, whatever kind it is, under a name of its own.
+            rate = self.native._get_hyper("learning_rate")
+        if callable(rate) and not hasattr(rate, "assign"):
+            rate = rate(step) if _is_schedule(rate) else rate()
+        decay = getattr(self.native, "_initial_decay", 0.0)
+        return float(np.asarray(rate)) / (1.0 + decay * step)
+
+    def note_step(self, step: int) -> None:
+        """For callbacks that look at it, where the optimizer itself is not used."""
+        self.native.iterations.assign(step)
+
+    # -- its memory ------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Array]:
+        return {name: read(variable) for name, variable in self._variables().items()}
+
+    def set_state(self, state: Mapping[str, Array]) -> None:
+        write_all(self._variables(), state, what="The optimizer's state")
+
+    def _variables(self) -> dict[str, Any]:
+        own = self.native.variables
+        variables = list(own() if callable(own) else own)
+        rate = getattr(self.native, "_learning_rate", None)
+        if hasattr(rate, "assign") and not any(one is rate for one in variables):
+            # tf.keras does not count it among them, but a callback may have changed it.
+            variables.append(rate)
+        return dict(zip(stable_names(variables), variables, strict=True))
+
+
+def _is_schedule(rate: Any) -> bool:
+    return any(base.__name__ == "LearningRateSchedule" for base in type(rate).__mro__)
+
+
+def _constraint(variable: Any) -> Any:
+    return getattr(variable, "constraint", None)

@@ -1,0 +1,136 @@
+"""What is computed with a batch, as graphs: a training step, gradients, an evaluation, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.worker.keras_errors import definition_error, describe, program_error, summary
+from elasticdl.worker.keras_optimizer import KerasOptimizer
+
+
+class Step:
+    """A function of tensors, made into a graph once for any number of samples; the last batch is often smaller."""
+
+    def __init__(self, function: Callable[..., Any], *, what: str) -> None:
+        self._function = tf.function(function, autograph=False, reduce_retracing=True)
+        self._what = what
+        self._traced = False
+
+    def __call__(self, *batch: Any) -> Any:
+        try:
+            if not self._traced:
+                self._function.get_concrete_function(*tf.nest.map_structure(_any_size, batch))
+                self._traced = True
+            return self._function(*batch)
+        except UserError:
+            raise
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError(summary(error)) from error
+        except tf.errors.OpError as error:
+            given = ", ".join(describe(part) for part in batch)
+            raise program_error(f"{self._what} failed on a batch of {given}", error) from error
+
+
+class Forward:
+    """The way from features to predictions, and on to the loss."""
+
+    def __init__(self, model: Any, loss: Callable[..., Any], *, name: str) -> None:
+        self._model = model
+        self._name = name
+        # A graph of its own, so that conditions on tensors in it work as they do in the rest of TensorFlow.
+        self._loss = tf.function(loss)
+        self._takes_training = getattr(model, "_call_has_training_arg", True)
+        self.predict = Step(self.forward, what="The model")
+
+    def forward(self, features: Any, training: bool = False) -> Any:
+        try:
+            if self._takes_training:
+                return self._model(features, training=training)
+            return self._model(features)
+        except (tf.errors.OpError, UserError):
+            raise
+        except Exception as error:
+            raise definition_error(
+                f"The model {self._name} cannot be applied to features {describe(features)}", error
+            ) from error
+
+    def loss(self, labels: Any, predictions: Any) -> Any:
+        """One number: the mean of what the definition's loss gives, and the model's own losses."""
+        fit = f"labels {describe(labels)} and predictions {describe(predictions)}"
+        try:
+            value = self._loss(labels, predictions)
+        except (tf.errors.OpError, UserError):
+            raise
+        except Exception as error:
+            raise definition_error(f"The loss of {self._name} cannot take {fit}", error) from error
+        if not tf.is_tensor(value):
+            raise UserError(
+                f"The loss of {self._name} returns {'nothing' if value is None else type(value).__name__}.",
+                hint="It must return a tensor: one number, or one for each sample.",
+            )
+        mean = tf.reduce_mean(tf.cast(value, tf.float32))
+        return tf.add_n([mean, *(tf.cast(one, tf.float32) for one in self._model.losses)])
+
+
+class Training:
+    """What changes the model, or says how to. The model and the optimizer must have been built."""
+
+    def __init__(self, forward: Forward, model: Any, optimizer: KerasOptimizer, *, name: str) -> None:
+        self._forward = forward
+        self._model = model
+        self._optimizer = optimizer
+        self._name = name
+        self.train = Step(self._train, what="Training")
+        self.gradients = Step(self._gradients, what="Training")
+
+    def _train(self, features: Any, labels: Any) -> Any:
+        optimizer = self._optimizer.native
+        if hasattr(optimizer, "get_scaled_loss"):
+            # tf.keras with half precision: small gradients would vanish, so they are made of a greater loss.
+            scale, unscale = optimizer.get_scaled_loss, optimizer.get_unscaled_gradients
+        else:
+            # Keras 3 takes back in apply_gradients what its scale_loss does; others have nothing of the kind.
+            scale, unscale = getattr(optimizer, "scale_loss", _same), _same
+        loss, gradients = self._derive(features, labels, scale)
+        optimizer.apply_gradients(zip(unscale(gradients), self._model.trainable_variables, strict=True))
+        return loss
+
+    def _gradients(self, features: Any, labels: Any) -> Any:
+        loss, gradients = self._derive(features, labels, _same)
+        pairs = zip(gradients, self._model.trainable_variables, strict=True)
+        return loss, self._optimizer.clip([_dense(gradient, variable) for gradient, variable in pairs])
+
+    def _derive(self, features: Any, labels: Any, scale: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            loss = self._forward.loss(labels, self._forward.forward(features, training=True))
+            scaled = scale(loss)
+        gradients = tape.gradient(scaled, variables)
+        if all(gradient is None for gradient in gradients):
+            what = "the model has no parameters to train" if not variables else "no parameter has a gradient"
+            raise UserError(
+                f"{self._name} cannot be trained: {what}.",
+                hint="The loss must be computed from the predictions, with operations of TensorFlow.",
+            )
+        return loss, gradients
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _dense(gradient: Any, variable: Any) -> Any:
+    if gradient is None:
+        return tf.zeros(variable.shape, variable.dtype)
+    return tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+
+
+def _any_size(value: Any) -> Any:
+    """The type of a tensor whose first axis, the samples, may have any length."""
+    if not isinstance(value, tf.Tensor):
+        return value
+    return tf.TensorSpec([None, *value.shape[1:]] if value.shape.rank else [], value.dtype)
