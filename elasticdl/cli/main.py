@@ -102,11 +102,16 @@ def _say_usage(error: click.UsageError) -> int:
         error.show(sys.stdout)
         return 0
     help_of = f"`{error.ctx.command_path} --help` explains it." if error.ctx else ""
-    return _say(f"{error.format_message()}{_right_choice(error)}", help_of)
+    return _say(f"{error.format_message()}{_right_word(error)}", help_of)
 
 
-def _right_choice(error: click.UsageError) -> str:
-    """Which of an option's words was meant: click says it for options and commands only."""
+def _right_word(error: click.UsageError) -> str:
+    """Which word was meant: click says it of options, and newer versions of it of commands."""
+    group = error.ctx.command if error.ctx else None
+    unknown = re.match("No such command '(.*?)'", error.message)
+    if unknown and error.ctx and isinstance(group, click.Group):
+        said = getattr(error, "possibilities", None)
+        return "" if said else did_you_mean(unknown[1], group.list_commands(error.ctx))
     choices = getattr(getattr(getattr(error, "param", None), "type", None), "choices", ())
     wrong = re.match("'(.*?)' is not one of ", error.message)
     return did_you_mean(wrong[1], map(str, choices)) if wrong else ""

@@ -23,6 +23,8 @@ import pytest
         (["train", "--prediction_data=x"], "--prediction_data is a flag of predict, not of train."),
         (["predict", "--loss=x"], "--loss is a flag of train and evaluate, not of predict."),
         (["completion", "bsh"], "Did you mean bash?"),
+        (["data", "mak"], "make"),
+        (["jobs", "lst"], "list"),
         (["--verson"], "--version"),
         (["train", "--num_workers"], "requires an argument"),
         (["train", "surplus"], "surplus"),
