@@ -16,6 +16,7 @@ import grpc.aio
 
 from elasticdl.jobs.spec import to_yaml
 from elasticdl.master import evaluation
+from elasticdl.master.directives import directive_for
 from elasticdl.master.ledger import LedgerError, LostLease
 from elasticdl.master.master import Master
 from elasticdl.master.state import TRAINING
@@ -56,8 +57,10 @@ class MasterService(MasterServicer):
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         told = None
         while True:
-            directive = self._master.state.directive(
-                request.node, save_to=str(self._master.save_folder()) if self._master.state.cut else ""
+            directive = directive_for(
+                self._master.state,
+                request.node,
+                save_to=str(self._master.save_folder()) if self._master.state.cut else "",
             )
             if directive != told:
                 told = directive

@@ -7,7 +7,7 @@ leaves the state as it was and is not journaled.
 
 After each command the machine settles: it looks whether an evaluation or a checkpoint is due, whether an
 epoch or the job is over, which nodes are missing. What the outside should do about it is not returned but
-can be read off the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, `directive(node)`),
+can be read off the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, see also `directives.py`),
 which is what makes a restart harmless.
 
 A cut
@@ -26,15 +26,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
+from elasticdl.master.cuts import Cut, SavedModel, Saving
 from elasticdl.master.evaluation import Evaluation, JournaledStates
 from elasticdl.master.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
 from elasticdl.master.plan import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
-from elasticdl.wire import master_pb2
 
 TRAINING = "training"
 EVALUATION = "evaluation"
@@ -43,36 +43,6 @@ PREDICTION = "prediction"
 # Epoch ends are told to the callbacks of workers; one that comes late needs to hear only of the newest.
 _EPOCHS_TOLD = 3
 _EPOCH_TASK = "epoch-"
-
-
-@dataclass(kw_only=True)
-class Cut:
-    number: int
-    evaluate: bool
-    save: bool
-    reached: list[str] = field(default_factory=list)
-    # What the worker that owns the model wrote: entries of the checkpoint's manifest.
-    files: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class Saving:
-    """A checkpoint that has been cut and is being written."""
-
-    cut: int
-    step: int
-    epoch: int
-    ledger: dict[str, Any]
-    files: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class SavedModel:
-    """The place to go back to when the model is lost."""
-
-    path: str
-    step: int
-    ledger: dict[str, Any] | None
 
 
 class JobState:
@@ -651,45 +621,11 @@ class JobState:
         else:
             self.ledger.open_next_epoch(TRAINING)
 
-    # -- what everybody is told ------------------------------------------------------------------------------
-
     def ps_addresses(self) -> list[str]:
+        """Of all parameter servers by their slots; nothing as long as one is missing."""
         servers = {n.slot: n.address for n in self.roster.alive("ps") if n.incarnation}
         count = self.roster.targets["ps"]
         return [servers[slot] for slot in range(count)] if len(servers) == count else []
-
-    def directive(self, name: str, *, save_to: str) -> master_pb2.Directive:
-        node = self.roster.nodes.get(name)
-        over = bool(self.outcome)
-        leader = self.roster.leader()
-        leads = leader is not None and leader.name == name
-        evaluation = self.evaluation
-        can_evaluate = evaluation is not None and self.ledger.leasable(evaluation.dataset)
-        return master_pb2.Directive(
-            generation=self.generation,
-            ps_addresses=self.ps_addresses(),
-            restore_from=self.restore_from,
-            first_step=self.first_step,
-            cut_wanted=self.cut.number if self.cut else self.cuts_passed,
-            cut_passed=self.cuts_passed,
-            cut_save_to=save_to if self.cut and self.cut.save and self.plan.worker_owns_state else "",
-            evaluation=evaluation.number if evaluation and can_evaluate else 0,
-            evaluation_step=evaluation.step if evaluation else 0,
-            evaluation_to_finish=evaluation.number if evaluation and self.evaluation_to_finish() else 0,
-            truncations=[
-                master_pb2.Truncation(lease_id=lease, end=end)
-                for lease, (owner, end) in sorted(self.truncations.items())
-                if owner == name
-            ],
-            drain=node is None or node.draining or not node.alive,
-            epochs_ended=[
-                master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"])
-                for e in self.epochs_ended
-            ],
-            task=self.task if leads else "",
-            finished=over,
-            leader=leads,
-        )
 
     # -- journal ---------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.directives import directive_for
 from elasticdl.master.evaluation import JournaledStates
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
@@ -75,7 +76,7 @@ class ToyJob:
 
     def work(self, worker: ToyWorker) -> bool:
         """One thing that a worker would do now. False if it can only wait."""
-        directive = self.state.directive(worker.name, save_to="somewhere")
+        directive = directive_for(self.state, worker.name, save_to="somewhere")
         if directive.finished:
             return False
         if directive.drain:
@@ -167,7 +168,9 @@ class ToyJob:
             return True
         return False
 
-    def run(self, *, random_source: random.Random | None = None, chaos: Callable[[], None] | None = None) -> None:
+    def run(
+        self, *, random_source: random.Random | None = None, chaos: Callable[[], None] | None = None
+    ) -> None:
         """To the end of the job, in any order that could happen."""
         choose = random_source or random.Random(0)
         for _ in range(100_000):

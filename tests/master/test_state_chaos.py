@@ -12,10 +12,16 @@ from elasticdl.master.audit import Audit
 from elasticdl.master.plan import Plan
 
 PLANS = {
-    "servers": Plan(workers=3, servers=2, batch_size=4, shard_size=16, epochs=3, evaluates=True, evaluation_steps=7),
-    "local": Plan(workers=1, servers=0, batch_size=4, shard_size=16, epochs=2, evaluates=True, checkpoint_steps=5),
+    "servers": Plan(
+        workers=3, servers=2, batch_size=4, shard_size=16, epochs=3, evaluates=True, evaluation_steps=7
+    ),
+    "local": Plan(
+        workers=1, servers=0, batch_size=4, shard_size=16, epochs=2, evaluates=True, checkpoint_steps=5
+    ),
     "no evaluation": Plan(workers=2, servers=1, batch_size=5, shard_size=20, epochs=2, has_output=True),
-    "steps": Plan(workers=2, servers=1, batch_size=4, shard_size=12, epochs=4, max_step=31, checkpoint_steps=6),
+    "steps": Plan(
+        workers=2, servers=1, batch_size=4, shard_size=12, epochs=4, max_step=31, checkpoint_steps=6
+    ),
 }
 SIZES = {"training": 101, "evaluation": 37}
 

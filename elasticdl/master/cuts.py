@@ -1,0 +1,36 @@
+"""What is remembered of a cut: while everybody comes to a halt, while it is being written, and afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class Cut:
+    number: int
+    evaluate: bool
+    save: bool
+    reached: list[str] = field(default_factory=list)
+    # What the worker that owns the model wrote: entries of the checkpoint's manifest.
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Saving:
+    """A checkpoint that has been cut and is being written."""
+
+    cut: int
+    step: int
+    epoch: int
+    ledger: dict[str, Any]
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class SavedModel:
+    """The place to go back to when the model is lost."""
+
+    path: str
+    step: int
+    ledger: dict[str, Any] | None
