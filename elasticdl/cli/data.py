@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from elasticdl.cli.data_output import Progress, human_bytes, show_description
 from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from elasticdl.data.reader import Reader
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 # Flags are written with underscores; dashes mean the same.
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _DIGITS, _IRIS, _MNIST = 1797, 150, 70_000
 
 
@@ -29,7 +32,23 @@ def data() -> None:
 # -- make --------------------------------------------------------------------------------------------------
 
 
-@data.group()
+class _DataSets(click.Group):
+    """Takes dashes and underscores in names for the same, and proposes the right name for a wrong one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0].replace("_", "-")
+        if not name.startswith("-") and name not in self.commands and not ctx.resilient_parsing:
+            known = ", ".join(self.commands)
+            raise UserError(
+                f"There is no data set {args[0]!r} to make.{did_you_mean(name, self.commands)}",
+                hint=f"There are {known}.",
+            )
+        return super().resolve_command(ctx, [name, *args[1:]])
+
+
+@data.group(cls=_DataSets)
 def make() -> None:
     """Write a data set to start with.
 
@@ -37,7 +56,7 @@ def make() -> None:
     """
 
 
-def _making(records_per_file: int) -> Any:
+def _making(records_per_file: int) -> Callable[[_Command], _Command]:
     """The options that all data sets have."""
     options = [
         click.option(
@@ -53,7 +72,7 @@ def _making(records_per_file: int) -> Any:
         click.option("--overwrite", is_flag=True, help="Replace the data that is there."),
     ]
 
-    def add(command: Any) -> Any:
+    def add(command: _Command) -> _Command:
         for option in reversed(options):
             command = option(command)
         return command
@@ -184,11 +203,6 @@ def criteo_like(
     _tell(made)
 
 
-# The name with an underscore, for who writes everything so.
-make.add_command(criteo_like, "criteo_like")
-criteo_like.hidden = False
-
-
 def _tell(made: Made) -> None:
     for part, samples in made.samples.items():
         if samples:
@@ -285,10 +299,7 @@ def convert(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @_reader_params
-@click.pass_context
-def describe(
-    ctx: click.Context, path: str, check: bool, records: int, as_json: bool, data_reader_params: str
-) -> int:
+def describe(path: str, check: bool, records: int, as_json: bool, data_reader_params: str) -> int:
     """Show what is in a data set: format, files, samples, columns, first records.
 
     PATH is a file, a folder or a pattern.

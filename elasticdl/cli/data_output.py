@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ _LINE_SECONDS = 5.0
 # Records come by the hundred thousand a second; showing each would cost more than they do.
 _SHOW_EVERY = 1000
 _FILES_SHOWN = 20
+_COLUMNS_SHOWN = 12
 
 
 class Progress:
@@ -104,7 +106,10 @@ def show_description(description: Description) -> None:
             [(column.name, column.dtype, column.values) for column in description.columns],
         )
     for number, record in enumerate(description.first_records):
-        click.echo(f"record {number}: " + ", ".join(f"{name}={value}" for name, value in record.items()))
+        shown = [f"{name}={value}" for name, value in list(record.items())[:_COLUMNS_SHOWN]]
+        if len(record) > _COLUMNS_SHOWN:
+            shown.append(f"… {len(record)} columns")
+        click.echo(f"record {number}: {', '.join(shown)}")
     if description.checked:
         bad = sum(found.end - found.start for found in description.bad)
         click.echo(f"checked: {description.samples - bad} samples are right, {bad} are corrupt")
@@ -116,14 +121,15 @@ def _files(description: Description) -> str:
     return "1 file" if len(description.files) == 1 else f"{len(description.files)} files"
 
 
-def _table(header: list[str], rows: list[tuple[str, ...]]) -> None:
+def _table(header: list[str], rows: Sequence[tuple[str, ...]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*header)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         Console().print(table)
         return
     widths = [max(len(row[column]) for row in [tuple(header), *rows]) for column in range(len(header))]

@@ -28,7 +28,7 @@ def jobs() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 def list_jobs(as_json: bool) -> None:
     """All jobs of this machine, the oldest first."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for folder in JobStore().list():
         record = folder.record()
         rows.append(

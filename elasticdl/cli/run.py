@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -26,7 +25,7 @@ from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder, RecordedState
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
+from elasticdl.jobs.store import JobStore, new_suffix
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
 
@@ -70,7 +69,7 @@ def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
     Raises `UserError` for whatever is wrong with the job before it starts; what happens to it afterwards is
     in the result.
     """
-    spec = JobSpec.build(kind=kind, name_suffix=secrets.token_hex(3), **flags)
+    spec = JobSpec.build(kind=kind, name_suffix=new_suffix(), **flags)
     return execute(spec, make_display(quiet=quiet))
 
 

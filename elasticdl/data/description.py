@@ -11,7 +11,6 @@ import numpy as np
 
 from elasticdl.data.checking import records_and_damage
 from elasticdl.data.columns import Inference, as_columns
-from elasticdl.data.example import decode_example
 from elasticdl.data.files import FilesReader
 from elasticdl.data.images import ImageFiles
 from elasticdl.data.reader import BadRange, BadRecords, Reader, Record
@@ -141,16 +140,11 @@ def _columns(reader: Reader, first: list[Record]) -> tuple[DescribedColumn, ...]
 
 
 def _shown(reader: Reader, record: Record) -> Mapping[str, str]:
-    if reader.kind == "columns":
-        return {name: _value(value) for name, value in record.items()}
-    if reader.kind == "row":
-        names = reader.metadata.column_names or [f"column_{number}" for number in range(len(record))]
-        return {name: _value(value) for name, value in zip(names, record, strict=False)}
     try:
-        features = decode_example(record)
-    except ValueError:
+        (columns,) = as_columns(reader, [record])
+    except UserError:
         return {"record": _value(record)}
-    return {name: _value(value) for name, value in features.items()}
+    return {name: _value(value) for name, value in columns.items()}
 
 
 def _value(value: Any) -> str:

@@ -205,7 +205,7 @@ def _damage(file: int, size: int, sample: int, offset: int, before: tuple[int, i
     stop = _next_chunk(file, offset + 4, size)
     if header is None:
         header = Header._make(_HEADER.unpack(stored)[1:])
-        if _right(file, offset, header) and header.believable():
+        if header.records and header.size and header.believable() and _right(file, offset, header):
             reason = "the chunk's header does not begin with the magic number"
             return Damage(start=sample, end=sample + header.records, offset=offset, stop=stop, reason=reason)
         return Damage(start=sample, end=sample + 1, offset=offset, stop=stop, reason=_NO_CHUNK)

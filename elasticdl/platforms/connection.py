@@ -12,7 +12,6 @@ from typing import TypeVar
 from elasticdl.platforms.messages import (
     LONGEST_LINE,
     Answer,
-    BadMessage,
     Changed,
     Done,
     Nodes,
@@ -43,7 +42,10 @@ class Connection:
         self._lost = lost
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._reason = "the other side has closed the connection"
         self._listening = asyncio.ensure_future(self._listen())
+        # Not at the end of the coroutine, which Python also runs when it throws a forgotten one away.
+        self._listening.add_done_callback(self._end)
 
     @classmethod
     async def open(
@@ -98,7 +100,6 @@ class Connection:
         self._writer.close()
 
     async def _listen(self) -> None:
-        reason = "the other side has closed the connection"
         try:
             while line := await self._reader.readline():
                 answer = decode(line)
@@ -110,12 +111,13 @@ class Connection:
                     if not waiting.done():
                         waiting.set_result(answer)
                 elif isinstance(answer, Refused):
-                    reason = answer.message
-        except (OSError, BadMessage, ValueError) as error:  # ValueError: a line longer than the limit
-            reason = str(error)
-        finally:
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(ConnectionError(reason))
-            if self._lost is not None:
-                self._lost()
+                    self._reason = answer.message
+        except (OSError, ValueError) as error:  # ValueError: no message, or a line longer than the limit
+            self._reason = str(error)
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionError(self._reason))
+        if self._lost is not None:
+            self._lost()

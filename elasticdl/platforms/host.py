@@ -15,6 +15,7 @@ same job: the log folder is locked by the keeper, for as long as anything of the
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -83,6 +84,8 @@ class Host:
     def start(self) -> None:
         """Returns when a master can connect. What an earlier host of the job left running is ended first."""
         self._thread.start()
+        # Without this nothing would be left running either, but the end of this process would not wait for it.
+        atexit.register(self.close)
         try:
             self._do(self._connected())
         except BaseException:
@@ -143,6 +146,7 @@ class Host:
 
     def close(self) -> None:
         """Kills what still runs, and returns when nothing does. The host cannot be started again."""
+        atexit.unregister(self.close)
         if self._loop.is_closed():
             return
         if self._thread.is_alive():

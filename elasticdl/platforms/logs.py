@@ -82,16 +82,16 @@ class LogWriter:
     def _append(self, data: bytes) -> None:
         if not data:
             return
-        if self._lost and not self._write_all(
-            f"[{self._lost} bytes of output could not be written]\n".encode()
-        ):
-            self._lost += len(data)
-            return
-        self._lost = 0
-        if not self._write_all(data):
-            self._lost += len(data)
+        if self._lost:
+            note = f"[{self._lost} bytes of output could not be written]\n".encode()
+            if self._write(note):
+                self._lost += len(data)
+                return
+            self._lost = 0
+        self._lost += self._write(data)
 
-    def _write_all(self, data: bytes) -> bool:
+    def _write(self, data: bytes) -> int:
+        """Tells how many bytes could not be written."""
         view = memoryview(data)
         for last_try in (False, True):
             try:
@@ -107,8 +107,8 @@ class LogWriter:
                     _older(self._path).unlink(missing_ok=True)
             else:
                 self.trouble = ""
-                return True
-        return False
+                break
+        return len(view)
 
 
 def tail(path: Path, lines: int) -> list[str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import SavedFile, find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients
-from elasticdl.ps.snapshot import Snapshot, merge, read_snapshot, write_snapshot
+from elasticdl.ps.shares import merge
+from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 from elasticdl.worker.trainer import Batch, Parameters, Trainer
 
 # The file of a worker that owns the model, in a checkpoint.

@@ -35,7 +35,7 @@ from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_
 from elasticdl.worker.torch_readahead import ReadAhead
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
-from elasticdl.worker.torch_values import Values, copy_into, is_built, to_array
+from elasticdl.worker.torch_values import Values, is_built, to_array
 from elasticdl.worker.trainer import (
     Array,
     Batch,
@@ -173,13 +173,10 @@ class TorchTrainer(Trainer):
         return self._schedule.rate(step)
 
     def optimizer_state(self) -> dict[str, Array]:
-        """The optimizer's slots, the place in the schedule, and counters of the model (batches seen by a
-        norm)."""
+        """The optimizer's slots, and the place in the schedule."""
         values = self._built()
         assert self._schedule is not None
-        state = slots(self._optimizer, values.names)
-        state["schedule/steps"] = np.array(self._schedule.steps)
-        return state | {f"counter/{name}": to_array(value).copy() for name, value in values.counters.items()}
+        return slots(self._optimizer, values.names) | {"schedule/steps": np.array(self._schedule.steps)}
 
     def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
         values = self._built()
@@ -187,9 +184,6 @@ class TorchTrainer(Trainer):
         load_slots(self._optimizer, values.names, state)
         if "schedule/steps" in state:
             self._schedule.resume(int(state["schedule/steps"]))
-        for name, counter in values.counters.items():
-            if f"counter/{name}" in state:
-                copy_into(counter, state[f"counter/{name}"])
 
     # -- around it -------------------------------------------------------------------------------------------
 

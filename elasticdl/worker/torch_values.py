@@ -1,10 +1,9 @@
 """A PyTorch model's values under stable names, as NumPy arrays, in and out.
 
-Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that
-two modules share has the first of its names and comes once. State is the rest of what training changes or a
-checkpoint needs: frozen parameters and the floating-point buffers that `state_dict()` holds (moving
-averages and the like). Which is which is settled when the model is built, because parameter servers are
-told once.
+Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that two
+modules share has the first of its names and comes once. State is the rest of what `state_dict()` holds: frozen
+parameters, and buffers (moving averages, counts of batches). Which is which is settled when the model is built,
+because parameter servers are told once.
 """
 
 from __future__ import annotations
@@ -35,13 +34,11 @@ class Values:
         kept = set(model.state_dict())
         self.trainable: dict[str, Any] = {}
         self.state: dict[str, Any] = {}
-        # Counters and the like: they go into checkpoints, and are nothing that servers could average.
-        self.counters: dict[str, Any] = {}
         for name, parameter in model.named_parameters():
             (self.trainable if parameter.requires_grad else self.state)[name] = parameter
         for name, buffer in model.named_buffers():
             if name in kept:
-                (self.state if buffer.is_floating_point() else self.counters)[name] = buffer
+                self.state[name] = buffer
         # What optimizers and messages call a parameter.
         self.names = {id(parameter): name for name, parameter in model.named_parameters()}
 
@@ -70,18 +67,14 @@ class Values:
     def gradients(self) -> dict[str, Array]:
         """The gradients as they are in memory: `forget_gradients` lets go of it, the next ones are made anew.
 
-        A parameter that did not take part in the loss has a gradient of zeros. PyTorch's own optimizers
-        would pass it over; to servers, where others may have used it in the same step, zero is what this
-        batch says about it.
+        A parameter that took no part in the loss has none. It is left out, so that servers leave it as it is: a
+        gradient of zeros would let momentum and weight decay go on with it, which PyTorch does not.
         """
-        found: dict[str, Array] = {}
-        for name, parameter in self.trainable.items():
-            gradient = parameter.grad
-            if gradient is None:
-                found[name] = np.zeros_like(to_array(parameter))
-            else:
-                found[name] = to_array(gradient.to_dense() if gradient.is_sparse else gradient)
-        return found
+        return {
+            name: to_array(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+            for name, parameter in self.trainable.items()
+            if parameter.grad is not None
+        }
 
 
 def to_array(tensor: Any) -> Array:

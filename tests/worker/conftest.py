@@ -1,5 +1,6 @@
 """Readers and model definitions without files, for the tests of this room."""
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,13 @@ import pytest
 
 from elasticdl.data.reader import BadRange, BadRecords, Reader
 from elasticdl.worker.definition import ModelDefinition
+
+# An environment has the one framework or the other or both; tests named after a framework are its tests.
+collect_ignore_glob = [
+    f"test_{name}*"
+    for name, package in (("torch", "torch"), ("keras", "tensorflow"))
+    if importlib.util.find_spec(package) is None
+]
 
 
 @dataclass(kw_only=True)
@@ -25,7 +33,9 @@ class MemoryReader(Reader):
         for index in range(start, min(end, len(self.records))):
             for first, behind in self.corrupt:
                 if first <= index < behind:
-                    raise BadRecords(BadRange(start=index, end=behind, where=f"memory:{first}", reason="zeros"))
+                    raise BadRecords(
+                        BadRange(start=index, end=behind, where=f"memory:{first}", reason="zeros")
+                    )
             yield self.records[index]
 
 

@@ -157,9 +157,19 @@ def test_names(make_definition: Any) -> None:
     assert sorted(values.state) == [
         "frozen.bias",
         "frozen.weight",
+        "norm.num_batches_tracked",
         "norm.running_mean",
         "norm.running_var",
     ]
+
+
+def test_a_parameter_without_a_part_in_the_loss_has_no_gradient(make_definition: Any) -> None:
+    trainer = TorchTrainer(
+        Partly(), make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    )
+    (batch,) = batches(1)
+    _, gradients = trainer.gradients(batch)
+    assert sorted(gradients) == ["norm.bias", "norm.weight", "used.bias", "used.weight"]
 
 
 def test_values_are_copies_and_come_back(make_definition: Any) -> None:
