@@ -1,0 +1,39 @@
+"""A job has one host at a time; after a crash the next one may come at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.platforms.host import Host
+from elasticdl.platforms.launch import take_lock
+from elasticdl.platforms.platform import NodePhase
+
+
+def test_a_second_host_is_refused(host: Host, node: Callable, is_alive: Callable, tmp_path: Path) -> None:
+    host.spawn(node("worker-0", "sleep", "1000"))
+    with pytest.raises(UserError, match=f"is already running \\(process {os.getpid()}\\)"):
+        take_lock(tmp_path / "logs", seconds=0)
+    assert is_alive(host.pid("worker-0"))
+    assert host.spawn(node("worker-1", "sleep", "1000")).phase is NodePhase.RUNNING
+
+
+def test_after_a_crash_the_next_may_come_at_once(
+    other_host: Callable, make_host: Callable, node: Callable, is_alive: Callable
+) -> None:
+    before = other_host(plain=("sleep", "1000"))
+    before.process.kill()
+    host = make_host()
+    assert not any(is_alive(pid) for pid in [before.keeper, *before.nodes.values()])
+    assert host.spawn(node("plain", "sleep", "1000")).phase is NodePhase.RUNNING
+
+
+def test_after_an_end_in_order_too(make_host: Callable, node: Callable) -> None:
+    for _ in range(3):
+        host = make_host()
+        assert host.spawn(node("plain", "sleep", "1000")).phase is NodePhase.RUNNING
+        host.close()

@@ -1,0 +1,51 @@
+"""The job's socket is private, and where it cannot be made the user learns why."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.platforms.host import Host
+
+
+def test_nobody_else_can_connect(tmp_path: Path) -> None:
+    path = tmp_path / "private" / "socket"
+    before = os.umask(0)
+    try:
+        with Host(path, tmp_path / "logs", os.environ):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+            assert stat.S_IMODE((tmp_path / "logs").stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+    assert not path.exists()
+
+
+def test_a_path_that_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 100) / "socket"
+    with pytest.raises(UserError, match="is too long for a socket") as raised:
+        Host(path, tmp_path / "logs", os.environ).start()
+    assert str(path) in raised.value.message
+    assert "ELASTICDL_HOME" in raised.value.hint
+
+
+def test_a_file_in_the_way_is_not_harmed(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    path.write_text("precious")
+    with pytest.raises(UserError, match="Address already in use"):
+        Host(path, tmp_path / "logs", os.environ).start()
+    assert path.read_text() == "precious"
+
+
+def test_a_host_that_could_not_start_can_be_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    path.write_text("in the way")
+    with pytest.raises(UserError):
+        Host(path, tmp_path / "logs", os.environ).start()
+    path.unlink()
+    with Host(path, tmp_path / "logs", os.environ):
+        assert path.exists()
