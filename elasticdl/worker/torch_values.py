@@ -32,15 +32,20 @@ class Values:
 
     def __init__(self, model: Any) -> None:
         kept = set(model.state_dict())
+        self._model = model
         self.trainable: dict[str, Any] = {}
-        self.state: dict[str, Any] = {}
+        self._frozen: dict[str, Any] = {}
         for name, parameter in model.named_parameters():
-            (self.trainable if parameter.requires_grad else self.state)[name] = parameter
-        for name, buffer in model.named_buffers():
-            if name in kept:
-                self.state[name] = buffer
+            (self.trainable if parameter.requires_grad else self._frozen)[name] = parameter
+        self._buffers = [name for name, _ in model.named_buffers() if name in kept]
         # What optimizers and messages call a parameter.
         self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        # Modules may put another tensor in the place of a buffer, so these are looked up every time.
+        buffers = dict(self._model.named_buffers())
+        return self._frozen | {name: buffers[name] for name in self._buffers}
 
     def read(self) -> Parameters:
         return Parameters(
@@ -49,7 +54,8 @@ class Values:
         )
 
     def write(self, values: Parameters) -> None:
-        problems = _differences(self.trainable, values.trainable) + _differences(self.state, values.state)
+        state = self.state
+        problems = _differences(self.trainable, values.trainable) + _differences(state, values.state)
         if problems:
             shown = "\n".join(problems[:10]) + (
                 f"\nand {len(problems) - 10} more" if len(problems) > 10 else ""
@@ -58,7 +64,7 @@ class Values:
         for name, array in values.trainable.items():
             copy_into(self.trainable[name], array)
         for name, array in values.state.items():
-            copy_into(self.state[name], array)
+            copy_into(state[name], array)
 
     def forget_gradients(self) -> None:
         for parameter in self.trainable.values():

@@ -191,6 +191,36 @@ def test_values_are_copies_and_come_back(make_definition: Any) -> None:
     assert again == loss
 
 
+class Average(nn.Module):
+    """Keeps an average by putting a new tensor in the place of the old one."""
+
+    average: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self, features: Any) -> Any:
+        if self.training:
+            self.average = 0.9 * self.average + 0.1 * features.mean(0)
+        return self.layer(features - self.average)
+
+
+def test_state_that_is_replaced_is_followed(make_definition: Any) -> None:
+    model = Average()
+    trainer = TorchTrainer(
+        model, make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+    )
+    for batch in batches(2):
+        trainer.train(batch)
+    values = trainer.parameters()
+    np.testing.assert_array_equal(values.state["average"], model.average.numpy())
+    assert values.state["average"].any()
+    trainer.set_parameters(Parameters(trainable=values.trainable, state={"average": np.ones(3, np.float32)}))
+    assert model.average.tolist() == [1, 1, 1]
+
+
 def test_values_of_another_model_are_named(make_definition: Any) -> None:
     definition = make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
     trainer = TorchTrainer(nn.Linear(3, 2), definition)
