@@ -25,6 +25,7 @@ from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.failures import Abandoned, NothingHeld
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.batches import BatchQueue
 from elasticdl.worker.evaluation import Evaluator
@@ -36,6 +37,9 @@ from elasticdl.worker.shards import LeasedShards
 from elasticdl.worker.trainer import Batch, CallbackRunner, Shard, Trainer
 
 log = logging.getLogger("elasticdl.worker")
+
+# How long the news of a lost model may take from the servers' side to the master's.
+_NEWS_SECONDS = 1.0
 
 
 class TrainingLoop:
@@ -80,26 +84,33 @@ class TrainingLoop:
 
     def run(self) -> None:
         while True:
-            serial, directive = self._link.latest()
-            if directive.finished or directive.drain:
-                self._leave(directive)
-                return
-            if directive.generation != self._generation:
-                self._start_generation(directive)
-            if self._looked_at != serial and self._answer(directive, serial):
-                continue
-            if self._queue is None or directive.cut_wanted > directive.cut_passed:
-                self._wait_for_news()
-                continue
-            queue = self._queue
-            if not queue.ready():
-                self._wait_for_news()
-                continue
-            batch = queue.take()
-            if batch is None:
-                self._wait_for_news(until_directive=True)
-            else:
-                self._train(batch, directive)
+            try:
+                if not self._step():
+                    return
+            except Abandoned:
+                # The servers are of another generation already, or waiting for them has become pointless: the
+                # directive that says so is here or on its way.
+                self._link.wait(lambda: self._link.directive().generation != self._generation, _NEWS_SECONDS)
+
+    def _step(self) -> bool:
+        """Does one thing. False when it was the last."""
+        serial, directive = self._link.latest()
+        if directive.finished or directive.drain:
+            self._leave(directive)
+            return False
+        if directive.generation != self._generation:
+            self._start_generation(directive)
+        if self._looked_at != serial and self._answer(directive, serial):
+            return True
+        if self._queue is None or directive.cut_wanted > directive.cut_passed or not self._queue.ready():
+            self._wait_for_news()
+            return True
+        batch = self._queue.take()
+        if batch is None:
+            self._wait_for_news(until_directive=True)
+        else:
+            self._train(batch, directive)
+        return True
 
     def _wait_for_news(self, *, until_directive: bool = False) -> None:
         """Waits for a directive not yet looked at or, if that is what is missing, for a batch."""
@@ -232,9 +243,13 @@ class TrainingLoop:
     def _evaluate(self, directive: pb.Directive) -> None:
         assert self._model is not None
         assert self._validation is not None
+        try:
+            self._model.freeze(f"cut-{directive.evaluation}")
+        except NothingHeld:
+            # The others were quicker: the evaluation is over, and its frozen model gone.
+            return
         callbacks = self._callback_runner(directive)
         callbacks.fire("on_test_begin")
-        self._model.freeze(f"cut-{directive.evaluation}")
         self._evaluator.work(
             directive,
             self._validation,

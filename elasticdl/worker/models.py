@@ -99,6 +99,7 @@ class ServedModel(Model):
         self._pull_every = pull_every
         self._since_pull = 0
         self._versions: dict[int, int] = {}
+        self._step = 0
         self._ready = False
 
     def prepare(self, batch: Batch) -> None:
@@ -113,6 +114,7 @@ class ServedModel(Model):
     def _pull(self) -> None:
         pulled = self._client.pull(known_versions=self._versions)
         self._versions = dict(pulled.versions)
+        self._step = max(self._versions.values(), default=0)
         if pulled.trainable:
             self._trainer.set_parameters(
                 Parameters(trainable=dict(pulled.trainable), state=dict(pulled.state))
@@ -126,7 +128,7 @@ class ServedModel(Model):
         while True:
             loss, gradients = self._trainer.gradients(batch)
             try:
-                self._client.push(
+                reached = self._client.push(
                     gradients,
                     state=self._trainer.parameters().state,
                     learning_rate=self._trainer.learning_rate(self.step),
@@ -136,6 +138,7 @@ class ServedModel(Model):
                     position=position,
                     batches=batches,
                 )
+                self._step = max(reached.values(), default=0)
                 return loss
             except StaleGradients:
                 # Others were faster: the same batch again with the values of now.
@@ -151,7 +154,7 @@ class ServedModel(Model):
 
     @property
     def step(self) -> int:
-        return max(self._versions.values(), default=0)
+        return self._step
 
 
 def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:

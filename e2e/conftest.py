@@ -1,0 +1,191 @@
+"""Whole jobs as a user starts them: `elasticdl train ...` in a process of its own, watched and killed from here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# Long enough for a loaded machine; nothing is asserted about time, this only ends what hangs.
+DEADLINE = 240.0
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"did not happen: {what}")
+
+
+class Job:
+    """A running `elasticdl` command and the processes of its job."""
+
+    def __init__(self, home: Path, arguments: list[str], environment: dict[str, str]) -> None:
+        self.name = next(a.split("=", 1)[1] for a in arguments if a.startswith("--job_name="))
+        self.folder = home / "jobs" / self.name
+        self._environment = {**os.environ, "ELASTICDL_HOME": str(home), **environment}
+        self._output = home / f"{self.name}.out"
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "elasticdl.cli.main", *arguments],
+                cwd=ROOT,
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    def status(self) -> dict[str, Any]:
+        result = self.command("jobs", "status", self.name, "--json")
+        return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "elasticdl.cli.main", *arguments],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+        )
+
+    def processes(self) -> dict[str, psutil.Process]:
+        """The job's processes by node name, the master's included."""
+        found = {}
+        for process in psutil.process_iter():
+            try:
+                environment = process.environ()
+                command = process.cmdline()
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+            if str(self.folder) == environment.get("ELASTICDL_JOB_DIR") and "elasticdl.master" in command:
+                found["master"] = process
+            elif environment.get("ELASTICDL_TOKEN_FILE") == str(self.folder / "token"):
+                node = environment.get("ELASTICDL_NODE", "")
+                if node and f"elasticdl.{node.rsplit('-', 1)[0]}" in command:
+                    found[node] = process
+        return found
+
+    def kill(self, node: str) -> psutil.Process:
+        process = wait_until(lambda: self.processes().get(node), f"{node} runs")
+        process.send_signal(signal.SIGKILL)
+        assert isinstance(process, psutil.Process)
+        return process
+
+    def wait(self) -> int:
+        try:
+            return self.process.wait(timeout=DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job does not end:\n{self.output}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        logs = self.folder / "logs"
+        return "\n".join(f"== {p.name}\n{p.read_text()[-4000:]}" for p in sorted(logs.glob("*.log")))
+
+    def audit(self) -> dict[str, Any]:
+        document = json.loads((self.folder / "status.json").read_text())
+        return dict(document["audit"])
+
+    def assert_exact(self, *, epochs: int, size: int) -> None:
+        """The job succeeded and every sample of every epoch was done."""
+        code = self.wait()
+        assert code == 0, f"exit code {code}\n{self.output}\n{self.logs()}"
+        audit = self.audit()
+        assert audit["exact"], audit["reason"]
+        training = [row for row in audit["rows"] if row["dataset"] == "training"]
+        assert [row["done"] for row in training] == [size] * epochs
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self) -> None:
+        wait_until(lambda: not self.processes(), "all processes of the job are gone")
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "digits"
+    command = [sys.executable, "-m", "elasticdl.cli.main", "data", "make", "digits", f"--output={folder}"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+class Gates:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hold(self, point: str) -> None:
+        (self.folder / f"hold-{point}").touch()
+
+    def release(self, point: str) -> None:
+        (self.folder / f"hold-{point}").unlink(missing_ok=True)
+
+    def wait_for(self, point: str, count: int = 1) -> list[int]:
+        """Until so many processes have come to the point. Returns their ids."""
+        pids = wait_until(
+            lambda: (found := list(self.folder.glob(f"passed-{point}-*"))) and len(found) >= count and found,
+            f"{count} processes reach {point}",
+        )
+        return [int(path.name.rsplit("-", 1)[1]) for path in pids]
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    folder = tmp_path / "gates"
+    folder.mkdir()
+    return Gates(folder)
+
+
+@pytest.fixture
+def start_job(tmp_path: Path, gates: Gates) -> Iterator[Callable[..., Job]]:
+    jobs: list[Job] = []
+
+    def start(*arguments: str, environment: dict[str, str] | None = None) -> Job:
+        names = {**{"ELASTICDL_TEST_GATES": str(gates.folder), "ELASTICDL_THREADS": "1"}, **(environment or {})}
+        job = Job(tmp_path / "home", [*arguments], names)
+        jobs.append(job)
+        return job
+
+    (tmp_path / "home").mkdir()
+    yield start
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.wait()
+
+
+@pytest.fixture
+def start_gated(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job]:
+    """The job of most failure tests: digits, two workers, one parameter server, with points to stop at."""
+
+    def start(*arguments: str, **more: Any) -> Job:
+        return start_job(
+            "train",
+            "--model_zoo=e2e/zoo",
+            "--model_def=gated.model.custom_model",
+            f"--training_data={digits}/train",
+            f"--validation_data={digits}/test",
+            "--job_name=gated",
+            "--minibatch_size=32",
+            "--num_minibatches_per_task=4",
+            "--num_epochs=2",
+            "--num_workers=2",
+            "--num_ps=1",
+            *arguments,
+            **more,
+        )
+
+    return start

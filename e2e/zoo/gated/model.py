@@ -1,0 +1,88 @@
+"""A small PyTorch definition that a test can stop at any point: it waits there while a file exists.
+
+Each time the program passes a point it leaves a file `passed-POINT-PID`; while there is a file `hold-POINT` it
+stays. So a test can let a job come to a point, kill a process exactly there, and let it go on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl import Mode, metrics
+from elasticdl.data.example import decode_example
+
+GATES = Path(os.environ["ELASTICDL_TEST_GATES"])
+
+
+def gate(point: str) -> None:
+    (GATES / f"passed-{point}-{os.getpid()}").touch()
+    while (GATES / f"hold-{point}").exists():
+        time.sleep(0.01)
+
+
+class Gated(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(image)
+        return result
+
+
+def custom_model() -> torch.nn.Module:
+    gate("start")
+    torch.manual_seed(0)
+    return Gated()
+
+
+def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
+    gate("train")
+    if os.environ.get("ELASTICDL_TEST_SLOW"):
+        time.sleep(float(os.environ["ELASTICDL_TEST_SLOW"]))
+    return torch.nn.functional.cross_entropy(predictions, labels)
+
+
+def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def feed(dataset: Iterable[bytes], mode: Mode, metadata: Any) -> Iterator[Any]:
+    for record in dataset:
+        example = decode_example(record)
+        image = np.asarray(example["image"], dtype=np.float32)
+        if mode is Mode.PREDICTION:
+            yield image
+        else:
+            yield image, int(np.asarray(example["label"])[0])
+
+
+class Accuracy(metrics.Accuracy):
+    def update(self, labels: Any, predictions: Any) -> None:
+        gate("evaluate")
+        super().update(labels, predictions)
+
+
+def eval_metrics_fn() -> dict[str, Any]:
+    return {"accuracy": Accuracy()}
+
+
+class Points:
+    """Callbacks whose only purpose is to be points to stop at."""
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
+        gate(f"epoch-{epoch}")
+
+    def on_train_end(self, logs: dict[str, float]) -> None:
+        gate("end")
+
+
+def callbacks() -> list[Any]:
+    return [Points()]
