@@ -1,4 +1,4 @@
-"""Shared by the tests of parameter servers: long runs of an optimizer, and stores with a small model in them."""
+"""Shared by the tests of parameter servers: long runs of an optimizer, small stores, servers on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.store import Pulled, Push, Pushed, ServerSettings, Store
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
@@ -128,3 +130,53 @@ class SmallStore:
 @pytest.fixture
 def make_store() -> type[SmallStore]:
     return SmallStore
+
+
+TOKEN = "a token for tests"
+
+
+class Servers:
+    """Parameter servers in threads of this process, behind real ports."""
+
+    def __init__(self, count: int, settings: ServerSettings) -> None:
+        self.stores = [Store(settings) for _ in range(count)]
+        self.servers = [ParameterServer(token=TOKEN) for _ in range(count)]
+        self.clients: list[ParameterClient] = []
+        for store, server in zip(self.stores, self.servers, strict=True):
+            store.close(1)
+            store.open()
+            server.serve(store)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [server.address for server in self.servers]
+
+    def client(self, worker: str = "worker-0", **options: Any) -> ParameterClient:
+        options = {"token": TOKEN, "generation": 1, "patience_seconds": 30.0, **options}
+        client = ParameterClient(options.pop("addresses", self.addresses), worker=worker, **options)
+        self.clients.append(client)
+        return client
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for server in self.servers:
+            server.stop()
+
+
+@pytest.fixture
+def start_servers() -> Iterator[Callable[..., Servers]]:
+    started: list[Servers] = []
+
+    def start(count: int = 1, **settings: Any) -> Servers:
+        started.append(Servers(count, ServerSettings(num_ps=count, **settings)))
+        return started[-1]
+
+    yield start
+    for servers in started:
+        servers.close()
+
+
+@pytest.fixture
+def token() -> str:
+    return TOKEN

@@ -1,0 +1,76 @@
+"""`python -m elasticdl.ps`: the process of a parameter server.
+
+Its environment says who it is (ELASTICDL_NODE, WORKER_ID), where its master is (MASTER_ADDR), which token
+opens it (the file ELASTICDL_TOKEN_FILE), and where it listens itself (MY_POD_IP, or else this machine alone).
+All else it learns from the master.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from types import FrameType
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import from_yaml
+from elasticdl.platforms.platform import EXIT_COMPLETED, EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
+from elasticdl.ps.membership import Identity, Member, NotWanted
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import ServerSettings
+from elasticdl.wire.channel import read_token
+
+log = logging.getLogger("elasticdl.ps")
+
+
+def main(environment: Mapping[str, str]) -> int:
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    signal.signal(signal.SIGTERM, _leave)
+    identity = Identity(
+        node=environment["ELASTICDL_NODE"],
+        number=int(environment["WORKER_ID"]),
+        master_address=environment["MASTER_ADDR"],
+        token=read_token(environment["ELASTICDL_TOKEN_FILE"]),
+    )
+    server = ParameterServer(token=identity.token, host=environment.get("MY_POD_IP") or "127.0.0.1")
+    member = Member(identity, server, settings_of)
+    try:
+        member.run()
+    except NotWanted as error:
+        log.info("Not wanted any more: %s", error)
+    except UserError as error:
+        log.error("%s", error)
+        member.fail(str(error))
+        return EXIT_DEFINITION_ERROR
+    except MemoryError:
+        log.exception("Out of memory.")
+        return EXIT_OUT_OF_MEMORY
+    finally:
+        member.close()
+    return EXIT_COMPLETED
+
+
+def settings_of(job_spec: str) -> ServerSettings:
+    """What the description of a job says about its parameter servers."""
+    spec = from_yaml(job_spec)
+    logging.getLogger().setLevel(spec.cluster.log_level)
+    return ServerSettings(
+        num_ps=spec.nodes.num_ps,
+        asynchronous=spec.training.use_async,
+        grads_to_wait=spec.training.grads_to_wait,
+        lr_staleness_modulation=spec.training.lr_staleness_modulation,
+        sync_version_tolerance=spec.training.sync_version_tolerance,
+    )
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    # Whatever the main thread waits for, it waits no longer.
+    raise SystemExit(EXIT_COMPLETED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,102 @@
+"""The parameter servers of a job, as its master sees them: frozen, saved, fenced, all together.
+
+For the master's event loop. Errors are gRPC's own: the master knows best what the loss of a server means. All
+calls may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from elasticdl.ps.checkpoints import SavedFile
+from elasticdl.ps.shares import file_name
+from elasticdl.ps.store import LastPush
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.channel import open_aio_channel
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+log = logging.getLogger("elasticdl.master")
+
+# A server answers these within the time of one update, unless it is gone.
+_SECONDS = 30.0
+
+_Reply = TypeVar("_Reply")
+
+
+class Coordinator:
+    """Calls to servers at given addresses, by the servers' numbers. To be used inside one event loop."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def close(self) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close(None) for channel in channels))
+
+    async def freeze_all(
+        self, addresses: Sequence[str], name: str, generation: int, *, flush: bool = False
+    ) -> list[int]:
+        """Keeps a copy of everything under a name, and returns the versions.
+
+        With `flush` gradients that still wait for others in synchronous training are applied first.
+        """
+        request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush)
+        replies = await self._all(addresses, lambda stub, _: stub.Freeze(request, timeout=_SECONDS))
+        return [reply.version for reply in replies]
+
+    async def release_all(self, addresses: Sequence[str], name: str) -> None:
+        """Lets go of a copy. A server that cannot be reached has none to let go of."""
+
+        async def release(stub: Any, number: int) -> None:
+            try:
+                await stub.Release(ps_pb2.ReleaseRequest(name=name), timeout=_SECONDS)
+            except grpc.RpcError as error:
+                log.info("ps-%d could not be told to release %s: %s", number, name, error)
+
+        await self._all(addresses, release)
+
+    async def save_all(self, addresses: Sequence[str], name: str, folder: Path) -> list[SavedFile]:
+        """Writes a copy to a folder, one file a server. RESOURCE_EXHAUSTED: a file cannot be written there."""
+
+        async def save(stub: Any, number: int) -> SavedFile:
+            file = file_name(number, len(addresses))
+            # However long the disk takes; a server that is gone is noticed by the connection.
+            reply = await stub.Save(ps_pb2.SaveRequest(name=name, path=str(folder.absolute() / file)))
+            return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32)
+
+        return await self._all(addresses, save)
+
+    async def fence_all(self, addresses: Sequence[str], worker: str) -> LastPush:
+        """Takes nothing more from a worker, and returns its last batch that every server has applied."""
+
+        async def fence(stub: Any, number: int) -> LastPush:
+            reply = await stub.Fence(ps_pb2.FenceRequest(worker=worker), timeout=_SECONDS)
+            return LastPush(
+                sequence=reply.sequence,
+                lease_id=reply.lease_id,
+                position=reply.position,
+                batches=reply.batches,
+            )
+
+        return min(await self._all(addresses, fence), key=lambda last: last.sequence)
+
+    async def status_all(self, addresses: Sequence[str]) -> list[ps_pb2.ServerStatusReply]:
+        request = ps_pb2.ServerStatusRequest()
+        return await self._all(addresses, lambda stub, _: stub.ServerStatus(request, timeout=_SECONDS))
+
+    async def _all(
+        self, addresses: Sequence[str], call: Callable[[Any, int], Awaitable[_Reply]]
+    ) -> list[_Reply]:
+        for address in addresses:
+            if address not in self._channels:
+                self._channels[address] = open_aio_channel(address, self._token)
+        stubs = [ParameterServerStub(self._channels[address]) for address in addresses]  # type: ignore[no-untyped-call]
+        return list(await asyncio.gather(*(call(stub, number) for number, stub in enumerate(stubs))))

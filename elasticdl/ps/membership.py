@@ -1,0 +1,141 @@
+"""A parameter server as a node of its job: it joins the master, and does what the master wants of it.
+
+What the master wants is in its newest directive: which generation of the model to hold, from which
+checkpoint, and when to go. The master may be away at any time, for any time. The server goes on serving
+meanwhile, and comes back to the master as soon as that can be reached.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from elasticdl.ps.checkpoints import find_checkpoint
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.shares import read_share
+from elasticdl.ps.snapshot import Snapshot
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.wire import master_pb2
+from elasticdl.wire.channel import open_channel
+from elasticdl.wire.master_pb2_grpc import MasterStub
+
+log = logging.getLogger("elasticdl.ps")
+
+# gRPC itself waits between attempts to connect. This is for a master that can be reached and fails all the
+# same.
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+# The master's last word on a node: coming again would not help.
+_FINAL = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+)
+
+
+class NotWanted(Exception):
+    """The master does not take this node (any more)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    node: str
+    # Which of the servers it is, from 0 on.
+    number: int
+    master_address: str
+    token: str
+
+
+class Member:
+    """One parameter server in its job, from its start to its end."""
+
+    def __init__(
+        self, identity: Identity, server: ParameterServer, settings_of: Callable[[str], ServerSettings]
+    ) -> None:
+        """`settings_of` reads the settings out of the job's description, which the master gives."""
+        self._identity = identity
+        self._server = server
+        self._settings_of = settings_of
+        self._incarnation = uuid.uuid4().hex
+        self._channel = open_channel(identity.master_address, identity.token)
+        self._master = MasterStub(self._channel)  # type: ignore[no-untyped-call]
+        self._settings: ServerSettings | None = None
+        self._store: Store | None = None
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Serves until the master says that it is enough. Raises `UserError` if a checkpoint cannot be used."""
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._stopped.is_set():
+            try:
+                self._join()
+                for directive in self._watch():
+                    pause = _FIRST_PAUSE_SECONDS
+                    if not self.obey(directive):
+                        return
+            except grpc.RpcError as error:
+                if error.code() in _FINAL:
+                    raise NotWanted(error.details()) from error
+                log.info("The master is away (%s); waiting for it.", error.code().name)
+            self._stopped.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def fail(self, message: str) -> None:
+        """Tells the master why this node is about to end."""
+        request = master_pb2.FailRequest(node=self._identity.node, kind="definition", message=message)
+        self._master.Fail(request, wait_for_ready=True, timeout=30)
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._server.stop(grace_seconds=1.0)
+        self._channel.close()
+
+    def _join(self) -> None:
+        reply = self._master.Join(
+            master_pb2.JoinRequest(
+                node=self._identity.node,
+                role="ps",
+                incarnation=self._incarnation,
+                address=self._server.address,
+            ),
+            wait_for_ready=True,
+        )
+        if self._store is None:
+            self._settings = self._settings_of(reply.job_spec)
+            self._store = Store(self._settings)
+            self._server.serve(self._store)
+            log.info("%s serves at %s.", self._identity.node, self._server.address)
+
+    def _watch(self) -> grpc.CallIterator[master_pb2.Directive]:
+        request = master_pb2.WatchRequest(node=self._identity.node, incarnation=self._incarnation)
+        stream: grpc.CallIterator[master_pb2.Directive] = self._master.Watch(request, wait_for_ready=True)
+        return stream
+
+    def obey(self, directive: master_pb2.Directive) -> bool:
+        """Does what a directive wants. False: nothing more, this node is to go."""
+        assert self._store is not None
+        if directive.finished or directive.drain:
+            return False
+        if directive.generation > self._store.generation:
+            self._store.close(directive.generation)
+            self._store.open(self._restore(directive.restore_from) if directive.restore_from else None)
+            log.info("%s is ready for generation %d.", self._identity.node, directive.generation)
+        return True
+
+    def _restore(self, place: str) -> Snapshot:
+        assert self._settings is not None
+        checkpoint = find_checkpoint(place)
+        files: list[Path] = checkpoint.data_files()
+        snapshot = read_share(files, self._identity.number, self._settings.num_ps)
+        log.info("Restored from %s.", checkpoint.path)
+        # A checkpoint of a worker's own model counts steps in its manifest only.
+        return Snapshot(
+            attributes={"version": checkpoint.manifest.step, **snapshot.attributes}, groups=snapshot.groups
+        )
