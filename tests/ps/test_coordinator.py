@@ -1,0 +1,157 @@
+"""The master freezes, saves and fences all servers together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.shares import merge
+from elasticdl.ps.snapshot import read_snapshot
+from elasticdl.wire import ps_pb2
+
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+MODEL = {name: np.full(size, size, np.float32) for name, size in (("a", 50), ("b", 40), ("c", 5))}
+
+
+def run(token: str, use: Any) -> Any:
+    async def inside() -> Any:
+        coordinator = Coordinator(token)
+        try:
+            return await use(coordinator)
+        finally:
+            await coordinator.close()
+
+    return asyncio.run(inside())
+
+
+def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: Path) -> None:
+    servers = start_servers(3)
+    client = servers.client()
+    client.initialize(MODEL, {"mean": np.zeros(2)}, SGD)
+
+    async def use(coordinator: Coordinator) -> Any:
+        versions = await coordinator.freeze_all(servers.addresses, "cut-1", 1)
+        # Training goes on between the cut and the files.
+        await asyncio.to_thread(client.push, MODEL, learning_rate=1.0, versions={})
+        files = await coordinator.save_all(servers.addresses, "cut-1", tmp_path)
+        await coordinator.release_all(servers.addresses, "cut-1")
+        return versions, files
+
+    versions, files = run(token, use)
+    assert versions == [0, 0, 0]
+    assert [file.name for file in files] == ["ps-0-of-3.edl", "ps-1-of-3.edl", "ps-2-of-3.edl"]
+    for file in files:
+        content = (tmp_path / file.name).read_bytes()
+        assert (file.bytes, file.crc32) == (len(content), zlib.crc32(content))
+    whole = merge([read_snapshot(tmp_path / file.name) for file in files])
+    assert whole.groups["trainable"].keys() == MODEL.keys()
+    for name, value in MODEL.items():
+        np.testing.assert_array_equal(whole.groups["trainable"][name], value)
+        np.testing.assert_array_equal(client.pull().trainable[name], 0 * value)
+    with pytest.raises(Exception, match="no frozen copy"):
+        client.pull(frozen="cut-1")
+
+
+def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
+    servers = start_servers(3)
+    client = servers.client("worker-4")
+    client.initialize(MODEL, {}, SGD)
+    for batch in (1, 2, 3):
+        client.push(MODEL, learning_rate=0.1, versions={}, lease_id=9, position=10 * batch, batches=batch)
+    # Dies while it pushes the fourth: two servers have it, one has not.
+    only = servers.client("worker-4", addresses=servers.addresses[:2], last_sequence=3)
+    only._owners = {"trainable": {}, "state": {}}
+    only.push({}, learning_rate=0.1, versions={}, lease_id=9, position=40, batches=4)
+
+    async def use(coordinator: Coordinator) -> Any:
+        last = await coordinator.fence_all(servers.addresses, "worker-4")
+        never = await coordinator.fence_all(servers.addresses, "worker-5")
+        return last, never
+
+    last, never = run(token, use)
+    assert (last.sequence, last.lease_id, last.position, last.batches) == (3, 9, 30, 3)
+    assert (never.sequence, never.lease_id) == (0, 0)
+    with pytest.raises(Exception, match="given up worker-4"):
+        client.push(MODEL, learning_rate=0.1, versions={})
+
+
+def test_status(start_servers: Any, token: str) -> None:
+    servers = start_servers(2)
+    servers.client().initialize(MODEL, {}, SGD)
+    servers.stores[1].close(4)
+    statuses = run(token, lambda coordinator: coordinator.status_all(servers.addresses))
+    assert [(status.generation, status.ready, status.initialized) for status in statuses] == [
+        (1, True, True),
+        (4, False, False),
+    ]
+    assert statuses[0].bytes == 4 * statuses[0].parameters > 0
+
+
+def test_flushing(start_servers: Any, token: str) -> None:
+    servers = start_servers(2, grads_to_wait=10)
+    client = servers.client()
+    client.initialize(MODEL, {}, SGD)
+    client.push(MODEL, learning_rate=1.0, versions=client.pull().versions)
+
+    async def use(coordinator: Coordinator) -> Any:
+        kept = await coordinator.freeze_all(servers.addresses, "kept", 1)
+        return kept, await coordinator.freeze_all(servers.addresses, "flushed", 1, flush=True)
+
+    assert run(token, use) == ([0, 0], [1, 1])
+    np.testing.assert_array_equal(client.pull(frozen="kept").trainable["a"], MODEL["a"])
+    np.testing.assert_array_equal(client.pull(frozen="flushed").trainable["a"], 0 * MODEL["a"])
+
+
+def test_errors_are_those_of_grpc(start_servers: Any, token: str, tmp_path: Path) -> None:
+    servers = start_servers(2)
+    servers.client().initialize(MODEL, {}, SGD)
+    gone = [servers.addresses[0], "127.0.0.1:1"]
+
+    def code(use: Any) -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as error:
+            run(token, use)
+        assert error.value.details()
+        found: grpc.StatusCode = error.value.code()
+        return found
+
+    assert code(lambda c: c.freeze_all(servers.addresses, "cut", 0)) is grpc.StatusCode.FAILED_PRECONDITION
+    assert code(lambda c: c.freeze_all(servers.addresses, "cut", 2)) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.fence_all(gone, "worker-0")) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.save_all(servers.addresses, "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
+    run(token, lambda c: c.release_all(gone, "cut"))
+
+
+def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: Path) -> None:
+    servers = start_servers(1)
+    servers.client().initialize(MODEL, {}, SGD)
+    servers.stores[0].freeze("cut", generation=1)
+    with pytest.raises(grpc.RpcError) as error:
+        run(token, lambda c: c.save_all(servers.addresses, "cut", tmp_path / "nowhere"))
+    assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in error.value.details()
+
+
+def test_two_saves_of_one_file_do_not_mix(start_servers: Any, token: str, tmp_path: Path) -> None:
+    """As when the master was killed while it saved, and saves again when it is back."""
+    servers = start_servers(1)
+    servers.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
+    servers.stores[0].freeze("cut", generation=1)
+    threads = [
+        threading.Thread(target=run, args=(token, lambda c: c.save_all(servers.addresses, "cut", tmp_path)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_array_equal(read_snapshot(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
+    assert len(list(tmp_path.iterdir())) == 1

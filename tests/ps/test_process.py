@@ -1,0 +1,304 @@
+"""`python -m elasticdl.ps`, the real process, with a master played by the test."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
+from elasticdl.ps.checkpoints import Manifest, SavedFile, write_manifest
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.failures import CallStopped, OldGeneration
+from elasticdl.ps.shares import file_name, share
+from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
+from elasticdl.wire import master_pb2, ps_pb2
+from elasticdl.wire.channel import SERVER_OPTIONS, TokenInterceptor, open_channel
+from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+MODEL = {"a": np.arange(30, dtype=np.float32), "b": np.ones(20, np.float32)}
+
+
+class Master(MasterServicer):
+    """Takes notes of who joins, and sends the directives that it is given."""
+
+    def __init__(self, token: str, port: int = 0, **job: Any) -> None:
+        spec = JobSpec.build(
+            model_zoo="zoo",
+            model_def="m.m.custom_model",
+            training_data="data",
+            num_workers=2,
+            num_ps=1,
+            **job,
+        )
+        self._job_spec = to_yaml(spec)
+        self.joined: queue.Queue[master_pb2.JoinRequest] = queue.Queue()
+        self.failed: queue.Queue[master_pb2.FailRequest] = queue.Queue()
+        self.watched = threading.Semaphore(0)
+        self._wanted = threading.Condition()
+        self._directive: master_pb2.Directive | None = None
+        self._over = False
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(4), interceptors=[TokenInterceptor(token)], options=SERVER_OPTIONS
+        )
+        add_MasterServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self._server.start()
+
+    def Join(self, request: master_pb2.JoinRequest, context: Any) -> master_pb2.JoinReply:
+        self.joined.put(request)
+        return master_pb2.JoinReply(job_spec=self._job_spec)
+
+    def Watch(self, request: master_pb2.WatchRequest, context: Any) -> Iterator[master_pb2.Directive]:
+        told = None
+        self.watched.release()
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda told=told: self._over or self._directive is not told)
+                if self._over:
+                    return
+                told = self._directive
+            assert told is not None
+            yield told
+
+    def Fail(self, request: master_pb2.FailRequest, context: Any) -> master_pb2.FailReply:
+        self.failed.put(request)
+        return master_pb2.FailReply()
+
+    def want(self, **fields: Any) -> None:
+        with self._wanted:
+            self._directive = master_pb2.Directive(**fields)
+            self._wanted.notify_all()
+
+    def stop(self) -> None:
+        with self._wanted:
+            self._over = True
+            self._wanted.notify_all()
+        self._server.stop(None).wait()
+
+
+class Job:
+    """One server process and its master."""
+
+    def __init__(self, folder: Path, token: str) -> None:
+        self.token = token
+        self.token_file = folder / "token"
+        self.token_file.write_text(token)
+        self.master = Master(token)
+        self.closing: list[Callable[[], Any]] = []
+        self.process = self._start()
+        self.request = self.master.joined.get(timeout=60)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "MASTER_ADDR": f"127.0.0.1:{self.master.port}",
+            "ELASTICDL_TOKEN_FILE": str(self.token_file),
+            "ELASTICDL_NODE": "ps-0",
+            "WORKER_ID": "0",
+        }
+        return subprocess.Popen([sys.executable, "-m", "elasticdl.ps"], env=environment)
+
+    def client(self, generation: int, stop: Callable[[], bool] = lambda: False) -> ParameterClient:
+        client = ParameterClient(
+            [self.request.address],
+            self.token,
+            "worker-0",
+            generation=generation,
+            stop=stop,
+            patience_seconds=60,
+        )
+        self.closing.append(client.close)
+        return client
+
+    def stub(self) -> Any:
+        channel = open_channel(self.request.address, self.token)
+        self.closing.append(channel.close)
+        return ParameterServerStub(channel)
+
+    def restart_master(self) -> None:
+        port = self.master.port
+        self.master.stop()
+        self.master = Master(self.token, port)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for close in self.closing:
+            close()
+        self.master.stop()
+
+
+@pytest.fixture
+def job(tmp_path: Path, token: str) -> Iterator[Job]:
+    job = Job(tmp_path, token)
+    yield job
+    job.close()
+
+
+def checkpoint(folder: Path, values: dict[str, Any], servers: int, step: int = 7) -> Path:
+    """A checkpoint that another job made with so many servers."""
+    folder.mkdir()
+    whole = Snapshot(attributes={"version": step}, groups={"trainable": values, "state": {}})
+    files = []
+    for server in range(servers):
+        name = file_name(server, servers)
+        size, crc32 = write_snapshot(folder / name, share(whole, server, servers))
+        files.append(SavedFile(name=name, bytes=size, crc32=crc32))
+    write_manifest(folder, Manifest(step=step, files=tuple(files)), None)
+    return folder
+
+
+def test_it_joins_as_what_it_is(job: Job) -> None:
+    assert (job.request.node, job.request.role) == ("ps-0", "ps")
+    assert job.request.incarnation
+    assert job.request.address.startswith("127.0.0.1:")
+
+
+def test_it_trains_and_goes_when_the_job_is_over(job: Job) -> None:
+    job.master.want(generation=1)
+    client = job.client(1)
+    client.initialize(MODEL, {}, SGD)
+    client.push({name: np.ones_like(value) for name, value in MODEL.items()}, learning_rate=0.5, versions={})
+    np.testing.assert_array_equal(client.pull().trainable["a"], MODEL["a"] - 0.5)
+    job.master.want(generation=1, finished=True)
+    assert job.process.wait(60) == 0
+
+
+def test_it_goes_when_drained(job: Job) -> None:
+    job.master.want(generation=1, drain=True)
+    assert job.process.wait(60) == 0
+
+
+def test_it_goes_when_terminated(job: Job) -> None:
+    assert job.master.watched.acquire(timeout=60)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.process.wait(60) == 0
+
+
+def test_it_answers_nothing_before_it_knows_its_generation(job: Job) -> None:
+    assert job.master.watched.acquire(timeout=60)
+    answers = iter([False])
+    with pytest.raises(CallStopped):
+        job.client(1, stop=lambda: next(answers, True)).pull()
+    status = job.stub().ServerStatus(ps_pb2.ServerStatusRequest())
+    assert (status.generation, status.ready) == (-1, False)
+
+
+def test_it_starts_from_a_checkpoint(job: Job, tmp_path: Path) -> None:
+    values = {name: value + 100 for name, value in MODEL.items()}
+    job.master.want(generation=1, restore_from=str(checkpoint(tmp_path / "version-7", values, 3)))
+    client = job.client(1)
+    assert client.initialize(MODEL, {}, SGD) is True
+    pulled = client.pull()
+    assert pulled.versions == {0: 7}
+    for name, value in values.items():
+        np.testing.assert_array_equal(pulled.trainable[name], value)
+
+
+def test_a_new_generation_starts_from_where_it_is_told(job: Job, tmp_path: Path) -> None:
+    job.master.want(generation=1)
+    first = job.client(1)
+    first.initialize(MODEL, {}, SGD)
+    values = {name: value - 100 for name, value in MODEL.items()}
+    job.master.want(generation=2, restore_from=str(checkpoint(tmp_path / "version-7", values, 2)))
+    second = job.client(2)
+    np.testing.assert_array_equal(second.pull().trainable["a"], values["a"])
+    with pytest.raises(OldGeneration):
+        first.push({"a": np.ones(30, np.float32)}, learning_rate=1.0, versions={})
+    # The same directive again changes nothing, a higher one without a checkpoint empties it.
+    second.initialize(MODEL, {}, SGD)
+    second.push({"a": np.ones(30, np.float32)}, learning_rate=1.0, versions={})
+    job.master.want(generation=2, restore_from="elsewhere", cut_wanted=1)
+    job.master.want(generation=3)
+    assert not job.client(3).pull().initialized
+
+
+def test_a_checkpoint_that_cannot_be_used_is_told_to_the_master(job: Job, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "version-7", MODEL, 1)
+    content = bytearray((folder / "ps-0-of-1.edl").read_bytes())
+    content[30] ^= 1
+    (folder / "ps-0-of-1.edl").write_bytes(content)
+    job.master.want(generation=1, restore_from=str(folder))
+    failure = job.master.failed.get(timeout=60)
+    assert failure.kind == "definition"
+    assert "ps-0-of-1.edl is damaged" in failure.message
+    assert job.process.wait(60) == EXIT_DEFINITION_ERROR
+
+
+def test_it_outlives_its_master(job: Job) -> None:
+    job.master.want(generation=1)
+    client = job.client(1)
+    client.initialize(MODEL, {}, SGD)
+    job.restart_master()
+    # It serves on while nobody is there, and reports back as the one it was.
+    client.push({"a": np.ones(30, np.float32)}, learning_rate=1.0, versions={})
+    again = job.master.joined.get(timeout=60)
+    assert again == job.request
+    job.master.want(generation=1)
+    assert client.pull().versions == {0: 1}
+    job.master.want(generation=2)
+    assert not job.client(2).pull().initialized
+
+
+def test_killed_while_it_saves_it_leaves_the_file_before(job: Job, tmp_path: Path) -> None:
+    job.master.want(generation=1)
+    client = job.client(1)
+    stub = job.stub()
+    client.initialize({"a": np.zeros(8_000_000, np.float32)}, {}, SGD)
+    path = tmp_path / "saved.edl"
+    stub.Freeze(ps_pb2.FreezeRequest(name="first", generation=1))
+    saved = stub.Save(ps_pb2.SaveRequest(name="first", path=str(path)))
+    client.push({"a": np.ones(8_000_000, np.float32)}, learning_rate=1.0, versions={})
+    stub.Freeze(ps_pb2.FreezeRequest(name="second", generation=1))
+    call = stub.Save.future(ps_pb2.SaveRequest(name="second", path=str(path)))
+    partial = tmp_path / ".saved.edl.partial"
+    while not partial.exists() and not call.done():
+        pass
+    job.process.kill()
+    job.process.wait()
+    assert call.code() is grpc.StatusCode.UNAVAILABLE, "it was saved before it could be killed"
+    assert partial.exists()
+    assert path.stat().st_size == saved.bytes
+    np.testing.assert_array_equal(read_snapshot(path).groups["trainable"]["a"], 0)
+
+
+def test_no_room_left_is_told_with_the_path(tmp_path: Path, token: str) -> None:
+    """A limit on the size of files stands for a full disk."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Inherited by the process; 100 KB are enough for everything but the parameters.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        job = Job(tmp_path, token)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        job.master.want(generation=1)
+        client = job.client(1)
+        client.initialize({"a": np.zeros(100_000, np.float32)}, {}, SGD)
+        stub = job.stub()
+        stub.Freeze(ps_pb2.FreezeRequest(name="cut", generation=1))
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Save(ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "x.edl")))
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"{tmp_path}/x.edl cannot be written" in error.value.details()
+        # And it goes on.
+        assert client.pull().initialized
+    finally:
+        job.close()
