@@ -11,8 +11,8 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
-from types import FrameType
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
@@ -24,12 +24,18 @@ from elasticdl.wire.channel import read_token
 
 log = logging.getLogger("elasticdl.ps")
 
+# Neither what was wanted nor something that a user can put right.
+EXIT_FAULT = 1
+
 
 def main(environment: Mapping[str, str]) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
-    signal.signal(signal.SIGTERM, _leave)
+    # Signals only ever wake the main thread, which does nothing but wait: gRPC's calls are not to be
+    # interrupted by exceptions from nowhere.
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: over.set())
     identity = Identity(
         node=environment["ELASTICDL_NODE"],
         number=int(environment["WORKER_ID"]),
@@ -38,6 +44,22 @@ def main(environment: Mapping[str, str]) -> int:
     )
     server = ParameterServer(token=identity.token, host=environment.get("MY_POD_IP") or "127.0.0.1")
     member = Member(identity, server, settings_of)
+    codes: list[int] = []
+
+    def serve() -> None:
+        try:
+            codes.append(_serve(member))
+        finally:
+            over.set()
+
+    threading.Thread(target=serve, name="membership", daemon=True).start()
+    over.wait()
+    member.close()
+    # Without a code the thread is still at it, and it was a signal that ended the wait.
+    return codes[0] if codes else EXIT_COMPLETED
+
+
+def _serve(member: Member) -> int:
     try:
         member.run()
     except NotWanted as error:
@@ -49,8 +71,9 @@ def main(environment: Mapping[str, str]) -> int:
     except MemoryError:
         log.exception("Out of memory.")
         return EXIT_OUT_OF_MEMORY
-    finally:
-        member.close()
+    except BaseException:
+        log.exception("A fault of the parameter server itself.")
+        return EXIT_FAULT
     return EXIT_COMPLETED
 
 
@@ -65,11 +88,6 @@ def settings_of(job_spec: str) -> ServerSettings:
         lr_staleness_modulation=spec.training.lr_staleness_modulation,
         sync_version_tolerance=spec.training.sync_version_tolerance,
     )
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    # Whatever the main thread waits for, it waits no longer.
-    raise SystemExit(EXIT_COMPLETED)
 
 
 if __name__ == "__main__":

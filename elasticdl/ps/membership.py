@@ -71,7 +71,10 @@ class Member:
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Serves until the master says that it is enough. Raises `UserError` if a checkpoint cannot be used."""
+        """Serves until the master says that it is enough, or until `close` in another thread.
+
+        Raises `UserError` if a checkpoint cannot be used, `NotWanted` if the master has no use for this node.
+        """
         pause = _FIRST_PAUSE_SECONDS
         while not self._stopped.is_set():
             try:
@@ -84,6 +87,10 @@ class Member:
                 if error.code() in _FINAL:
                     raise NotWanted(error.details()) from error
                 log.info("The master is away (%s); waiting for it.", error.code().name)
+            except ValueError:
+                # gRPC's way to say that the channel has been closed.
+                if not self._stopped.is_set():
+                    raise
             self._stopped.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -93,6 +100,7 @@ class Member:
         self._master.Fail(request, wait_for_ready=True, timeout=30)
 
     def close(self) -> None:
+        """Ends all calls, in both directions."""
         self._stopped.set()
         self._server.stop(grace_seconds=1.0)
         self._channel.close()
