@@ -251,15 +251,14 @@ class Children:
     def _kill_leftovers(self) -> None:
         """Orphans of nodes that have ended, not of living ones. Their own children come up in turn."""
         for pid in kinship.children():
-            if pid in self._by_pid:
-                continue
-            node = kinship.marked_node(pid, str(self._log_folder))
-            if node is not None:
-                left_over = node not in self._running
-            else:
-                left_over = kinship.session(pid) in self._ended_sessions
-            if left_over:
+            if pid not in self._by_pid and self._is_left_over(pid):
                 kinship.kill(pid)
+
+    def _is_left_over(self, pid: int) -> bool:
+        node = kinship.marked_node(pid, str(self._log_folder))
+        if node is not None:
+            return node not in self._running
+        return kinship.session(pid) in self._ended_sessions
 
     def _tell(self, child: _Child, phase: NodePhase) -> None:
         trouble = f"its log cannot be written: {child.told_trouble}" if child.told_trouble else ""

@@ -38,7 +38,8 @@ exec(then)
 
 # Leaves behind a process in a session of its own, whose parent is gone, and which heeds no polite signal.
 DAEMON_PROGRAM = """
-import os, signal, sys, time
+import os, signal, sys
+ready, is_ready = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork():
@@ -48,9 +49,12 @@ if os.fork() == 0:
     with open(sys.argv[1] + ".partial", "w") as file:
         file.write(str(os.getpid()))
     os.rename(sys.argv[1] + ".partial", sys.argv[1])
+    os.close(is_ready)
     while True:
         signal.pause()
 os.wait()
+os.close(is_ready)
+os.read(ready, 1)
 if len(sys.argv) > 2:
     os.execvp(sys.argv[2], sys.argv[2:])
 """

@@ -56,6 +56,15 @@ def test_a_host_that_was_never_closed(other_host: Callable, all_gone: Callable, 
     all_gone(host.keeper, *host.nodes.values())
 
 
+@pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)"])
+def test_a_host_that_ends_in_order_waits_for_the_end_of_its_nodes(
+    other_host: Callable, is_alive: Callable, then: str
+) -> None:
+    host = other_host(then, plain=("sleep", "1000"), stubborn=STUBBORN)
+    host.process.wait()
+    assert not any(is_alive(pid) for pid in [host.keeper, *host.nodes.values()])
+
+
 def test_a_forked_copy_of_the_host_does_not_keep_the_nodes_alive(
     other_host: Callable, all_gone: Callable, pid_in: Callable, is_alive: Callable, tmp_path: Path
 ) -> None:

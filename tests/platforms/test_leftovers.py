@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,11 +22,27 @@ def test_children_of_a_node_that_exits(
 def test_a_daemon_of_a_node_that_exits(
     host: Host, node: Callable, all_gone: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
 ) -> None:
-    pid_file = tmp_path / "daemon"
-    waiting = ("sh", "-c", f"while [ ! -e {pid_file} ]; do sleep 0.01; done")
-    host.spawn(node("parent", *daemon(pid_file, *waiting)))
+    host.spawn(node("parent", *daemon(tmp_path / "daemon")))
     assert host.wait("parent", 60).reason is EndReason.COMPLETED
-    all_gone(pid_in(pid_file))
+    all_gone(pid_in(tmp_path / "daemon"))
+
+
+def test_a_child_in_a_group_of_its_own_and_without_environment(
+    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, tmp_path: Path
+) -> None:
+    """Known by its session alone."""
+    program = f"""
+import os, signal, sys
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    os.chdir("{tmp_path}")
+    os.execve("/bin/sh", ["sh", "-c", "echo $$ > new; mv new child; exec sleep 1000"], {{}})
+"""
+    waiting = f"while [ ! -e {tmp_path}/child ]; do sleep 0.01; done"
+    command = (sys.executable, "-I", "-S", "-c", program + f"os.execvp('sh', ['sh', '-c', {waiting!r}])")
+    host.spawn(node("parent", *command))
+    assert host.wait("parent", 60).reason is EndReason.COMPLETED
+    all_gone(pid_in(tmp_path / "child"))
 
 
 def test_a_daemon_of_a_node_that_is_killed(
@@ -60,6 +77,12 @@ def test_a_daemon_without_its_environment_ends_with_the_host(
     all_gone(pid)
 
 
-def test_output_of_survivors_does_not_delay_the_end(host: Host, node: Callable) -> None:
-    host.spawn(node("parent", "sh", "-c", "yes & exit 4"))
+def test_output_of_survivors_does_not_delay_the_end(
+    host: Host, node: Callable, eventually: Callable, tmp_path: Path
+) -> None:
+    host.spawn(
+        node("parent", "sh", "-c", f"setsid yes & while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; exit 4")
+    )
+    eventually(lambda: host.tail("parent", 1))
+    (tmp_path / "go").touch()
     assert host.wait("parent", 60).exit_code == 4

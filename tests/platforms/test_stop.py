@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from elasticdl.platforms.host import Host
+from elasticdl.platforms.messages import ListNodes, Stop, encode
 from elasticdl.platforms.platform import EndReason, NodePhase
 
 
@@ -50,12 +55,31 @@ def test_only_the_node_itself_is_asked_not_its_helpers(
     assert host.tail("parent") == ["ready", "node was told"]
 
 
-def test_a_shorter_grace_counts(host: Host, node: Callable, eventually: Callable) -> None:
+@pytest.mark.parametrize("graces", [(10000, 0.1), (0.1, 10000)])
+def test_the_shortest_grace_counts(
+    host: Host, node: Callable, eventually: Callable, graces: tuple[float, float]
+) -> None:
     host.spawn(node("stubborn", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"))
     eventually(lambda: host.tail("stubborn") == ["ready"])
-    host.terminate("stubborn", 10000)
-    host.terminate("stubborn", 0.1)
+    for grace in graces:
+        host.terminate("stubborn", grace)
     assert host.wait("stubborn", 60).exit_code == 137
+
+
+def test_a_node_that_had_ended_before_was_not_stopped_by_us(
+    host: Host, node: Callable, tmp_path: Path
+) -> None:
+    """Killed and stopped while the keeper cannot look: both wait for it when it can again."""
+    host.spawn(node("worker-0", "sleep", "1000"))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / "socket"))
+        client.sendall(encode(ListNodes(id=1)))
+        assert client.recv(65536)
+        os.kill(host._keeper.pid, signal.SIGSTOP)
+        os.kill(host.pid("worker-0"), signal.SIGKILL)
+        client.sendall(encode(Stop(id=2, name="worker-0", grace_seconds=50)))
+        os.kill(host._keeper.pid, signal.SIGCONT)
+        assert host.wait("worker-0", 60).reason is EndReason.KILLED
 
 
 def test_a_node_stopped_with_sigstop_can_be_ended(host: Host, node: Callable) -> None:
