@@ -194,8 +194,12 @@ class JobState:
         self.evaluated_mark = self._mark(self.plan.evaluation_steps)
         self.saved_mark = self._mark(self.plan.checkpoint_steps)
         epoch = self.ledger.epoch(TRAINING) if TRAINING in self.sizes else 0
-        self.cut_epoch = min(self.cut_epoch, epoch - 1)
-        self.told_epoch = min(self.told_epoch, epoch - 1)
+        # A checkpoint of the end of an epoch is behind that end, unless its evaluation was lost on the way.
+        evaluated = not self.plan.evaluates or any(r["epoch"] == epoch for r in self.results)
+        behind = TRAINING in self.sizes and self._at_epoch_end() and evaluated
+        ended = epoch if behind else epoch - 1
+        self.cut_epoch = min(self.cut_epoch, ended)
+        self.told_epoch = min(self.told_epoch, ended)
         self.epochs_ended = [e for e in self.epochs_ended if e["epoch"] < epoch]
         self.training_over = False
         self.task = ""

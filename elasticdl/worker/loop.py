@@ -200,6 +200,8 @@ class TrainingLoop:
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
         if directive.cut_save_to and isinstance(self._model, OwnModel):
             try:
+                if self._example is None:
+                    self._build_from_training_data()
                 files = self._model.save(Path(directive.cut_save_to))
                 request.files.extend(pb.SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in files)
             except OSError as error:

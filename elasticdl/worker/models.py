@@ -79,8 +79,6 @@ class OwnModel(Model):
 
     def save(self, folder: Path) -> list[SavedFile]:
         """Writes everything needed to go on from here."""
-        if not self._ready:
-            return []
         return [save(self._trainer, folder, with_optimizer=True)]
 
 
