@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.ledger import DatasetSpec
 
 Kind = Literal["train", "evaluate", "predict"]
 
@@ -37,6 +39,33 @@ class Plan:
     def worker_owns_state(self) -> bool:
         """The model lives in the one worker and not on parameter servers."""
         return self.kind == "train" and self.servers == 0
+
+    def dataset(self, name: str, size: int) -> DatasetSpec:
+        """The training data: shuffled, several epochs, each opened when the one before is closed."""
+        return DatasetSpec(
+            name=name,
+            size=size,
+            shard_size=self.shard_size,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            gated=True,
+            max_shard_failures=self.max_shard_failures,
+        )
+
+    def single_pass(self, name: str, size: int, *, workers: int = 0) -> DatasetSpec:
+        """Data gone through once and in order. With `workers` in shards so small that nobody waits long for
+        the last of them.
+        """
+        fair = -(-size // (4 * workers * self.batch_size)) * self.batch_size if workers else self.shard_size
+        return dataclasses.replace(
+            self.dataset(name, size),
+            shard_size=max(self.batch_size, min(fair, self.shard_size)),
+            epochs=1,
+            shuffle=False,
+            gated=False,
+        )
 
     @classmethod
     def of(cls, spec: JobSpec) -> Plan:

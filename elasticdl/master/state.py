@@ -31,7 +31,8 @@ from typing import Any
 
 from elasticdl.master.cuts import Cut, SavedModel, Saving
 from elasticdl.master.evaluation import Evaluation, JournaledStates
-from elasticdl.master.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
+from elasticdl.master.leasing import within_steps
+from elasticdl.master.ledger import Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
 from elasticdl.master.plan import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
@@ -220,31 +221,16 @@ class JobState:
             return
         self.sizes[dataset] = size
         if dataset == TRAINING:
-            self.ledger.add(self._dataset(TRAINING, size, epochs=self.plan.epochs, gated=True))
+            self.ledger.add(self.plan.dataset(TRAINING, size))
             if self.saved is not None and self.saved.ledger is not None:
                 self.ledger.rollback(self.saved.ledger)
                 self.cut_epoch = self.told_epoch = self.ledger.epoch(TRAINING) - 1
                 self.evaluated_mark = self._mark(self.plan.evaluation_steps)
                 self.saved_mark = self._mark(self.plan.checkpoint_steps)
         elif dataset == PREDICTION:
-            self.ledger.add(self._dataset(PREDICTION, size, epochs=1, gated=False, shuffle=False))
+            self.ledger.add(self.plan.single_pass(PREDICTION, size))
         elif self.plan.kind == "evaluate":
             self._begin_evaluation(number=1, epoch=-1)
-
-    def _dataset(
-        self, name: str, size: int, *, epochs: int, gated: bool, shuffle: bool | None = None, shard: int = 0
-    ) -> DatasetSpec:
-        return DatasetSpec(
-            name=name,
-            size=size,
-            shard_size=shard or self.plan.shard_size,
-            batch_size=self.plan.batch_size,
-            epochs=epochs,
-            shuffle=self.plan.shuffle if shuffle is None else shuffle,
-            seed=self.plan.seed,
-            gated=gated,
-            max_shard_failures=self.plan.max_shard_failures,
-        )
 
     def _ledger_name(self, dataset: str) -> str:
         return self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
@@ -265,32 +251,9 @@ class JobState:
         """Only after `may_lease`, which is not journaled."""
         name = self._ledger_name(dataset)
         leases = self.ledger.lease(name, worker, count, request_id)
-        return self._within_max_step(leases) if name == TRAINING and self.plan.max_step else leases
-
-    def _within_max_step(self, leases: list[Lease]) -> list[Lease]:
-        """Gives back what goes beyond the last step asked for."""
-        batch = self.plan.batch_size
-        names = {lease.lease_id for lease in leases}
-        promised = sum(
-            -(-(lease.end - lease.start) // batch)
-            for worker in self.roster.alive("worker")
-            for lease in self.ledger.held_by(worker.name)
-            if lease.dataset == TRAINING and lease.lease_id not in names
-        )
-        left = self.plan.max_step - self.ledger.steps - promised
-        kept = []
-        for lease in leases:
-            batches = -(-(lease.end - lease.start) // batch)
-            if left <= 0:
-                self.ledger.release(lease.lease_id)
-            elif batches > left:
-                end = lease.start + left * batch
-                self.ledger.truncate(lease.lease_id, lease.worker, end)
-                kept.append(Lease(**{**asdict(lease), "end": end}))
-            else:
-                kept.append(lease)
-            left -= batches
-        return kept
+        if name == TRAINING and self.plan.max_step:
+            return within_steps(self.ledger, leases, self.plan.max_step)
+        return leases
 
     def finished(self, dataset: str) -> bool:
         """No shard of it will be handed out any more."""
@@ -429,21 +392,9 @@ class JobState:
 
     def _begin_evaluation(self, *, number: int, epoch: int) -> None:
         size = self.sizes.get(EVALUATION, 0)
-        batch = self.plan.batch_size
-        workers = max(1, len(self.roster.alive("worker")))
-        # Small enough that nobody waits long for the last one, large enough that handing out costs nothing.
-        fair = -(-size // (4 * workers * batch)) * batch
         self.evaluation = Evaluation(number=number, step=self.ledger.steps, epoch=epoch)
-        self.ledger.add(
-            self._dataset(
-                self.evaluation.dataset,
-                size,
-                epochs=1,
-                gated=False,
-                shuffle=False,
-                shard=max(batch, min(fair, self.plan.shard_size)),
-            )
-        )
+        workers = len(self.roster.alive("worker"))
+        self.ledger.add(self.plan.single_pass(self.evaluation.dataset, size, workers=workers))
 
     def report_evaluation(
         self,
