@@ -92,8 +92,8 @@ def show_description(description: Description) -> None:
     click.echo(f"{description.samples} samples, {human_bytes(description.bytes)}")
     if description.class_names:
         names = description.class_names
-        shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-        click.echo(f"{len(names)} classes: {shown}")
+        more = ", …" if len(names) > 10 else ""
+        click.echo(f"{len(names)} classes: {', '.join(names[:10])}{more}")
     if len(description.files) > 1:
         files = description.files[:_FILES_SHOWN]
         rows = [(file.path, str(file.samples), human_bytes(file.bytes)) for file in files]

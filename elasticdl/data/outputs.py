@@ -262,6 +262,12 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
                 _replace_content(path, temporary)
             else:
                 os.rename(temporary, path)
+    except UserError as error:
+        if str(temporary) not in error.message:
+            raise
+        # The user knows the folder by the name it was to have.
+        message = error.message.replace(str(temporary), str(path))
+        raise UserError(message, hint=error.hint) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

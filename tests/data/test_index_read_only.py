@@ -1,0 +1,91 @@
+"""Data that may not be written: the index goes to the cache folder, and if that fails too, reading still works."""
+
+import os
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticdl.data.index import beside_data, in_cache
+from elasticdl.data.open import open_reader
+from elasticdl.data.recordio import RecordIOWriter
+
+NOBODY = 65534
+
+
+def as_somebody_else(work: Callable[[], None]) -> None:
+    """Runs the work in a process without root's right to write everywhere, and fails as it does."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - it is printed, and fails the test
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+
+
+@pytest.fixture
+def place():
+    """A folder that others may enter, which pytest's own are not."""
+    root = Path(tempfile.mkdtemp())
+    root.chmod(0o755)
+    data = root / "data"
+    data.mkdir()
+    with RecordIOWriter(data / "x.recordio") as writer:
+        for number in range(10):
+            writer.write(b"%d" % number)
+    (data / "x.recordio").chmod(0o444)
+    data.chmod(0o555)
+    yield root
+    data.chmod(0o755)
+    shutil.rmtree(root)
+
+
+def test_the_cache_folder_is_used(place, monkeypatch):
+    cache = place / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    monkeypatch.setenv("ELASTICDL_CACHE", str(cache))
+    path = place / "data" / "x.recordio"
+
+    def work() -> None:
+        reader = open_reader(str(path))
+        assert list(reader.read(3, 5)) == [b"3", b"4"]
+        assert in_cache(path).exists()
+        kept = in_cache(path).stat().st_mtime_ns
+        assert len(open_reader(str(path))) == 10
+        assert in_cache(path).stat().st_mtime_ns == kept
+
+    as_somebody_else(work)
+    assert not beside_data(path).exists()
+    assert in_cache(path).exists()
+
+
+def test_without_any_place_it_is_built_every_time(place, monkeypatch):
+    monkeypatch.setenv("ELASTICDL_CACHE", str(place / "data" / "cache"))
+    path = place / "data" / "x.recordio"
+
+    def work() -> None:
+        for _ in range(2):
+            assert list(open_reader(str(path)).read(3, 5)) == [b"3", b"4"]
+
+    as_somebody_else(work)
+    assert [found.name for found in path.parent.iterdir()] == ["x.recordio"]
+
+
+def test_the_cache_folder_by_default_is_in_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("ELASTICDL_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert in_cache(Path("/data/x")).parent == tmp_path / ".cache" / "elasticdl" / "index"

@@ -1,0 +1,81 @@
+"""The data sets that come with scikit-learn, split and written for training."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from elasticdl.data.example import decode_example
+from elasticdl.data.open import open_reader
+from elasticdl.data.samples import make_digits, make_iris
+from elasticdl.jobs.errors import UserError
+
+
+def records(folder):
+    reader = open_reader(str(folder))
+    return list(reader.read(0, len(reader)))
+
+
+def test_digits_are_all_there_once(tmp_path):
+    made = make_digits(tmp_path / "digits")
+    assert made.samples == {"train": 1437, "test": 360}
+    train, test = (records(tmp_path / "digits" / part) for part in ("train", "test"))
+    assert (len(train), len(test)) == (1437, 360)
+    found = sorted(
+        (features["label"].tolist(), features["image"].tolist())
+        for features in map(decode_example, train + test)
+    )
+    digits = datasets.load_digits()
+    expected = sorted(
+        ([int(label)], (image / 16).astype(np.float32).reshape(-1).tolist())
+        for label, image in zip(digits.target, digits.images, strict=True)
+    )
+    assert found == expected
+
+
+def test_digits_are_float32_between_0_and_1(tmp_path):
+    make_digits(tmp_path / "digits")
+    features = decode_example(records(tmp_path / "digits" / "test")[0])
+    assert features["image"].dtype == np.float32
+    assert features["image"].shape == (64,)
+    assert features["image"].max() == 1.0
+    assert features["label"].dtype == np.int64
+
+
+def test_a_seed_gives_the_split(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        make_digits(tmp_path / name, seed=seed)
+    first, same, other = (records(tmp_path / name / "train") for name in "abc")
+    assert first == same
+    assert first != other
+
+
+def test_records_per_file(tmp_path):
+    make_digits(tmp_path / "digits", records_per_file=500)
+    files = sorted((tmp_path / "digits" / "train").iterdir())
+    assert [path.name for path in files] == [f"digits-0000{number}.recordio" for number in range(3)]
+    assert [len(open_reader(str(path))) for path in files] == [500, 500, 437]
+
+
+def test_iris_is_like_the_well_known_file(tmp_path):
+    made = make_iris(tmp_path / "iris")
+    assert made.samples == {"train": 120, "test": 30}
+    with (tmp_path / "iris" / "train" / "iris-00000.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert len(rows) == 120
+    assert {row[4] for row in rows} == {"Iris-setosa", "Iris-versicolor", "Iris-virginica"}
+    assert ["5.1", "3.5", "1.4", "0.2", "Iris-setosa"] in rows + records(tmp_path / "iris" / "test")
+    reader = open_reader(str(tmp_path / "iris" / "train"))
+    assert reader.metadata.column_names == ()
+    assert list(reader.read(0, 120)) == rows
+
+
+def test_without_scikit_learn(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    for make in (make_digits, make_iris):
+        with pytest.raises(UserError, match="scikit-learn") as error:
+            make(tmp_path / "x")
+        assert error.value.hint == "pip install 'elasticdl[datasets]'"
+    assert list(tmp_path.iterdir()) == []
