@@ -35,12 +35,7 @@ def page() -> str:
     lines = [_OPENING]
     for topic in Topic:
         leaves = [leaf for leaf in LEAVES.values() if leaf.flag.topic is topic]
-        lines += [
-            f"## {topic.value}",
-            "",
-            "| flag | value | default | meaning |",
-            "| --- | --- | --- | --- |",
-        ]
+        lines += [f"## {topic.value}", "", _HEAD, _RULE]
         lines += [_row(leaf) for leaf in leaves]
         lines.append("")
     return "\n".join(lines)

@@ -115,12 +115,12 @@ class CheckpointSection:
     """What is kept of a model while it is trained, and what it starts from."""
 
     checkpoint_dir: str = flag(
-        _FOLDER, "", "Where checkpoints go; none are written without it.", topic=Topic.CHECKPOINT, kinds=TRAIN
+        _FOLDER, "", "Where checkpoints go; the folder of the job if not given.", topic=Topic.CHECKPOINT, kinds=TRAIN
     )
     checkpoint_steps: int = flag(
         Integer(),
         0,
-        "Batches between two checkpoints; 0: only at the end.",
+        "Batches between two checkpoints; 0: one after every epoch.",
         topic=Topic.CHECKPOINT,
         kinds=TRAIN,
     )
