@@ -1,0 +1,46 @@
+"""`python -m benchmarks [NAME ...]`: measures, prints what was found, and ends with 1 if a target was
+missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+from benchmarks.report import Result, print_results, write_json
+
+NAMES = ("master_shards", "master_memory", "one_worker", "first_batch", "kill_one_of_two")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)}; all if none is named"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="once and short: shows that it runs, not how fast"
+    )
+    parser.add_argument(
+        "--repeat", type=int, default=0, help="repetitions of each, of which the median counts (5)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in NAMES]
+    if unknown:
+        parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    repeat = arguments.repeat or (1 if arguments.quick else 5)
+    results: list[Result] = []
+    for name in arguments.names or NAMES:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        results += importlib.import_module(f"benchmarks.{name}").run(quick=arguments.quick, repeat=repeat)
+    print_results(results)
+    if arguments.json is not None:
+        write_json(arguments.json, results, quick=arguments.quick)
+    # A short run says nothing about speed.
+    return 0 if arguments.quick or all(result.passed is not False for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""A worker of two is killed with SIGKILL: whether the other one waits, and how soon the replacement trains.
+
+The other one's waiting shows as a gap between its batches. The longest gap from the kill until the
+replacement is under way is held against the longest in as long a time before the kill. The replacement's time
+runs from the kill to its first batch; the import of its framework, measured in that very process, is taken
+off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks import stamps, training
+from benchmarks.processes import Stuck, running, tail, wait_until
+from benchmarks.report import Result, at_most_more
+
+NAME = "kill_one_of_two"
+VICTIM, SURVIVOR, REPLACEMENT = "worker-0", "worker-1", "worker-2"
+# Batches that both workers have to do before the kill, so that there is a usual gap.
+BEFORE = 100
+# A gap this many times the longest usual one is no accident of a busy machine.
+LONGEST_GAP = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    usual_gap: float
+    longest_before: float
+    longest_after: float
+    replacement: float
+    first_done: float
+    imported: float
+    # Batches a second of the survivor, until the replacement trains, against before.
+    pace: float
+
+
+def run(*, quick: bool, repeat: int) -> list[Result]:
+    results = []
+    with training.images(100) as data:
+        for framework in training.FRAMEWORKS:
+            kills = [_kill(framework, data, before=BEFORE // 5 if quick else BEFORE) for _ in range(repeat)]
+            results += [_waiting(framework, kills), _replacing(framework, kills)]
+    return results
+
+
+def _waiting(framework: str, kills: list[Kill]) -> Result:
+    after = _median(kills, lambda kill: kill.longest_after)
+    before = _median(kills, lambda kill: kill.longest_before)
+    ratio = _median(kills, lambda kill: kill.longest_after / kill.longest_before)
+    usual = _median(kills, lambda kill: kill.usual_gap)
+    pace = _median(kills, lambda kill: kill.pace)
+    return Result(
+        benchmark=NAME,
+        case=f"{framework}, longest gap of the other",
+        unit="ms",
+        us=after * 1e3,
+        peer=before * 1e3,
+        compared=f"{ratio:.2f}×",
+        target=f"≤ {LONGEST_GAP:g}×",
+        passed=ratio <= LONGEST_GAP,
+        note=f"the peer is the same worker before the kill; its usual gap is {usual * 1e3:.1f} ms, "
+        f"and after the kill it goes on at {pace:.2f}× its pace",
+    )
+
+
+def _replacing(framework: str, kills: list[Kill]) -> Result:
+    result = Result(
+        benchmark=NAME,
+        case=f"{framework}, replacement trains",
+        unit="s",
+        us=_median(kills, lambda kill: kill.replacement),
+        peer=_median(kills, lambda kill: kill.imported),
+        note="the peer is the import of the framework in that process; "
+        f"the first batch is done after {_median(kills, lambda kill: kill.first_done):.2f} s",
+    )
+    return at_most_more(result, 1.0)
+
+
+def _median(kills: list[Kill], value: Callable[[Kill], float]) -> float:
+    return statistics.median(value(kill) for kill in kills)
+
+
+def _kill(framework: training.Framework, data: Path, *, before: int) -> Kill:
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        # More epochs than will ever be needed: the job is ended when all has been seen.
+        command = training.train_command(
+            framework,
+            data,
+            "--distribution_strategy=ParameterServerStrategy",
+            *("--num_workers=2", "--num_ps=1", "--num_epochs=1000"),
+        )
+        # A thread for each, or two workers on a small machine are in each other's way all the time.
+        variables = {**training.environment(home), "ELASTICDL_THREADS": "1"}
+        log = home / "log"
+        with running(command, log=log, environment=variables) as host:
+
+            def stamped(node: str, count: int) -> bool:
+                if host.poll() is not None:
+                    raise Stuck(f"the job has ended:\n{tail(log)}")
+                return len(stamps.read(home / "stamps").get(node, stamps.Stamps()).ends) >= count
+
+            for node in (VICTIM, SURVIVOR):
+                wait_until(lambda node=node: stamped(node, before), f"{node} has done {before} batches")
+            pid = _pid_of(VICTIM, home)
+            killed = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: stamped(REPLACEMENT, 10), f"{REPLACEMENT} has done 10 batches")
+        found = stamps.read(home / "stamps")
+    return _seen(found[SURVIVOR], found[REPLACEMENT], killed)
+
+
+def _seen(survivor: stamps.Stamps, replacement: stamps.Stamps, killed: float) -> Kill:
+    until = replacement.ends[-1]
+    gaps = [(late, late - early) for early, late in itertools.pairwise(survivor.ends)]
+    usual = [gap for at, gap in gaps if killed - (until - killed) <= at <= killed]
+    after = [gap for at, gap in gaps if killed < at <= until]
+    alone = [gap for at, gap in gaps if killed < at <= replacement.begins[0]]
+    return Kill(
+        usual_gap=statistics.median(usual),
+        longest_before=max(usual),
+        longest_after=max(after),
+        replacement=replacement.begins[0] - killed,
+        first_done=replacement.ends[0] - killed,
+        imported=replacement.import_seconds,
+        pace=statistics.mean(usual) / statistics.mean(alone),
+    )
+
+
+def _pid_of(node: str, home: Path) -> int:
+    for process in psutil.process_iter():
+        try:
+            variables = process.environ()
+            if variables.get("ELASTICDL_NODE") != node or variables.get("ELASTICDL_HOME") != str(home):
+                continue
+            if "elasticdl.worker" in process.cmdline():
+                return process.pid
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    raise Stuck(f"{node} is not running")

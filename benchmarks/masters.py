@@ -1,0 +1,146 @@
+"""The two masters that are compared: ours, and the local master of the `dlrover` package.
+
+Ours is the process that every job has (`python -m elasticdl.master`), with its journal on disk, its token and
+its gRPC service. Only its host is a stand-in: it acknowledges the nodes it is asked to start and starts none,
+and clients of a benchmark join in their place. DLRover's is started as its documentation says, in an
+environment of its own that is made when first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.processes import DEADLINE, ROOT, Stuck, free_port, running, tail, wait_until
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.store import JobStore
+from elasticdl.platforms.messages import Done, ListNodes, Nodes, Start, Stop, decode, encode
+
+# Its `k8s` extra is imported by the local master too; protobuf it does not declare at all.
+_DLROVER = ("dlrover[k8s]==0.6.1", "grpcio", "protobuf")
+_DLROVER_ENVIRONMENT = ROOT / ".venv-dlrover"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningMaster:
+    address: str
+    pid: int
+    folder: Path
+    # When its process was started, by time.monotonic().
+    started: float
+
+
+class _IdleHost(socketserver.ThreadingUnixStreamServer):
+    """The socket a master asks for nodes at. It takes every request and does nothing."""
+
+    daemon_threads = True
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            for line in self.rfile:
+                request = decode(line)
+                if isinstance(request, (Start, Stop)):
+                    self.wfile.write(encode(Done(id=request.id)))
+                elif isinstance(request, ListNodes):
+                    self.wfile.write(encode(Nodes(id=request.id, nodes=())))
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), self.Handler)
+
+
+@contextlib.contextmanager
+def our_master(home: Path, *, workers: int, shard_size: int) -> Iterator[RunningMaster]:
+    """The master of a job with so many workers, which the caller has to play."""
+    spec = JobSpec.build(
+        job_name="benchmark",
+        model_zoo="zoo",
+        model_def="any.model.custom_model",
+        training_data="data",
+        distribution_strategy="ParameterServerStrategy",
+        num_workers=workers,
+        num_ps=1,
+        minibatch_size=shard_size,
+        num_minibatches_per_task=1,
+    )
+    folder = JobStore(home).create(spec)
+    address = folder.master_address_path
+    log = folder.log_path("master")
+    with contextlib.ExitStack() as stack:
+        host = stack.enter_context(_IdleHost(folder.socket_path()))
+        threading.Thread(target=host.serve_forever, daemon=True).start()
+        stack.callback(host.shutdown)
+        environment = {
+            "ELASTICDL_JOB_DIR": str(folder.path),
+            "ELASTICDL_HOST_SOCKET": str(folder.socket_path()),
+        }
+        started = time.monotonic()
+        process = stack.enter_context(
+            running([sys.executable, "-m", "elasticdl.master"], log=log, environment=environment)
+        )
+        wait_until(lambda: folder.master_address() or _gone(process, log), "our master listens")
+        yield RunningMaster(
+            address=address.read_text().strip(), pid=process.pid, folder=folder.path, started=started
+        )
+    folder.release()
+
+
+@contextlib.contextmanager
+def dlrover_master(home: Path) -> Iterator[RunningMaster]:
+    port = free_port()
+    log = home / "dlrover.log"
+    command = [str(dlrover_python()), "-m", "dlrover.python.master.main"]
+    arguments = {
+        "job_name": "benchmark",
+        "namespace": "default",
+        "platform": "local",
+        "port": str(port),
+        "node_num": "1",
+        "service_type": "grpc",
+    }
+    for name, value in arguments.items():
+        command += [f"--{name}", value]
+    started = time.monotonic()
+    with running(command, log=log, cwd=home) as process:
+        wait_until(lambda: _listens(port) or _gone(process, log), "DLRover's master listens")
+        yield RunningMaster(address=f"127.0.0.1:{port}", pid=process.pid, folder=home, started=started)
+
+
+def dlrover_python() -> Path:
+    """The interpreter of an environment that has DLRover."""
+    python = _DLROVER_ENVIRONMENT / "bin" / "python"
+    complete = _DLROVER_ENVIRONMENT / ".installed"
+    if not complete.exists():
+        shutil.rmtree(_DLROVER_ENVIRONMENT, ignore_errors=True)
+        venv.create(_DLROVER_ENVIRONMENT, with_pip=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_DLROVER]
+        subprocess.run(install, check=True, timeout=10 * DEADLINE)
+        complete.touch()
+    return python
+
+
+def _listens(port: int) -> bool:
+    # From the kernel's table and not by connecting, which would be the server's first client.
+    wanted = f"{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if not os.path.exists(table):
+            continue
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[1].endswith(f":{wanted}"):
+                return True
+    return False
+
+
+def _gone(process: subprocess.Popen[bytes], log: Path) -> None:
+    if process.poll() is not None:
+        raise Stuck(f"{process.args!r} ended with {process.returncode}:\n{tail(log)}")

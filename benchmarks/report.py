@@ -1,0 +1,93 @@
+"""What a benchmark found, and how it is told: a table on a terminal, plain lines in a pipe, JSON in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+_HEADINGS = ("benchmark", "case", "us", "peer", "compared", "target", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One measured claim. `passed` is None where there is no target and the figure stands for itself."""
+
+    benchmark: str
+    case: str
+    unit: str
+    us: float
+    peer: float | None = None
+    # What is held against the target: a ratio, a difference.
+    compared: str = ""
+    target: str = ""
+    passed: bool | None = None
+    note: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        verdict = {True: "pass", False: "FAIL", None: ""}[self.passed]
+        peer = "" if self.peer is None else f"{_figure(self.peer)} {self.unit}"
+        ours = f"{_figure(self.us)} {self.unit}"
+        return (self.benchmark, self.case, ours, peer, self.compared, self.target, verdict)
+
+
+def at_least(result: Result, factor: float, *, target: bool = True) -> Result:
+    """The result, with us at least so many times the peer as its target (or only the ratio)."""
+    assert result.peer is not None
+    ratio = result.us / result.peer
+    told = {"target": f"≥ {factor:g}×", "passed": ratio >= factor} if target else {}
+    return Result(**{**asdict(result), "compared": f"{ratio:.3g}×", **told})
+
+
+def at_most_more(result: Result, limit: float) -> Result:
+    """The result, with us at most so much above the peer as its target."""
+    more = result.us - (result.peer or 0.0)
+    sign = "+" if result.peer is not None else ""
+    return Result(
+        **{
+            **asdict(result),
+            "compared": f"{more:{sign}.3g} {result.unit}",
+            "target": f"≤ {sign}{limit:g} {result.unit}",
+            "passed": more <= limit,
+        }
+    )
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def write_json(path: Path, results: Iterable[Result], *, quick: bool) -> None:
+    machine: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
+    document = {"machine": machine, "quick": quick, "results": [asdict(result) for result in results]}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def print_results(results: list[Result], stream: TextIO = sys.stdout) -> None:
+    if not stream.isatty():
+        for result in results:
+            cells = [cell for cell in result.cells() if cell]
+            print(" | ".join(cells) + (f" | {result.note}" if result.note else ""), file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*_HEADINGS)
+    for result in results:
+        colour = {True: "green", False: "red", None: ""}[result.passed]
+        table.add_row(*result.cells()[:-1], f"[{colour}]{result.cells()[-1]}[/]" if colour else "")
+    console = Console(file=stream)
+    console.print(table)
+    for result in results:
+        if result.note:
+            console.print(f"{result.benchmark}, {result.case}: {result.note}", highlight=False)

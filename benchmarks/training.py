@@ -1,0 +1,103 @@
+"""The runs that are compared: a job of one worker as a user starts it, and a plain script of the same
+framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from benchmarks import stamps
+from benchmarks.processes import elasticdl, finish, running, tail
+from elasticdl.data.example import encode_example
+from elasticdl.data.open import open_reader
+from elasticdl.data.recordio import RecordIOWriter
+
+Framework = Literal["keras", "torch"]
+FRAMEWORKS: tuple[Framework, ...] = ("keras", "torch")
+BATCH = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One process that trained."""
+
+    started: float
+    stamps: stamps.Stamps
+
+    @property
+    def first_batch_seconds(self) -> float:
+        """From the command to the end of the first batch."""
+        return self.stamps.ends[0] - self.started
+
+    def samples_per_second(self) -> float:
+        """Without the beginning: the first fifth of the batches, in which pipelines fill and graphs are made."""
+        ends = self.stamps.ends[len(self.stamps.ends) // 5 :]
+        return BATCH * (len(ends) - 1) / (ends[-1] - ends[0])
+
+
+@contextlib.contextmanager
+def images(batches: int) -> Iterator[Path]:
+    """RecordIO files of so many batches of images like MNIST's: 28×28, most of it background."""
+    random = np.random.default_rng(0)
+    drawn = random.random((256, 28, 28), dtype=np.float32) * (random.random((256, 28, 28)) < 0.2)
+    records = [
+        encode_example({"image": image.astype(np.float32), "label": number % 10})
+        for number, image in enumerate(drawn)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        with RecordIOWriter(Path(folder) / "images.recordio") as writer:
+            for number in range(batches * BATCH):
+                writer.write(records[number % len(records)])
+        # So that neither side has to make the index.
+        open_reader(folder)
+        yield Path(folder)
+
+
+def plain(framework: Framework, data: Path, *, readers: int = 0) -> Run:
+    more = [str(readers)] if framework == "torch" else []
+    command = [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
+    with tempfile.TemporaryDirectory() as home:
+        return _run(command, Path(home), stamps.PLAIN)
+
+
+def job(framework: Framework, data: Path) -> Run:
+    with tempfile.TemporaryDirectory() as home:
+        return _run(train_command(framework, data, "--distribution_strategy=Local"), Path(home), "worker-0")
+
+
+def train_command(framework: Framework, data: Path, *more: str) -> list[str]:
+    return elasticdl(
+        "train",
+        "--job_name=benchmark",
+        "--model_zoo=benchmarks/zoo",
+        f"--model_def=mnist.{framework}_cnn.custom_model",
+        f"--training_data={data}",
+        f"--minibatch_size={BATCH}",
+        *more,
+    )
+
+
+def environment(home: Path) -> dict[str, str]:
+    folder = home / "stamps"
+    folder.mkdir()
+    return {stamps.FOLDER: str(folder), "ELASTICDL_HOME": str(home)}
+
+
+def _run(command: list[str], home: Path, node: str) -> Run:
+    log = home / "log"
+    variables = environment(home)
+    started = time.monotonic()
+    with running(command, log=log, environment=variables) as process:
+        finish(process, log)
+    found = stamps.read(home / "stamps")
+    assert node in found, tail(log)
+    return Run(started=started, stamps=found[node])
