@@ -67,7 +67,7 @@ def test_the_shortest_grace_counts(
 
 
 def test_a_node_that_had_ended_before_was_not_stopped_by_us(
-    host: Host, node: Callable, tmp_path: Path
+    host: Host, node: Callable, all_gone: Callable, tmp_path: Path
 ) -> None:
     """Killed and stopped while the keeper cannot look: both wait for it when it can again."""
     host.spawn(node("worker-0", "sleep", "1000"))
@@ -77,6 +77,7 @@ def test_a_node_that_had_ended_before_was_not_stopped_by_us(
         assert client.recv(65536)
         os.kill(host._keeper.pid, signal.SIGSTOP)
         os.kill(host.pid("worker-0"), signal.SIGKILL)
+        all_gone(host.pid("worker-0"))
         client.sendall(encode(Stop(id=2, name="worker-0", grace_seconds=50)))
         os.kill(host._keeper.pid, signal.SIGCONT)
         assert host.wait("worker-0", 60).reason is EndReason.KILLED
