@@ -34,7 +34,7 @@ class Job:
     """A running `elasticdl` command and the processes of its job."""
 
     def __init__(self, home: Path, arguments: list[str], environment: dict[str, str]) -> None:
-        self.name = next(a.split("=", 1)[1] for a in arguments if a.startswith("--job_name="))
+        self.name = next(a.split("=", 1)[1] for a in reversed(arguments) if a.startswith("--job_name="))
         self.folder = home / "jobs" / self.name
         self._environment = {**os.environ, "ELASTICDL_HOME": str(home), **environment}
         self._output = home / f"{self.name}.out"
@@ -154,7 +154,10 @@ def start_job(tmp_path: Path, gates: Gates) -> Iterator[Callable[..., Job]]:
     jobs: list[Job] = []
 
     def start(*arguments: str, environment: dict[str, str] | None = None) -> Job:
-        names = {**{"ELASTICDL_TEST_GATES": str(gates.folder), "ELASTICDL_THREADS": "1"}, **(environment or {})}
+        names = {
+            **{"ELASTICDL_TEST_GATES": str(gates.folder), "ELASTICDL_THREADS": "1"},
+            **(environment or {}),
+        }
         job = Job(tmp_path / "home", [*arguments], names)
         jobs.append(job)
         return job

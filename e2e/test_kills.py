@@ -64,9 +64,7 @@ def test_killed_while_evaluating(start_gated: Callable[..., Any], gates: Any, vi
 
 
 @pytest.mark.parametrize("victim", ["worker", "ps", "master"])
-def test_killed_around_checkpoints(
-    start_gated: Callable[..., Any], tmp_path: Path, victim: str
-) -> None:
+def test_killed_around_checkpoints(start_gated: Callable[..., Any], tmp_path: Path, victim: str) -> None:
     """Checkpoints every second step: whenever it is, a kill is near one."""
     checkpoints = tmp_path / "checkpoints"
     job = start_gated(
@@ -85,9 +83,7 @@ def test_killed_around_checkpoints(
 
 
 @pytest.mark.parametrize("victim", ["worker", "master"])
-def test_killed_at_the_end(
-    start_gated: Callable[..., Any], gates: Any, tmp_path: Path, victim: str
-) -> None:
+def test_killed_at_the_end(start_gated: Callable[..., Any], gates: Any, tmp_path: Path, victim: str) -> None:
     gates.hold("epoch-1")
     job = start_gated(f"--output={tmp_path / 'model'}")
     pids = gates.wait_for("epoch-1")
