@@ -33,8 +33,10 @@ def _is_finite(array: Array) -> bool:
         return True
     flat = array.reshape(-1)
     # A sum of squares takes one fast pass and no memory. It is not finite either if numbers are merely huge.
-    if array.dtype != np.float16 and np.isfinite(np.dot(flat, flat)):
-        return True
+    if array.dtype != np.float16:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(flat, flat)):
+                return True
     return bool(np.isfinite(flat).all())
 
 

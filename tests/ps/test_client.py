@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -78,11 +79,8 @@ def test_many_workers_at_once(start_servers: Any) -> None:
     # Whole numbers add up without rounding, so their order does not show.
     model = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
     servers.client("first").initialize(model, {}, SGD)
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
     pulled = servers.client("last").pull()
     assert set(pulled.versions.values()) == {6 * batches}
     for name in SHAPES:
@@ -241,15 +239,13 @@ def test_waiting_for_a_generation_to_come(start_servers: Any) -> None:
         return False
 
     client = servers.client(generation=2, stop=stop)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(client.pull()))
-    thread.start()
-    assert asked.wait(30)
-    for store in servers.stores:
-        store.close(2)
-        store.open()
-    thread.join()
-    assert found[0].initialized is False
+    with futures.ThreadPoolExecutor(1) as pool:
+        pulling = pool.submit(client.pull)
+        assert asked.wait(30)
+        for store in servers.stores:
+            store.close(2)
+            store.open()
+        assert pulling.result().initialized is False
 
 
 def test_waiting_ends_when_told(start_servers: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import zlib
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +145,11 @@ def test_two_saves_of_one_file_do_not_mix(start_servers: Any, token: str, tmp_pa
     servers = start_servers(1)
     servers.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
     servers.stores[0].freeze("cut", generation=1)
-    threads = [
-        threading.Thread(target=run, args=(token, lambda c: c.save_all(servers.addresses, "cut", tmp_path)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with futures.ThreadPoolExecutor(4) as pool:
+        saves = [
+            pool.submit(run, token, lambda c: c.save_all(servers.addresses, "cut", tmp_path))
+            for _ in range(4)
+        ]
+        assert len({save.result()[0].crc32 for save in saves}) == 1
     np.testing.assert_array_equal(read_snapshot(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
     assert len(list(tmp_path.iterdir())) == 1
