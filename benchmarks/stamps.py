@@ -26,12 +26,12 @@ class _File:
     def __init__(self) -> None:
         self._file = -1
 
-    def write(self, event: str, value: float) -> None:
+    def write(self, event: str, *values: float) -> None:
         if self._file < 0:
             node = os.environ.get("ELASTICDL_NODE", PLAIN)
             path = os.path.join(os.environ[FOLDER], node)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(self._file, f"{event} {value!r}\n".encode())
+        os.write(self._file, f"{event} {' '.join(map(repr, values))}\n".encode())
 
 
 _file = _File()
@@ -52,7 +52,7 @@ class BatchStamps:
         _file.write(BEGIN, time.monotonic())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        _file.write(END, time.monotonic())
+        _file.write(END, time.monotonic(), time.process_time())
 
 
 @dataclass(kw_only=True)
@@ -61,6 +61,8 @@ class Stamps:
 
     begins: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    # Seconds of processor time that the process had used at each end, in all its threads.
+    worked: list[float] = field(default_factory=list)
     import_seconds: float = 0.0
 
 
@@ -72,9 +74,12 @@ def read(folder: Path) -> dict[str, Stamps]:
         for line in path.read_text().splitlines(keepends=True):
             # The last line may be half written.
             if line.endswith("\n"):
-                event, _, value = line.partition(" ")
+                event, value, *more = line.split()
                 if event == IMPORT:
                     stamps.import_seconds = float(value)
+                elif event == BEGIN:
+                    stamps.begins.append(float(value))
                 else:
-                    (stamps.begins if event == BEGIN else stamps.ends).append(float(value))
+                    stamps.ends.append(float(value))
+                    stamps.worked.append(float(more[0]))
     return found

@@ -43,6 +43,11 @@ class Run:
         ends = self.stamps.ends[len(self.stamps.ends) // 5 :]
         return BATCH * (len(ends) - 1) / (ends[-1] - ends[0])
 
+    def work_per_sample(self) -> float:
+        """Seconds of processor time in the training process, over the same batches."""
+        worked = self.stamps.worked[len(self.stamps.worked) // 5 :]
+        return (worked[-1] - worked[0]) / (BATCH * (len(worked) - 1))
+
 
 @contextlib.contextmanager
 def images(batches: int) -> Iterator[Path]:

@@ -26,6 +26,7 @@ def test_grows_and_shrinks_while_it_runs(start_gated: Callable[..., Any], gates:
     grown = job.command("jobs", "scale", "gated", "--num_workers=3")
     assert grown.returncode == 0, grown.stderr
     wait_until(lambda: _working(job) == {"worker-0", "worker-1", "worker-2"}, "three workers")
+    gates.wait_for("train", 3)
     shrunk = job.command("jobs", "scale", "gated", "--num-workers=1")
     assert shrunk.returncode == 0, shrunk.stderr
     gates.release("train")

@@ -127,6 +127,8 @@ def _rows(ledger: Ledger, dataset: str) -> list[AuditRow]:
 
 
 def _missing(ledger: Ledger, dataset: str, rows: list[AuditRow]) -> list[str]:
+    if ledger.stopped(dataset) and not ledger.finished(dataset):
+        return [f"{ledger.remaining(dataset):,} samples of {dataset} are still in work"]
     missing = [
         f"{row.left:,} of {row.size:,} samples of {dataset} are not done in epoch {row.epoch + 1}"
         for row in rows

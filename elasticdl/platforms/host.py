@@ -59,6 +59,7 @@ class Host:
         self._log_folder = Path(log_folder).resolve()
         self._environment = dict(environment)
         self._log_bytes = log_bytes
+        self._owner = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="elasticdl-host", daemon=True)
         self._changed = threading.Condition()
@@ -146,9 +147,9 @@ class Host:
 
     def close(self) -> None:
         """Kills what still runs, and returns when nothing does. The host cannot be started again."""
+        if os.getpid() != self._owner or self._loop.is_closed():
+            return  # a forked copy shares too much with the host to be allowed to take it apart
         atexit.unregister(self.close)
-        if self._loop.is_closed():
-            return
         if self._thread.is_alive():
             self._do(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -162,9 +163,12 @@ class Host:
         async with self._starting_keeper:
             if self._closing:
                 raise UserError("The host has been closed.")
-            if self._connection is None:
-                self._connection = await self._start_keeper()
-            return self._connection
+            if self._connection is not None:
+                return self._connection
+            connection = await self._start_keeper()
+            if not self._gone.is_set():
+                self._connection = connection
+            return connection
 
     async def _start_keeper(self) -> Connection:
         prepare_log_folder(self._log_folder)
@@ -238,7 +242,7 @@ class Host:
     def _lost(self) -> None:
         """The keeper is not there any more, because it was told to go or because somebody killed it."""
         assert self._keeper is not None
-        if self._keeper.wait() != 0:
+        if self._keeper.wait() != 0 or self._pids:
             self._clear_up()
         self._connection = None
         self._gone.set()

@@ -27,11 +27,14 @@ _PROBE = ".probe"
 # Enough for the first words of every node; a disk with less is as good as full.
 _PROBE_BYTES = 64 * 1024
 
+# Some network file systems know no locks. A job is better run without one than not at all.
+_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
 # The size of sun_path, less the zero at its end.
 _LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 
-# Isolated and without site-packages (-I, -S): starts in a fifth of the time, and nothing that is set up in
-# the user's environment can get into the one process that must not fail.
+# Isolated and without site-packages (-I, -S): it starts sooner, and nothing that is set up in the user's
+# environment can get into the one process that must not fail.
 _KEEPER_PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from elasticdl.platforms.keeper import main; main()"
 )
@@ -55,7 +58,10 @@ def prepare_log_folder(folder: Path) -> None:
 
 def take_lock(folder: Path, *, seconds: float = 5.0) -> int:
     """The descriptor that holds the lock of the job, for the keeper to inherit; the caller closes its own."""
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UserError(f"The job cannot be locked with {error.filename}: {error.strerror}.") from error
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -71,6 +77,11 @@ def take_lock(folder: Path, *, seconds: float = 5.0) -> int:
                     hint="Stop it first, or give this one another name.",
                 ) from None
             time.sleep(0.02)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                os.close(lock)
+                raise UserError(f"The job cannot be locked in {folder}: {error.strerror}.") from error
+            return lock
         else:
             os.pwrite(lock, f"{os.getpid():>10}\n".encode(), 0)
             return lock
@@ -125,7 +136,8 @@ def start_keeper(
             )
     except OSError as error:
         ours.close()
-        raise UserError(f"No process can be started with {sys.executable!r}: {error.strerror}.") from error
+        what = error.filename or sys.executable
+        raise UserError(f"The job's processes cannot be started: {what}: {error.strerror}.") from error
     finally:
         its.close()
     return process, ours

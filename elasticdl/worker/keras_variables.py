@@ -51,7 +51,7 @@ class ModelVariables:
             raise _misfit("These are not the parameters of this model", self._shapes, given)
         if self._assign is None:
             self._assign = _assignment([*self.trainable.values(), *self.state.values()])
-        self._assign(*(given[name] for name in self._shapes))
+        self._assign(*(tf.convert_to_tensor(given[name]) for name in self._shapes))
 
 
 def stable_names(variables: Iterable[Any]) -> list[str]:
@@ -95,7 +95,7 @@ def _assignment(variables: Sequence[Any]) -> Any:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
 
-    return tf.function(assign, autograph=False, input_signature=specs)
+    return tf.function(assign, autograph=False, input_signature=specs).get_concrete_function()
 
 
 def _is_float(variable: Any) -> bool:

@@ -60,6 +60,8 @@ class TorchTrainer(Trainer):
         self._model = model
         self._definition = definition
         self._inputs = Inputs(model.forward)
+        parameter = next(model.parameters(), None)
+        self._device = torch.device("cpu") if parameter is None else parameter.device
         self._loss_seen = False
         # Made when all parameters exist.
         self._values: Values | None = None
@@ -228,10 +230,7 @@ class TorchTrainer(Trainer):
 
     def _here(self, values: Any) -> Any:
         """The values where the model is."""
-        parameter = next(self._model.parameters(), None)
-        if parameter is None or parameter.device.type == "cpu":
-            return values
-        return _to_device(values, parameter.device)
+        return values if self._device.type == "cpu" else _to_device(values, self._device)
 
     def _forward(self, batch: Batch) -> Any:
         arguments, keywords = self._inputs.arguments(self._here(batch.features))
@@ -253,12 +252,8 @@ class TorchTrainer(Trainer):
     def _loss(self, labels: Any, predictions: Any) -> Any:
         """The mean loss of a batch."""
         try:
-            with contextlib.ExitStack() as stack:
-                if not self._loss_seen:
-                    stack.enter_context(warnings.catch_warnings())
-                    warnings.filterwarnings("error", message=_BROADCAST)
-                loss = self._definition.loss(labels, predictions)
-            self._loss_seen = True
+            compute = self._definition.loss if self._loss_seen else self._first_loss
+            loss = compute(labels, predictions)
         except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as error:
             if any(text in str(error) for text in _NO_MEMORY):
                 raise
@@ -270,6 +265,13 @@ class TorchTrainer(Trainer):
         if not isinstance(loss, torch.Tensor):
             raise UserError(f"loss() returns {type(loss).__name__}, and should return a tensor.")
         return loss.mean() if loss.ndim else loss
+
+    def _first_loss(self, labels: Any, predictions: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=_BROADCAST)
+            loss = self._definition.loss(labels, predictions)
+        self._loss_seen = True
+        return loss
 
 
 _NO_BATCH = Batch(

@@ -94,7 +94,9 @@ def test_ended_on_purpose_is_exact_and_said() -> None:
     (held,) = ledger.lease("training", "b", 1, 1)
     ledger.stop("training")
     # Somebody is still at it.
-    assert not Audit.of(ledger).exact
+    audit = Audit.of(ledger)
+    assert (audit.exact, audit.reason) == (False, "100 samples of training are still in work")
+    assert not audit.rows[-1].ok
     ledger.progress(held.lease_id, held.start + 50, 5, "b")
     ledger.release_worker("b")
     audit = Audit.of(ledger)

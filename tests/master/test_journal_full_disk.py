@@ -51,6 +51,7 @@ try:
     journal.compact({"padding": "y" * 40000})
 except UserError as error:
     errors.append(str(error))
+left = sorted(os.listdir(folder + "/journal"))
 sound = list(journal.read()[1]) == written and os.path.getsize(journal._path) == journal.size
 make_room()
 journal.append({"after": True})
@@ -59,7 +60,7 @@ journal.close()
 journal = Journal(folder + "/journal")
 print(json.dumps({
     "errors": errors, "written": len(written), "sound": sound, "dropped": journal.dropped_bytes,
-    "same": list(journal.read()[1]) == written, "left": sorted(os.listdir(folder + "/journal")),
+    "same": list(journal.read()[1]) == written, "left": left,
 }))
 """
 

@@ -54,9 +54,9 @@ def test_a_snapshot_replaces_what_was_before(tmp_path: Path) -> None:
         journal.compact({"sum": 499_500})
         assert journal.size < before
         assert journal.records == 0
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["journal-000002.log", "journal.lock"]
         journal.append({"n": 1000})
     assert content(tmp_path) == ({"sum": 499_500}, [{"n": 1000}])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal-000002.log", "journal.lock"]
 
 
 def test_the_present_size_is_that_of_the_file(tmp_path: Path) -> None:

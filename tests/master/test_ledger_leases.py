@@ -145,3 +145,6 @@ def test_a_removed_data_set_takes_its_leases_along() -> None:
     assert ledger.datasets() == ["training"]
     assert ledger.held_by("a") == [kept]
     assert ledger.check() == []
+    # Added again it is another one, and requests count from the beginning.
+    ledger.add(DatasetSpec(**{**ledger.spec("training").to_json(), "name": "evaluation"}))
+    assert ranges(ledger.lease("evaluation", "a", 1, 1)) == [(0, 10)]

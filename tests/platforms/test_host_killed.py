@@ -88,6 +88,20 @@ sys.stdin.read()
         os.kill(pid, signal.SIGKILL)
 
 
+def test_a_forked_copy_that_ends_takes_nothing_along(other_host: Callable, is_alive: Callable) -> None:
+    fork = """
+if os.fork() == 0:
+    raise SystemExit(0)
+_, status = os.wait()
+after = host.spawn(NodeRequest(name="after", role="worker", command=("sh", "-c", "exit 3")))
+print(status, host.wait("after").exit_code, flush=True)
+sys.stdin.read()
+"""
+    host = other_host(fork, plain=("sleep", "1000"))
+    assert host.process.stdout.readline() == "0 3\n"
+    assert all(is_alive(pid) for pid in host.nodes.values())
+
+
 def test_killed_while_it_starts_its_nodes(other_host: Callable, all_gone: Callable, tmp_path: Path) -> None:
     """No node is told of yet: whatever runs with the job's mark is one."""
     many = """

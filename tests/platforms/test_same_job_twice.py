@@ -37,3 +37,9 @@ def test_after_an_end_in_order_too(make_host: Callable, node: Callable) -> None:
         host = make_host()
         assert host.spawn(node("plain", "sleep", "1000")).phase is NodePhase.RUNNING
         host.close()
+
+
+def test_a_lock_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(UserError, match="cannot be locked"):
+        take_lock(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,22 @@ def test_a_host_that_could_not_start_can_be_tried_again(tmp_path: Path) -> None:
     path.unlink()
     with Host(path, tmp_path / "logs", os.environ):
         assert path.exists()
+
+
+def test_a_python_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with pytest.raises(UserError, match="/no/such/python: No such file"):
+        Host(tmp_path / "socket", tmp_path / "logs", os.environ).start()
+
+
+def test_a_python_that_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Callable) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho this is no python >&2\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(broken))
+    with (
+        Host(tmp_path / "socket", tmp_path / "logs", os.environ) as host,
+        pytest.raises(UserError, match="does not stay alive") as raised,
+    ):
+        host.spawn(node("worker-0", "true"))
+    assert "this is no python" in raised.value.hint
