@@ -14,6 +14,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _BROADCAST = "Using a target size"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Learning:
+    """How the values are changed: by an optimizer and perhaps a schedule, both of the definition's making."""
+
+    optimizer: Any
+    schedule: Any
+    rates: Schedule
+
+
 class TorchTrainer(Trainer):
     def __init__(self, model: Any, definition: ModelDefinition) -> None:
         threads = os.environ.get(THREADS)
@@ -63,11 +73,10 @@ class TorchTrainer(Trainer):
         parameter = next(model.parameters(), None)
         self._device = torch.device("cpu") if parameter is None else parameter.device
         self._loss_seen = False
-        # Made when all parameters exist.
+        # Made when they are needed: the first when all parameters exist, the others if there is training and
+        # evaluation at all.
         self._values: Values | None = None
-        self._optimizer: Any = None
-        self._torch_schedule: Any = None
-        self._schedule: Schedule | None = None
+        self._learning: _Learning | None = None
         self._scores: Scores | None = None
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -104,20 +113,18 @@ class TorchTrainer(Trainer):
                 self._set_training(False)
                 self._forward(batch)
         self._values = Values(self._model)
-        self._optimizer, self._torch_schedule = make_optimizer(self._definition.optimizer, self._model)
-        self._schedule = Schedule(self._optimizer, self._torch_schedule)
 
     def train(self, batch: Batch) -> float:
         self.build(batch)
+        learning = self._learner()
         with _memory_errors():
-            if isinstance(self._optimizer, torch.optim.LBFGS):
+            if isinstance(learning.optimizer, torch.optim.LBFGS):
                 # The one optimizer that computes the loss several times a step.
-                loss = self._optimizer.step(lambda: self._backward(batch))
+                loss = learning.optimizer.step(lambda: self._backward(batch))
             else:
                 loss = self._backward(batch)
-                self._optimizer.step()
-        assert self._schedule is not None
-        self._schedule.step()
+                learning.optimizer.step()
+        learning.rates.step()
         return float(loss)
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
@@ -166,33 +173,34 @@ class TorchTrainer(Trainer):
         self._built().write(parameters)
 
     def optimizer_config(self) -> ps_pb2.OptimizerConfig:
-        self._built()
-        return server_config(self._optimizer, self._torch_schedule)
+        learning = self._learner()
+        return server_config(learning.optimizer, learning.schedule)
 
     def learning_rate(self, step: int) -> float:
-        self._built()
-        assert self._schedule is not None
-        return self._schedule.rate(step)
+        return self._learner().rates.rate(step)
 
     def optimizer_state(self) -> dict[str, Array]:
         """The optimizer's slots, and the place in the schedule."""
-        values = self._built()
-        assert self._schedule is not None
-        return slots(self._optimizer, values.names) | {"schedule/steps": np.array(self._schedule.steps)}
+        learning = self._learner()
+        steps = {"schedule/steps": np.array(learning.rates.steps)}
+        return slots(learning.optimizer, self._built().names) | steps
 
     def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
-        values = self._built()
-        assert self._schedule is not None
-        load_slots(self._optimizer, values.names, state)
+        learning = self._learner()
+        load_slots(learning.optimizer, self._built().names, state)
         if "schedule/steps" in state:
-            self._schedule.resume(int(state["schedule/steps"]))
+            learning.rates.resume(int(state["schedule/steps"]))
 
     # -- around it -------------------------------------------------------------------------------------------
 
     def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
         made = self._definition.callbacks() if self._definition.callbacks is not None else []
         return TorchCallbacks(
-            made or [], model=self._model, optimizer=self._optimizer, leader=leader, epochs=epochs
+            made or [],
+            model=self._model,
+            optimizer=lambda: self._learner().optimizer,
+            leader=leader,
+            epochs=epochs,
         )
 
     def export(self, path: Path, example: Batch) -> list[str]:
@@ -217,6 +225,15 @@ class TorchTrainer(Trainer):
             self.build(_NO_BATCH)
         assert self._values is not None
         return self._values
+
+    def _learner(self) -> _Learning:
+        if self._learning is None:
+            self._built()
+            optimizer, schedule = make_optimizer(self._definition.optimizer, self._model)
+            self._learning = _Learning(
+                optimizer=optimizer, schedule=schedule, rates=Schedule(optimizer, schedule)
+            )
+        return self._learning
 
     def _metrics(self) -> Scores:
         if self._scores is None:

@@ -22,16 +22,24 @@ from elasticdl.worker.trainer import CallbackRunner
 
 class TorchCallbacks(CallbackRunner):
     def __init__(
-        self, callbacks: Iterable[Any], *, model: Any, optimizer: Any, leader: bool, epochs: int
+        self,
+        callbacks: Iterable[Any],
+        *,
+        model: Any,
+        optimizer: Callable[[], Any],
+        leader: bool,
+        epochs: int,
     ) -> None:
         self._model = model
         self._callbacks = [each for each in callbacks if leader or not getattr(each, "writes_files", False)]
         model.stop_training = False
         for callback in self._callbacks:
-            for name, value in (("model", model), ("optimizer", optimizer), ("params", {"epochs": epochs})):
-                setter = getattr(callback, f"set_{name}", None)
-                if setter is not None:
-                    setter(value)
+            if hasattr(callback, "set_model"):
+                callback.set_model(model)
+            if hasattr(callback, "set_optimizer"):
+                callback.set_optimizer(optimizer())
+            if hasattr(callback, "set_params"):
+                callback.set_params({"epochs": epochs})
 
     def fire(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:

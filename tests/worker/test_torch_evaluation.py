@@ -162,3 +162,18 @@ def test_metrics_that_do_not_fit(make_definition: Any) -> None:
     )
     assert "called loss" in failing({"loss": Accuracy()}, make_definition)
     assert "neither a metric nor a function" in failing({"x": 3}, make_definition)
+
+
+def test_evaluation_needs_no_optimizer(make_definition: Any) -> None:
+    trainer = TorchTrainer(
+        nn.Linear(3, 2),
+        make_definition(
+            loss=lambda labels, predictions: nn.functional.cross_entropy(predictions, labels),
+            eval_metrics_fn=lambda: {"accuracy": Accuracy()},
+        ),
+    )
+    batch = batch_of(FEATURES, LABELS, 40)
+    trainer.build(batch)
+    trainer.set_parameters(trainer.parameters())
+    trainer.evaluate(batch)
+    assert trainer.predict(batch)["output"].shape == (40, 2)
