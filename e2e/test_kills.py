@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from e2e.conftest import wait_until
 
 SIZE = 1437

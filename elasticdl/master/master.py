@@ -167,6 +167,10 @@ class Master:
 
     # -- what workers say, beside commands -------------------------------------------------------------------
 
+    def note_lease(self, worker: str) -> None:
+        """Whoever gets work now has until now had a reason to stand still."""
+        self._progress_at[worker] = self._clock()
+
     def note_progress(self, worker: str, samples: int, loss: float | None, batch_seconds: float) -> None:
         now = self._clock()
         self._progress_at[worker] = now

@@ -113,6 +113,7 @@ class MasterService(MasterServicer):
                     request_id=request.request_id,
                 )
             if leases:
+                master.note_lease(request.node)
                 return pb.LeaseReply(
                     shards=[
                         pb.Shard(lease_id=x.lease_id, epoch=x.epoch, start=x.start, end=x.end) for x in leases

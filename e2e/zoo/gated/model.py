@@ -1,7 +1,8 @@
 """A small PyTorch definition that a test can stop at any point: it waits there while a file exists.
 
-Each time the program passes a point it leaves a file `passed-POINT-PID`; while there is a file `hold-POINT` it
-stays. So a test can let a job come to a point, kill a process exactly there, and let it go on.
+Each time the program passes a point it leaves a file `passed-POINT-PID`; while there is a file `hold-POINT`
+it stays; `hold-POINT-NODE` holds one node only. So a test can let a job come to a point, kill a process
+exactly there, and let it go on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ GATES = Path(os.environ["ELASTICDL_TEST_GATES"])
 
 def gate(point: str) -> None:
     (GATES / f"passed-{point}-{os.getpid()}").touch()
-    while (GATES / f"hold-{point}").exists():
+    node = os.environ.get("ELASTICDL_NODE", "")
+    while (GATES / f"hold-{point}").exists() or (GATES / f"hold-{point}-{node}").exists():
         time.sleep(0.01)
 
 
@@ -45,6 +47,12 @@ def custom_model() -> torch.nn.Module:
 
 def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
     gate("train")
+    fault = GATES / "fault"
+    if fault.exists():
+        kind = fault.read_text()
+        if kind == "memory":
+            raise MemoryError("no room for this batch")
+        raise ArithmeticError("the program's own fault")
     if os.environ.get("ELASTICDL_TEST_SLOW"):
         time.sleep(float(os.environ["ELASTICDL_TEST_SLOW"]))
     return torch.nn.functional.cross_entropy(predictions, labels)
