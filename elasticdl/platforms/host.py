@@ -18,6 +18,7 @@ import asyncio
 import atexit
 import contextlib
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -60,7 +61,8 @@ class Host:
         self._environment = dict(environment)
         self._log_bytes = log_bytes
         self._owner = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        # An epoll would be shared with forked copies of this process: what they let go of, the host would lose.
+        self._loop = asyncio.SelectorEventLoop(selectors.PollSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, name="elasticdl-host", daemon=True)
         self._changed = threading.Condition()
         self._statuses: dict[str, NodeStatus] = {}
