@@ -45,10 +45,8 @@ class KerasTrainer(Trainer):
         self._training: Training | None = None
         self._metrics: EvaluationMetrics | None = None
         self._evaluation: Step | None = None
-        self._processor: Any = None
         # Two samples of the first batch, to build by what has no shape before it has seen any.
         self._example: tuple[Any, Any] | None = None
-        self._has_callbacks = False
 
     # -- data ------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ def export_model(model: Any, path: Path, features: Any, *, name: str) -> list[st
         draft = path.parent / f".{path.stem}.{os.getpid()}.draft{path.suffix if single else ''}"
         _remove(draft)
     try:
-        with _disk_errors(path):
+        with _disk_errors(path), _silence():
             if single:
                 model.save(draft)
             else:
@@ -52,30 +54,28 @@ def export_model(model: Any, path: Path, features: Any, *, name: str) -> list[st
 
 
 def _save_folder(model: Any, folder: Path, features: Any) -> None:
-    if not hasattr(model, "export"):
-        raise UserError(
-            "This version of Keras cannot write a SavedModel.", hint="Name a file that ends in .keras."
+    if hasattr(model, "_call_has_training_arg"):
+        # Keras 3. Only models that were made of layers know what they are applied to; the example tells for all.
+        signature = tf.nest.map_structure(
+            lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), features
         )
-    if _keras_version(model) >= 3:
-        # Only models that were made by layers know what they are applied to; the example tells for all.
-        model.export(
-            str(folder), format="tf_saved_model", input_signature=[_signature(features)], verbose=False
-        )
+        model.export(str(folder), format="tf_saved_model", input_signature=[signature], verbose=False)
     else:
         model.save(str(folder), save_format="tf", include_optimizer=False)
 
 
-def _keras_version(model: Any) -> int:
-    return 3 if hasattr(model, "_call_has_training_arg") else 2
-
-
-def _signature(features: Any) -> Any:
-    def spec(path: Any, tensor: Any) -> Any:
-        return tf.TensorSpec(
-            [None, *tensor.shape[1:]], tensor.dtype, name="_".join(map(str, path)) or "input"
-        )
-
-    return tf.nest.map_structure(lambda tensor: spec((), tensor), features)
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Both versions warn that the model was not compiled. It never is, here."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _move(draft: Path, path: Path) -> None:

@@ -61,6 +61,7 @@ class KerasOptimizer:
         except Exception as error:
             raise definition_error(f"The function optimizer of {name} failed", error) from error
         self._name = name
+        self._built = False
         if isinstance(self.native, str) or not hasattr(self.native, "apply_gradients"):
             raise UserError(
                 f"The function optimizer of {name} returns a {type(self.native).__name__}.",
@@ -69,9 +70,11 @@ class KerasOptimizer:
 
     def build(self, variables: Sequence[Any]) -> None:
         """Its variables made beforehand: inside a function they could only be made once."""
+        if self._built:
+            return
+        self._built = True
         if hasattr(self.native, "build"):
-            if not getattr(self.native, "built", False) or not getattr(self.native, "_built", False):
-                self.native.build(variables)
+            self.native.build(variables)
         elif hasattr(self.native, "_create_all_weights"):
             self.native._create_all_weights(variables)
 
@@ -130,10 +133,6 @@ class KerasOptimizer:
             rate = rate(step) if _is_schedule(rate) else rate()
         decay = getattr(self.native, "_initial_decay", 0.0)
         return float(np.asarray(rate)) / (1.0 + decay * step)
-
-    def note_step(self, step: int) -> None:
-        """For callbacks that look at it, where the optimizer itself is not used."""
-        self.native.iterations.assign(step)
 
     # -- its memory ------------------------------------------------------------------------------------------
 

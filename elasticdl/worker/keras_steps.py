@@ -60,6 +60,8 @@ class Forward:
 
     def loss(self, labels: Any, predictions: Any) -> Any:
         """One number: the mean of what the definition's loss gives, and the model's own losses."""
+        if labels is None:
+            raise UserError(f"The feed of {self._name} gives no labels to compute the loss with.")
         fit = f"labels {describe(labels)} and predictions {describe(predictions)}"
         try:
             value = self._loss(labels, predictions)
@@ -101,6 +103,8 @@ class Training:
 
     def _gradients(self, features: Any, labels: Any) -> Any:
         loss, gradients = self._derive(features, labels, _same)
+        # Callbacks look at it to know the time.
+        self._optimizer.native.iterations.assign_add(1)
         pairs = zip(gradients, self._model.trainable_variables, strict=True)
         return loss, self._optimizer.clip([_dense(gradient, variable) for gradient, variable in pairs])
 
