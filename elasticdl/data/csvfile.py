@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +29,19 @@ _CELL_CHARACTERS = 16 << 20
 # What bytes that are no text, and NUL, which some versions of the csv module refuse, are read as.
 _NO_TEXT = {chr(code) for code in range(0xDC00, 0xDD00)}
 _NUL = "\udc00"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Piece:
+    """Some whole rows, as they lie in the file and as text."""
+
+    first: int
+    count: int
+    offset: int
+    behind: int  # the mark behind it
+    data: bytes
+    text: str
+    clean: bool  # all of it is text
 
 
 class CsvFile(DataFile):
@@ -47,59 +61,79 @@ class CsvFile(DataFile):
         return self._index.count
 
     def read(self, start: int, end: int) -> Iterator[list[str]]:
-        samples, offsets = self._index.samples, self._index.offsets
         mark = self._index.mark_before(start)
-        width = 0 if self._dialect.ragged else self._dialect.width
         with self._source.open() as file:
             while start < end:
-                behind = self._piece(mark, end)
-                first, offset = int(samples[mark]), int(offsets[mark])
-                last = behind == len(samples)
-                stop = self._source.size if last else int(offsets[behind])
-                count = (len(self) if last else int(samples[behind])) - first
-                data = read_at(file, stop - offset, offset)
-                text, clean = self._text(data)
-                found = 0
-                reader = self._dialect.rows(io.StringIO(text, newline="\n"))
-                while found < count:
-                    lines = reader.line_num
-                    row, problem = next_row(reader)
-                    if row is None:
-                        raise Damaged(
-                            start=max(start, first + found),
-                            end=len(self),
-                            where=self._source.where(offset),
-                            reason="there are fewer rows than before",
-                        )
-                    if not row and not problem:
-                        continue
-                    if first + found == start:
-                        problem = problem or _problem(row, width, clean)
-                        if problem:
-                            raise Damaged(
-                                start=start,
-                                end=start + 1,
-                                where=self._source.where(offset + _line_offset(data, lines)),
-                                reason=problem,
-                            )
-                        yield row
-                        start += 1
-                        if start == end:
-                            return
-                    found += 1
-                mark = behind
+                piece = self._piece(file, mark, end)
+                stop = min(end, piece.first + piece.count)
+                rows = self._all_rows(piece)
+                if rows is not None:
+                    yield from rows[start - piece.first : stop - piece.first]
+                else:
+                    yield from self._row_by_row(piece, start, stop)
+                start, mark = stop, piece.behind
 
-    def _piece(self, mark: int, end: int) -> int:
-        """The mark up to which to read at once: about MARK_BYTES, so that memory does not grow with the
-        range.
-        """
+    def _piece(self, file: int, mark: int, end: int) -> _Piece:
+        """What lies between some marks: about MARK_BYTES, so that memory does not grow with the range."""
         samples, offsets = self._index.samples, self._index.offsets
+        first, offset = int(samples[mark]), int(offsets[mark])
         behind = mark + 1
-        while (
-            behind < len(samples) and samples[behind] < end and offsets[behind] - offsets[mark] < MARK_BYTES
-        ):
+        while behind < len(samples) and samples[behind] < end and offsets[behind] - offset < MARK_BYTES:
             behind += 1
-        return behind
+        last = behind == len(samples)
+        stop = self._source.size if last else int(offsets[behind])
+        count = (len(self) if last else int(samples[behind])) - first
+        data = read_at(file, stop - offset, offset)
+        text, clean = self._text(data)
+        return _Piece(
+            first=first, count=count, offset=offset, behind=behind, data=data, text=text, clean=clean
+        )
+
+    def _all_rows(self, piece: _Piece) -> list[list[str]] | None:
+        """The rows of a piece at once, or None if anything about one of them is wrong."""
+        try:
+            rows = [row for row in self._dialect.rows(io.StringIO(piece.text, newline="\n")) if row]
+        except csv.Error:
+            return None
+        if not piece.clean or len(rows) != piece.count + 1 or rows.pop() != [END]:
+            return None
+        return rows if not self._width or set(map(len, rows)) == {self._width} else None
+
+    def _row_by_row(self, piece: _Piece, start: int, end: int) -> Iterator[list[str]]:
+        reader = self._dialect.rows(io.StringIO(piece.text, newline="\n"))
+        sample = piece.first
+        while sample < end:
+            lines = reader.line_num
+            row, problem = next_row(reader)
+            if row is None:
+                raise Damaged(
+                    start=max(start, sample),
+                    end=len(self),
+                    where=self._source.where(piece.offset),
+                    reason="there are fewer rows than before",
+                )
+            if not row and not problem:
+                continue
+            if sample >= start:
+                problem = problem or self._problem(row, piece.clean)
+                if problem:
+                    offset = piece.offset + _line_offset(piece.data, lines)
+                    raise Damaged(
+                        start=sample, end=sample + 1, where=self._source.where(offset), reason=problem
+                    )
+                yield row
+            sample += 1
+
+    @property
+    def _width(self) -> int:
+        return 0 if self._dialect.ragged else self._dialect.width
+
+    def _problem(self, row: list[str], clean: bool) -> str:
+        if self._width and len(row) != self._width:
+            return f"the row has {len(row)} columns, not {self._width}"
+        if not clean and any(not _NO_TEXT.isdisjoint(cell) for cell in row):
+            return "the row has bytes that are not text"
+        return ""
 
     def _text(self, data: bytes) -> tuple[str, bool]:
         """The text and a last line that no file has; and whether all of it is text."""
@@ -131,14 +165,6 @@ class CsvFile(DataFile):
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-
-
-def _problem(row: list[str], width: int, clean: bool) -> str:
-    if width and len(row) != width:
-        return f"the row has {len(row)} columns, not {width}"
-    if not clean and any(not _NO_TEXT.isdisjoint(cell) for cell in row):
-        return "the row has bytes that are not text"
-    return ""
 
 
 def _line_offset(data: bytes, lines: int) -> int:

@@ -39,6 +39,8 @@ def list_files(origin: str) -> Listing:
         if path.is_dir():
             return _some(origin, path, _below(path), f"The folder {path} holds no data files.")
         if path.exists():
+            if not path.is_file():
+                raise UserError(f"{path} is neither a file nor a folder.")
             return Listing(origin=origin, root=path.parent, paths=(path,), single=True)
         if not glob.has_magic(str(path)):
             raise UserError(f"There is no file or folder {path}.", hint=_what_is_there(path))
@@ -62,7 +64,7 @@ def _some(origin: str, root: Path, paths: list[Path], problem: str) -> Listing:
 def _below(folder: Path) -> list[Path]:
     paths: list[Path] = []
     seen: set[str] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         real = os.path.realpath(place)
         # A link to a folder above would lead round for ever.
         if real in seen:
@@ -72,6 +74,11 @@ def _below(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not _passed_over(name)]
         paths += [Path(place, name) for name in names if not _passed_over(name)]
     return paths
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be listed must not look like an empty one."""
+    raise error
 
 
 def _passed_over(name: str) -> bool:

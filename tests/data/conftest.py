@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,31 @@ def python() -> Callable[..., subprocess.Popen[str]]:
         )
 
     return start
+
+
+_NOBODY = 65534
+
+
+@pytest.fixture(scope="session")
+def as_somebody_else() -> Callable[[Callable[[], None]], None]:
+    """Runs something in a process without root's right to read and write everywhere, and fails as it does."""
+
+    def run(work: Callable[[], None]) -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                if os.geteuid() == 0:
+                    os.setgroups([])
+                    os.setgid(_NOBODY)
+                    os.setuid(_NOBODY)
+                work()
+                code = 0
+            except BaseException:  # noqa: BLE001 - it is printed, and fails the test
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+
+    return run

@@ -1,10 +1,7 @@
 """Data that may not be written: the index goes to the cache folder, and if that fails too, reading still works."""
 
-import os
 import shutil
 import tempfile
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,28 +9,6 @@ import pytest
 from elasticdl.data.index import beside_data, in_cache
 from elasticdl.data.open import open_reader
 from elasticdl.data.recordio import RecordIOWriter
-
-NOBODY = 65534
-
-
-def as_somebody_else(work: Callable[[], None]) -> None:
-    """Runs the work in a process without root's right to write everywhere, and fails as it does."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-            work()
-            code = 0
-        except BaseException:  # noqa: BLE001 - it is printed, and fails the test
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
 
 
 @pytest.fixture
@@ -53,7 +28,7 @@ def place():
     shutil.rmtree(root)
 
 
-def test_the_cache_folder_is_used(place, monkeypatch):
+def test_the_cache_folder_is_used(place, monkeypatch, as_somebody_else):
     cache = place / "cache"
     cache.mkdir()
     cache.chmod(0o777)
@@ -73,7 +48,7 @@ def test_the_cache_folder_is_used(place, monkeypatch):
     assert in_cache(path).exists()
 
 
-def test_without_any_place_it_is_built_every_time(place, monkeypatch):
+def test_without_any_place_it_is_built_every_time(place, monkeypatch, as_somebody_else):
     monkeypatch.setenv("ELASTICDL_CACHE", str(place / "data" / "cache"))
     path = place / "data" / "x.recordio"
 

@@ -1,6 +1,8 @@
 """What a user can get wrong about a data set is said in words, with the right word where there is one."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +96,26 @@ def test_a_file_that_is_another_format_than_it_is_named(tmp_path, refused):
     (tmp_path / "x.parquet").unlink()
     (tmp_path / "x.idx").write_text("1,2\n")
     assert "is not an idx file" in refused(tmp_path)
+
+
+def test_what_is_neither_a_file_nor_a_folder(tmp_path, refused):
+    os.mkfifo(tmp_path / "pipe")
+    assert "neither a file nor a folder" in refused(tmp_path / "pipe")
+
+
+def test_a_folder_that_may_not_be_listed(refused, as_somebody_else):
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "a.csv").write_text("1,2\n")
+        (root / "secret").mkdir()
+        (root / "secret").chmod(0o700 if os.geteuid() == 0 else 0)
+
+        def work():
+            assert f"Cannot read {root}: Permission denied" in refused(root)
+
+        as_somebody_else(work)
+        (root / "secret").chmod(0o700)
 
 
 def test_a_file_that_changes_while_it_is_read(csv):
