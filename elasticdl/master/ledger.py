@@ -262,6 +262,9 @@ class Ledger:
         begins anew; one that only the checkpoint knows stays unknown. Numbers of leases and requests go on
         growing from where they are. On a new ledger this takes over the progress of another job, without its
         workers.
+
+        What is done again is the difference of two counts, so it is exact for a checkpoint of this history.
+        For one that an earlier rollback went back behind it is not; what is done and to do always is.
         """
         then = Ledger.restore(snapshot) if snapshot is not None else Ledger()
         accounts: dict[str, Account] = {}

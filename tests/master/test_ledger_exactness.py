@@ -293,6 +293,9 @@ class Histories(RuleBasedStateMachine):
             snapshot, then = self.checkpoint
         self.call("rollback", snapshot=snapshot)
         self.model.roll_back_to(then)
+        if lose_all:
+            # It belongs to a history that has not happened now.
+            self.checkpoint = None
 
     @precondition(holding)
     @rule(samples=st.integers(0, 5))
