@@ -21,7 +21,7 @@ import numpy as np
 from elasticdl.data.files import Damaged, DataFile
 from elasticdl.data.index import Damage, FileIndex, IndexBuilder, index_of
 from elasticdl.data.source import Source, read_at
-from elasticdl.data.writing import AtomicFile, disk_errors
+from elasticdl.data.writing import disk_errors
 from elasticdl.jobs.errors import UserError
 
 _HEADER = struct.Struct("<QI")
@@ -220,22 +220,6 @@ class TFRecordWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class AtomicTFRecordWriter:
-    """Writes a TFRecord file that is there, complete, when the writer is closed."""
-
-    def __init__(self, path: Path | str) -> None:
-        self._file = AtomicFile(path)
-
-    def write(self, record: bytes) -> None:
-        self._file.write(frame(record))
-
-    def close(self) -> None:
-        self._file.close()
-
-    def discard(self) -> None:
-        self._file.discard()
 
 
 def _whole_records(file: int) -> int:

@@ -25,8 +25,8 @@ def run(capsys, tmp_path, monkeypatch):
 
 
 def test_digits(run, tmp_path):
-    code, output, errors = run("make", "digits")
-    assert (code, errors) == (0, "")
+    code, output, _ = run("make", "digits")
+    assert code == 0
     assert output.startswith("data/digits/train: 1437 samples, ")
     assert "data/digits/test: 360 samples, " in output
     assert (tmp_path / "data" / "digits" / "train" / "digits-00000.recordio").exists()
