@@ -57,7 +57,8 @@ def test_what_the_reader_knows_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("record", "kind"), [(b"x", "bytes"), ("x", "bytes"), (["1", "2"], "row"), ((1, 2), "row"), ({"a": 1}, "columns")]
+    ("record", "kind"),
+    [(b"x", "bytes"), ("x", "bytes"), (["1", "2"], "row"), ((1, 2), "row"), ({"a": 1}, "columns")],
 )
 def test_the_kind_of_records_is_that_of_the_first(record, kind):
     class One:
@@ -79,7 +80,7 @@ def test_metadata_of_another_make_gives_its_names():
             return [["1", "2"]]
 
         class metadata:
-            column_names = ["x", "y"]
+            column_names = ("x", "y")
 
     assert adapt_custom_reader(Odps(), "origin").metadata.column_names == ("x", "y")
 
@@ -121,7 +122,9 @@ def test_a_reader_passes_through(tmp_path, write_recordio):
 
 @pytest.mark.parametrize("made", [None, [b"x"], {"a": 1}, "path"])
 def test_anything_else_is_an_error(made):
-    with pytest.raises(UserError, match=f"returned {type(made).__name__}, which has no create_shards") as error:
+    with pytest.raises(
+        UserError, match=f"returned {type(made).__name__}, which has no create_shards"
+    ) as error:
         adapt_custom_reader(made, "origin")
     assert "DataReader" in error.value.hint
 
