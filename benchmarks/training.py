@@ -5,6 +5,7 @@ framework.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import tempfile
 import time
@@ -50,8 +51,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def images(batches: int) -> Iterator[Path]:
-    """RecordIO files of so many batches of images like MNIST's: 28×28, most of it background."""
+def images(batches: int, *, files: int = 1) -> Iterator[Path]:
+    """RecordIO files, each of so many batches of images like MNIST's: 28×28, most of it background."""
     random = np.random.default_rng(0)
     drawn = random.random((256, 28, 28), dtype=np.float32) * (random.random((256, 28, 28)) < 0.2)
     records = [
@@ -59,9 +60,13 @@ def images(batches: int) -> Iterator[Path]:
         for number, image in enumerate(drawn)
     ]
     with tempfile.TemporaryDirectory() as folder:
-        with RecordIOWriter(Path(folder) / "images.recordio") as writer:
+        first = Path(folder) / "images-0.recordio"
+        with RecordIOWriter(first) as writer:
             for number in range(batches * BATCH):
                 writer.write(records[number % len(records)])
+        for number in range(1, files):
+            # What the images show makes no difference to anything measured here.
+            os.link(first, Path(folder) / f"images-{number}.recordio")
         # So that neither side has to make the index.
         open_reader(folder)
         yield Path(folder)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import statistics
 import sys
 import time
@@ -244,10 +245,19 @@ class Master:
             "WORKER_ID": str(slot if role == "ps" else number),
             "WORKER_TYPE": role,
             "WORKER_NUM": str(self.state.roster.targets["worker"]),
+            # What a node prints must be in its log when it is killed the next moment.
+            "PYTHONUNBUFFERED": "1",
         }
+        if role == "worker" and "ELASTICDL_THREADS" not in {**os.environ, **environment}:
+            # Frameworks take a thread a core each; several workers of a machine would fight over the cores.
+            environment["ELASTICDL_THREADS"] = str(self._threads())
+
         return NodeRequest(
             name=name, role=role, command=(sys.executable, "-m", f"elasticdl.{role}"), environment=environment
         )
+
+    def _threads(self) -> int:
+        return max(1, len(os.sched_getaffinity(0)) // self.state.roster.targets["worker"])
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 
 from elasticdl.data.custom import adapt_custom_reader
 from elasticdl.data.open import open_reader
@@ -16,7 +15,7 @@ from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import read_token
-from elasticdl.worker.definition import ModelDefinition, load_definition
+from elasticdl.worker.definition import ModelDefinition, ProgramError, load_definition, users_traceback
 from elasticdl.worker.frameworks import make_trainer
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 from elasticdl.worker.loop import TrainingLoop
@@ -49,6 +48,9 @@ def main() -> int:
         loop.run()
     except BadRecords as error:
         return _fail(link, "data", str(error), "", 0, EXIT_DEFINITION_ERROR)
+    except ProgramError as error:
+        lease_id = loop.lease_id if loop is not None else 0
+        return _fail(link, "program", error.message, error.traceback, lease_id, 1)
     except UserError as error:
         return _fail(link, "definition", str(error), "", 0, EXIT_DEFINITION_ERROR)
     except MemoryError as error:
@@ -56,7 +58,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 - the user's program may raise anything; the master is told what
         lease_id = loop.lease_id if loop is not None else 0
         message = f"{type(error).__name__}: {error}"
-        return _fail(link, "program", message, traceback.format_exc(), lease_id, 1)
+        return _fail(link, "program", message, users_traceback(error), lease_id, 1)
     return 0
 
 

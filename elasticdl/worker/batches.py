@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from elasticdl.worker.trainer import Batch
+from elasticdl.worker.trainer import Batch, Shard
 
 # The trainers read ahead themselves; this only decouples.
 _AHEAD = 2
@@ -43,6 +43,11 @@ class BatchQueue:
             raise self.error
         return None
 
+    def failed_lease(self) -> int:
+        """The shard that the reading failed on, where the trainer can tell; else 0."""
+        shard: Shard | None = getattr(self._batches, "failed_shard", None)
+        return shard.lease_id if shard is not None else 0
+
     def _fill(self) -> None:
         try:
             for batch in self._batches:
@@ -65,5 +70,5 @@ class BatchQueue:
             self._queue.clear()
             self._room.notify_all()
         close = getattr(self._batches, "close", None)
-        if close is not None and not self._thread.is_alive():
+        if close is not None:
             close()

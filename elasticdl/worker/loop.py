@@ -105,6 +105,7 @@ class TrainingLoop:
         if self._queue is None or directive.cut_wanted > directive.cut_passed or not self._queue.ready():
             self._wait_for_news()
             return True
+        self.lease_id = self._queue.failed_lease()
         batch = self._queue.take()
         if batch is None:
             self._wait_for_news(until_directive=True)

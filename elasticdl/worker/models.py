@@ -128,7 +128,7 @@ class ServedModel(Model):
             try:
                 reached = self._client.push(
                     gradients,
-                    state=self._trainer.parameters().state,
+                    state=self._trainer.state(),
                     learning_rate=self._trainer.learning_rate(self.step),
                     versions=self._versions,
                     # A part of a shard without order inside cannot be credited if this worker dies now.

@@ -125,6 +125,10 @@ class Trainer(abc.ABC):
     def parameters(self) -> Parameters:
         """Copies of the current values."""
 
+    def state(self) -> dict[str, Array]:
+        """Only what gradients are not for."""
+        return self.parameters().state
+
     @abc.abstractmethod
     def set_parameters(self, parameters: Parameters) -> None:
         """Raises `UserError` that names what differs if these are of another model."""

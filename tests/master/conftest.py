@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from elasticdl.master.directives import directive_for
-from elasticdl.master.evaluation import JournaledStates
+from elasticdl.master.evaluation import JournaledStates, journaled
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+from elasticdl.wire import master_pb2
 
 
 @dataclass
@@ -189,11 +191,9 @@ class ToyJob:
 
 
 def count_state(samples: int) -> JournaledStates:
-    import base64
-
-    import numpy as np
-
-    return [("count", [("float64", [1], base64.b64encode(np.array([float(samples)]).tobytes()).decode())])]
+    array = np.array([float(samples)])
+    tensor = master_pb2.Tensor(dtype="float64", shape=[1], data=array.tobytes())
+    return journaled([master_pb2.MetricState(metric="count", states=[tensor])])
 
 
 @pytest.fixture

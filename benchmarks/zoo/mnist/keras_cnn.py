@@ -48,7 +48,7 @@ def feed(dataset: Any, mode: Mode, metadata: Any) -> Any:
 
 
 def loss(labels: Any, predictions: Any) -> Any:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=predictions)
+    return tf.keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
 
 
 def optimizer() -> Any:
