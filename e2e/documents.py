@@ -12,7 +12,8 @@ What a page says to the tests, in comments that readers do not see
     <!-- exit code: N -->           how the next block ends, if not well
     <!-- background: NAME -->       the next block runs in a second terminal ...
     <!-- end of: NAME -->           ... which is waited for here; the output shown next is that of all its run
-    <!-- run: COMMAND -->           what a reader does without being told, such as waiting for a moment
+    <!-- run: COMMAND -->           what a reader does without being told; `wait_for JOB WORDS` waits until the
+                                    status of a job has these words
 
 Every block must be of a language named here, so that none is passed over by mistake.
 """
@@ -30,6 +31,14 @@ _FILE = re.compile(r"^# ([\w./-]+\.(?:py|ya?ml|csv))$")
 _LANGUAGES = {"bash", "python", "text", "yaml"}
 # Printed between steps. No program prints it by chance.
 _MARK = "\x1e"
+_WAIT_FOR = """\
+wait_for() {
+  for _ in {1..500}; do
+    if elasticdl jobs status "$1" 2>&1 | grep -e "$2" > /dev/null; then return 0; fi
+    sleep 0.2
+  done
+  echo "the status of $1 never had: $2"; return 1
+}"""
 
 
 class DocumentError(ValueError):
@@ -91,8 +100,8 @@ def steps_of(page: Path) -> list[Step]:
 
 
 def whole_script(steps: list[Step]) -> str:
-    """Ends at the first command that fails, and leaves nothing running."""
-    lines = ["set -euo pipefail", "mkdir -p .steps", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
+    """Ends at the first command that fails."""
+    lines = ["set -euo pipefail", "mkdir -p .steps", _WAIT_FOR]
     for number, step in enumerate(steps):
         lines += [f"printf '{_MARK}{number}{_MARK}\\n'", step.script]
     lines.append(f"printf '{_MARK}end{_MARK}\\n'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -90,6 +91,9 @@ def _bash(script: str, folder: Path, environment: dict[str, str], output: Path) 
         try:
             return f"ended with exit code {process.wait(timeout=_SECONDS)}"
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             return f"did not end within {_SECONDS:g} seconds"
+        finally:
+            # Jobs in the background too, where a page failed before it waited for them.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -115,7 +115,11 @@ class CheckpointSection:
     """What is kept of a model while it is trained, and what it starts from."""
 
     checkpoint_dir: str = flag(
-        _FOLDER, "", "Where checkpoints go; the folder of the job if not given.", topic=Topic.CHECKPOINT, kinds=TRAIN
+        _FOLDER,
+        "",
+        "Where checkpoints go; the folder of the job if not given.",
+        topic=Topic.CHECKPOINT,
+        kinds=TRAIN,
     )
     checkpoint_steps: int = flag(
         Integer(),

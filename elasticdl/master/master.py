@@ -323,9 +323,11 @@ class Master:
         addresses = self.state.ps_addresses()
         if self.plan.servers and not addresses:
             return
+        save = self.state.cut is not None and self.state.cut.save
         if addresses:
             try:
-                await self._servers.freeze_all(addresses, f"cut-{number}", self.state.generation)
+                # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
+                await self._servers.freeze_all(addresses, f"cut-{number}", self.state.generation, flush=save)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The
                 # next reconciliation tries again.

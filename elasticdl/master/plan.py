@@ -30,7 +30,8 @@ class Plan:
     # A model, or predictions, are to be written when all is done.
     has_output: bool = False
     max_bad_records: int = 0
-    max_shard_failures: int = 3
+    # So many failures of a shard are borne; one more fails the job.
+    max_shard_failures: int = 2
     max_node_failures: int = 3
     stall_factor: float = 20.0
     stall_floor_seconds: float = 60.0
@@ -85,7 +86,7 @@ class Plan:
             checkpoint_steps=spec.checkpoint.checkpoint_steps,
             has_output=bool(training.output) and spec.kind != "evaluate",
             max_bad_records=spec.data.max_bad_records,
-            max_shard_failures=spec.nodes.max_shard_retries,
+            max_shard_failures=max(0, spec.nodes.max_shard_retries - 1),
             max_node_failures=spec.nodes.relaunch_on_worker_failure,
             stall_factor=spec.nodes.stall_factor,
             stall_floor_seconds=spec.nodes.stall_floor_seconds,

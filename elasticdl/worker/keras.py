@@ -118,6 +118,9 @@ class KerasTrainer(Trainer):
     def parameters(self) -> Parameters:
         return self._known.read()
 
+    def state(self) -> dict[str, Array]:
+        return self._known.read_state()
+
     def set_parameters(self, parameters: Parameters) -> None:
         self._known.write(parameters)
 

@@ -58,7 +58,11 @@ class BatchStream(Iterator[Batch]):
         if shard is None:
             raise StopIteration
         number, records = self._source.open(shard)
-        if not records.has_records():
+        try:
+            readable = records.has_records()
+        except Exception as error:
+            raise self._source.explain(error) from error
+        if not readable:
             self._source.close(number)
             return ShardAccount(records, in_order=True).end()
         try:

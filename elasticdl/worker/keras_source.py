@@ -51,7 +51,7 @@ class Source:
     def close(self, number: int) -> None:
         self._open.pop(number, None)
 
-    def _explain(self, error: BaseException) -> BaseException:
+    def explain(self, error: BaseException) -> BaseException:
         if isinstance(error, Exception):
             # A UserError stays what it is: a reader may be the user's own, or have good words already.
             return program_error(f"Reading {self._reader.origin} failed", error)
@@ -69,7 +69,7 @@ class Source:
                 return [np.bool_(len(records) > 0), *layout.arrays(records)]
             except BaseException as error:
                 # TensorFlow would keep only its text.
-                self.failure = self.failure or self._explain(error)
+                self.failure = self.failure or self.explain(error)
                 raise
 
         @plain

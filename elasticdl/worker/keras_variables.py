@@ -42,8 +42,11 @@ class ModelVariables:
     def read(self) -> Parameters:
         return Parameters(
             trainable={name: read(variable) for name, variable in self.trainable.items()},
-            state={name: read(variable) for name, variable in self.state.items()},
+            state=self.read_state(),
         )
+
+    def read_state(self) -> dict[str, Array]:
+        return {name: read(variable) for name, variable in self.state.items()}
 
     def write(self, parameters: Parameters) -> None:
         given = {**parameters.trainable, **parameters.state}

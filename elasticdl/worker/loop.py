@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +136,7 @@ class TrainingLoop:
         for truncation in directive.truncations:
             self._give_up(truncation)
         self._tell_epochs(directive)
-        if directive.evaluation and self._validation is not None and self._may_evaluate():
+        if directive.evaluation and self._validation is not None and self._make_ready():
             self._evaluate(directive)
             # More may have come back from a worker that died; the next directive tells.
             self._looked_at = serial
@@ -158,6 +157,8 @@ class TrainingLoop:
         if spec.nodes.num_ps and not directive.ps_addresses:
             return
         self._stop_reading()
+        if self._model is not None:
+            self._model.close()
         self._generation = directive.generation
         self._reporter.start_generation(directive.generation)
         self._positions.clear()
@@ -201,8 +202,7 @@ class TrainingLoop:
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
         if directive.cut_save_to and isinstance(self._model, OwnModel):
             try:
-                if self._example is None:
-                    self._build_from_training_data()
+                self._make_ready()
                 files = self._model.save(Path(directive.cut_save_to))
                 request.files.extend(pb.SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in files)
             except OSError as error:
@@ -225,17 +225,16 @@ class TrainingLoop:
             pb.TruncateRequest(node=self._link.node, lease_id=truncation.lease_id, end=end),
         )
 
-    def _may_evaluate(self) -> bool:
-        """A model on servers can be pulled once there is one; a model of our own must have been built."""
-        return (self._model is not None and self._example is not None) or self._build_for_evaluation()
-
-    def _build_for_evaluation(self) -> bool:
-        """A worker that has not trained yet builds its model from a sample of the validation data."""
-        if self._model is None or self._validation is None:
+    def _make_ready(self) -> bool:
+        """Sees to it that the model has its parameters: a worker that has not trained yet needs a sample for that."""
+        if self._model is None:
             return False
-        shard = Shard(lease_id=0, epoch=0, start=0, end=1)
+        if self._example is not None:
+            self._model.prepare(self._example)
+            return True
+        shard = Shard(lease_id=0, epoch=0, start=0, end=min(2, len(self._training)))
         batches = self._trainer.batches(
-            self._validation, [shard], mode=Mode.EVALUATION, batch_size=1, max_bad_records=1
+            self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
         )
         for batch in batches:
             if batch.size:
@@ -275,7 +274,7 @@ class TrainingLoop:
         return True
 
     def _export(self) -> None:
-        if self._example is None and not self._build_from_training_data():
+        if not self._make_ready():
             return
         assert self._model is not None
         assert self._example is not None
@@ -286,18 +285,6 @@ class TrainingLoop:
     def _finish_task(self, task: str, result: str) -> None:
         request = pb.FinishTaskRequest(node=self._link.node, task=task, result=result)
         self._link.call(self._link.stub.FinishTask, request)
-
-    def _build_from_training_data(self) -> bool:
-        """A worker that came too late to train builds its model from one training sample."""
-        shard = Shard(lease_id=0, epoch=0, start=0, end=min(2, len(self._training)))
-        batches: Iterator[Batch] = self._trainer.batches(
-            self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
-        )
-        for batch in batches:
-            if batch.size:
-                self._prepare(batch)
-                return True
-        return False
 
     # -- training --------------------------------------------------------------------------------------------
 

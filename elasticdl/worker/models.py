@@ -44,6 +44,10 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def step(self) -> int: ...
 
+    @abc.abstractmethod
+    def close(self) -> None:
+        """This generation is over."""
+
 
 class OwnModel(Model):
     """The only worker's own model, trained with the framework's own optimizer."""
@@ -76,6 +80,9 @@ class OwnModel(Model):
     @property
     def step(self) -> int:
         return self._step
+
+    def close(self) -> None:
+        return
 
     def save(self, folder: Path) -> list[SavedFile]:
         """Writes everything needed to go on from here."""
@@ -153,6 +160,9 @@ class ServedModel(Model):
     @property
     def step(self) -> int:
         return self._step
+
+    def close(self) -> None:
+        self._client.close()
 
 
 def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:

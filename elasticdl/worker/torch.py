@@ -169,6 +169,9 @@ class TorchTrainer(Trainer):
     def parameters(self) -> Parameters:
         return self._built().read()
 
+    def state(self) -> dict[str, Array]:
+        return self._built().read_state()
+
     def set_parameters(self, parameters: Parameters) -> None:
         self._built().write(parameters)
 

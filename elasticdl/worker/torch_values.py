@@ -50,8 +50,11 @@ class Values:
     def read(self) -> Parameters:
         return Parameters(
             trainable={name: to_array(tensor).copy() for name, tensor in self.trainable.items()},
-            state={name: to_array(tensor).copy() for name, tensor in self.state.items()},
+            state=self.read_state(),
         )
+
+    def read_state(self) -> dict[str, Array]:
+        return {name: to_array(tensor).copy() for name, tensor in self.state.items()}
 
     def write(self, values: Parameters) -> None:
         state = self.state

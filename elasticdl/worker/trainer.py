@@ -125,9 +125,9 @@ class Trainer(abc.ABC):
     def parameters(self) -> Parameters:
         """Copies of the current values."""
 
+    @abc.abstractmethod
     def state(self) -> dict[str, Array]:
-        """Only what gradients are not for."""
-        return self.parameters().state
+        """Of the parameters only what gradients are not for: it goes with every push."""
 
     @abc.abstractmethod
     def set_parameters(self, parameters: Parameters) -> None:

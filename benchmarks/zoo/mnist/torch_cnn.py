@@ -40,7 +40,9 @@ def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+    # PyTorch puts off the import of a good part of itself until the first optimizer is made.
+    with framework_import():
+        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
 
 def callbacks() -> list[Any]:
