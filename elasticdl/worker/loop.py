@@ -74,6 +74,8 @@ class TrainingLoop:
         self._ends: dict[int, int] = {}
         # Leases without order inside that have been begun: no part of them can be given up.
         self._indivisible: set[int] = set()
+        # The newest lease that is gone through. Leases come with growing numbers, and are worked on in that order.
+        self._passed = 0
         self._answered: set[tuple[int, int]] = set()
         self._example: Batch | None = None
         self._looked_at = -1
@@ -93,6 +95,7 @@ class TrainingLoop:
 
     def _step(self) -> bool:
         """Does one thing. False when it was the last."""
+        self._reporter.check()
         serial, directive = self._link.latest()
         if directive.finished or directive.drain:
             self._leave(directive)
@@ -118,6 +121,7 @@ class TrainingLoop:
         self._link.wait(
             lambda: (
                 self._link.serial != seen
+                or self._reporter.failed
                 or (not until_directive and queue is not None and queue.ready() and not self._at_cut())
             )
         )
@@ -164,6 +168,7 @@ class TrainingLoop:
         self._positions.clear()
         self._ends.clear()
         self._indivisible.clear()
+        self._passed = 0
         self._cut = directive.cut_passed
         generation = directive.generation
         if spec.nodes.num_ps:
@@ -215,7 +220,8 @@ class TrainingLoop:
         if key in self._answered:
             return
         self._answered.add(key)
-        if truncation.lease_id in self._indivisible:
+        if truncation.lease_id in self._indivisible or truncation.lease_id <= self._passed:
+            # All of it is done or will be; the report that says so may still be on its way.
             return
         position, _ = self._positions.get(truncation.lease_id, (0, 0))
         end = max(truncation.end, position)
@@ -341,6 +347,7 @@ class TrainingLoop:
         self.lease_id = 0
 
     def _forget(self, lease_id: int) -> None:
+        self._passed = lease_id
         self._positions.pop(lease_id, None)
         self._ends.pop(lease_id, None)
         self._indivisible.discard(lease_id)

@@ -79,13 +79,19 @@ class Reporter:
             self._stop_training = True
             self._moved.notify_all()
 
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    def check(self) -> None:
+        """Raises what ended the reporting, if something did."""
+        if self._error is not None:
+            raise self._error
+
     def flush(self) -> None:
         with self._moved:
-            self._moved.wait_for(
-                lambda: self._error is not None or (not self._pending() and not self._sending)
-            )
-            if self._error is not None:
-                raise self._error
+            self._moved.wait_for(lambda: self.failed or (not self._pending() and not self._sending))
+        self.check()
 
     def _pending(self) -> bool:
         return bool(self._progress or self._bad or self._stop_training)
@@ -103,6 +109,8 @@ class Reporter:
                 with self._moved:
                     self._error = error
                     self._moved.notify_all()
+                # Who waits for something else must hear of it too: nothing that is done now would count.
+                self._link.nudge()
                 return
             with self._moved:
                 if request.generation == self._generation:
