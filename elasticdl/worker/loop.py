@@ -257,7 +257,7 @@ class TrainingLoop:
             # The others were quicker: the evaluation is over, and its frozen model gone.
             return
         callbacks = self._callback_runner(directive)
-        callbacks.fire("on_test_begin")
+        callbacks.fire("on_test_begin", {})
         self._evaluator.work(
             directive,
             self._validation,
@@ -266,7 +266,7 @@ class TrainingLoop:
             between=self._between_evaluation_batches,
         )
         self._model.thaw()
-        callbacks.fire("on_test_end")
+        callbacks.fire("on_test_end", {})
 
     def _between_evaluation_batches(self) -> bool:
         """Keeps what cannot wait until the evaluation is over. False: stop evaluating."""
