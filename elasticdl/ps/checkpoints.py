@@ -101,6 +101,14 @@ def versions(directory: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+def values_folder(export: Path) -> Path:
+    """Where the values of an exported model are, in our form."""
+    if not export.is_dir():
+        return export.with_name(f"{export.name}.{EXPORT_FOLDER}")
+    # TensorFlow keeps its hands off assets.extra in a SavedModel.
+    return (export / "assets.extra" if (export / "saved_model.pb").exists() else export) / EXPORT_FOLDER
+
+
 def find_checkpoint(place: str) -> Checkpoint:
     """The checkpoint meant by a path: itself, the newest below it, or the one inside an export."""
     path = Path(place)
@@ -109,7 +117,7 @@ def find_checkpoint(place: str) -> Checkpoint:
             f"There is no checkpoint at {place}: the path does not exist.",
             hint="Give the folder of --checkpoint_dir, one of its version-N folders, or an exported model.",
         )
-    for candidate in (path, path / EXPORT_FOLDER, path / "assets.extra" / EXPORT_FOLDER):
+    for candidate in (path, values_folder(path)):
         if (candidate / MANIFEST).exists():
             return read_checkpoint(candidate)
     if path.is_dir() and versions(path):

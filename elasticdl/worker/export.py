@@ -1,7 +1,7 @@
 """The end of a training: the model with its last values, in the framework's own form and in ours.
 
-Ours stands in a folder beside the framework's files, so that `evaluate` and `predict` can start from an
-export as they can from a checkpoint.
+Ours stands in a folder among the framework's files, or beside a file that is all of the export (`NAME.elasticdl`), so
+that `evaluate` and `predict` can start from an export as they can from a checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoints import EXPORT_FOLDER, Manifest, write_manifest
+from elasticdl.ps.checkpoints import Manifest, values_folder, write_manifest
 from elasticdl.worker.models import save
 from elasticdl.worker.trainer import Batch, Trainer
 
@@ -23,8 +23,7 @@ def export_model(spec: JobSpec, trainer: Trainer, example: Batch) -> list[str]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = trainer.export(path, example)
-        if path.is_dir():
-            lines.append(_write_values(spec, trainer, path))
+        lines.append(_write_values(spec, trainer, path))
     except OSError as error:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise UserError(f"The model could not be written to {path}: {reason}.") from error
@@ -32,9 +31,7 @@ def export_model(spec: JobSpec, trainer: Trainer, example: Batch) -> list[str]:
 
 
 def _write_values(spec: JobSpec, trainer: Trainer, path: Path) -> str:
-    # TensorFlow keeps its hands off assets.extra in a SavedModel.
-    extra = path / "assets.extra" if (path / "saved_model.pb").exists() else path
-    folder = extra / EXPORT_FOLDER
+    folder = values_folder(path)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     file = save(trainer, folder, with_optimizer=False)
