@@ -30,12 +30,13 @@ import grpc
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
 from elasticdl.master.plan import Plan
 from elasticdl.master.rates import Rate
 from elasticdl.master.signals import Signal
-from elasticdl.master.state import TRAINING, JobState
+from elasticdl.master.state import JobState
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.ps import checkpoints
 from elasticdl.ps.coordinator import Coordinator

@@ -16,10 +16,10 @@ import grpc.aio
 
 from elasticdl.jobs.spec import to_yaml
 from elasticdl.master import evaluation
+from elasticdl.master.datasets import TRAINING
 from elasticdl.master.directives import directive_for
 from elasticdl.master.ledger import LedgerError, LostLease
 from elasticdl.master.master import Master
-from elasticdl.master.state import TRAINING
 from elasticdl.master.status import job_status
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer

@@ -5,7 +5,7 @@ command to the journal before it answers anybody, and replays them when it comes
 depend on nothing but its arguments and the state: no clock, no randomness, no I/O. A command that raises
 leaves the state as it was and is not journaled.
 
-After each command the machine settles: it looks whether an evaluation or a checkpoint is due, whether an
+After each command the machine settles (`course.py`): it looks whether an evaluation or a checkpoint is due, whether an
 epoch or the job is over, which nodes are missing. What the outside should do about it is not returned but
 can be read off the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, see also `directives.py`),
 which is what makes a restart harmless.
@@ -29,21 +29,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from elasticdl.master.course import EPOCH_TASK, at_epoch_end, mark, settle
 from elasticdl.master.cuts import Cut, SavedModel, Saving
+from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.evaluation import Evaluation, JournaledStates
 from elasticdl.master.leasing import within_steps
 from elasticdl.master.ledger import Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
 from elasticdl.master.plan import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
-
-TRAINING = "training"
-EVALUATION = "evaluation"
-PREDICTION = "prediction"
-
-# Epoch ends are told to the callbacks of workers; one that comes late needs to hear only of the newest.
-_EPOCHS_TOLD = 3
-_EPOCH_TASK = "epoch-"
 
 
 class JobState:
@@ -84,7 +78,7 @@ class JobState:
         # Shards that idle workers wait for, and from where on: asked of their owners, not yet answered. Not
         # journaled: a proposal forgotten is a proposal made again.
         self.truncations: dict[int, tuple[str, int]] = {}
-        self._settle()
+        settle(self)
 
     # -- applying commands -----------------------------------------------------------------------------------
 
@@ -114,7 +108,7 @@ class JobState:
             raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
         method: Callable[..., Any] = getattr(self, command)
         result = method(**arguments)
-        self._settle()
+        settle(self)
         return result
 
     # -- nodes -----------------------------------------------------------------------------------------------
@@ -192,12 +186,12 @@ class JobState:
                 self.ledger.remove(name)
         self.restore_from = self.saved.path if self.saved else ""
         self.first_step = self.saved.step if self.saved else 0
-        self.evaluated_mark = self._mark(self.plan.evaluation_steps)
-        self.saved_mark = self._mark(self.plan.checkpoint_steps)
+        self.evaluated_mark = mark(self, self.plan.evaluation_steps)
+        self.saved_mark = mark(self, self.plan.checkpoint_steps)
         epoch = self.ledger.epoch(TRAINING) if TRAINING in self.sizes else 0
         # A checkpoint of the end of an epoch is behind that end, unless its evaluation was lost on the way.
         evaluated = not self.plan.evaluates or any(r["epoch"] == epoch for r in self.results)
-        behind = TRAINING in self.sizes and self._at_epoch_end() and evaluated
+        behind = TRAINING in self.sizes and at_epoch_end(self) and evaluated
         ended = epoch if behind else epoch - 1
         self.cut_epoch = min(self.cut_epoch, ended)
         self.told_epoch = min(self.told_epoch, ended)
@@ -225,8 +219,8 @@ class JobState:
             if self.saved is not None and self.saved.ledger is not None:
                 self.ledger.rollback(self.saved.ledger)
                 self.cut_epoch = self.told_epoch = self.ledger.epoch(TRAINING) - 1
-                self.evaluated_mark = self._mark(self.plan.evaluation_steps)
-                self.saved_mark = self._mark(self.plan.checkpoint_steps)
+                self.evaluated_mark = mark(self, self.plan.evaluation_steps)
+                self.saved_mark = mark(self, self.plan.checkpoint_steps)
         elif dataset == PREDICTION:
             self.ledger.add(self.plan.single_pass(PREDICTION, size))
         elif self.plan.kind == "evaluate":
@@ -359,7 +353,7 @@ class JobState:
             return
         taken, self.cut = self.cut, None
         self.cuts_passed = cut
-        at_end = self._at_epoch_end()
+        at_end = at_epoch_end(self)
         epoch = self.ledger.epoch(TRAINING)
         if at_end:
             self.cut_epoch = epoch
@@ -371,9 +365,9 @@ class JobState:
                 ledger=self.ledger.snapshot(),
                 files=taken.files,
             )
-            self.saved_mark = self._mark(self.plan.checkpoint_steps)
+            self.saved_mark = mark(self, self.plan.checkpoint_steps)
         if taken.evaluate:
-            self.evaluated_mark = self._mark(self.plan.evaluation_steps)
+            self.evaluated_mark = mark(self, self.plan.evaluation_steps)
             self._begin_evaluation(number=cut, epoch=epoch if at_end else -1)
 
     def cut_failed(self, *, cut: int, message: str) -> None:
@@ -451,8 +445,8 @@ class JobState:
         self.task = ""
         if error:
             self._fail_job(JobFailure(message=error), "")
-        elif task.startswith(_EPOCH_TASK):
-            self.told_epoch = int(task.removeprefix(_EPOCH_TASK))
+        elif task.startswith(EPOCH_TASK):
+            self.told_epoch = int(task.removeprefix(EPOCH_TASK))
             if result == "stop":
                 self.ledger.stop(TRAINING)
         else:
@@ -481,100 +475,7 @@ class JobState:
             self.message = failure.message
             self.traceback = detail
 
-    # -- settling --------------------------------------------------------------------------------------------
-
-    def _mark(self, every: int) -> int:
-        return self.ledger.steps // every if every else 0
-
-    def _at_epoch_end(self) -> bool:
-        return self.ledger.epoch_done(TRAINING) or self.ledger.finished(TRAINING)
-
-    def _settle(self) -> None:
-        if self.outcome:
-            self.roster.closing = True
-            return
-        if self.plan.kind == "train":
-            self._settle_training()
-        elif self.plan.kind == "evaluate":
-            if self.results:
-                self.outcome = "succeeded"
-        elif PREDICTION in self.sizes and self.ledger.finished(PREDICTION) and not self.task:
-            self._give_task("merge") if self.plan.has_output else self._succeed()
-        if self.stopping and self.plan.kind != "train":
-            self.outcome = "stopped"
-        self.roster.closing = bool(self.outcome)
-        self.roster.wanted()
-
-    def _succeed(self) -> None:
-        self.outcome = "succeeded"
-
-    def _give_task(self, task: str) -> None:
-        self.task = task
-
-    def _settle_training(self) -> None:
-        if self.stopping and (
-            self.stop_saved or TRAINING not in self.sizes or self.ledger.steps == self.first_step
-        ):
-            self.outcome = "stopped"
-            return
-        if TRAINING not in self.sizes or self.training_over:
-            return
-        if self.plan.evaluates and EVALUATION not in self.sizes:
-            return
-        if self.plan.max_step and self.ledger.steps >= self.plan.max_step:
-            self.ledger.stop(TRAINING)
-        if self.cut is None and self.saving is None:
-            self._ask_for_cut()
-        if self.cut is None and self._at_epoch_end() and self.evaluation is None:
-            self._close_epoch()
-
-    def _ask_for_cut(self) -> None:
-        evaluate = save = False
-        if self.stopping:
-            save = not self.stop_saved
-        elif self._at_epoch_end():
-            if self.cut_epoch < self.ledger.epoch(TRAINING) and self.evaluation is None:
-                evaluate = self.plan.evaluates
-                save = not self.plan.checkpoint_steps or self.ledger.finished(TRAINING)
-                if not evaluate and not save:
-                    self.cut_epoch = self.ledger.epoch(TRAINING)
-        else:
-            evaluate = (
-                self.plan.evaluates
-                and self.evaluation is None
-                and self._mark(self.plan.evaluation_steps) > self.evaluated_mark
-            )
-            save = self._mark(self.plan.checkpoint_steps) > self.saved_mark
-        if evaluate or save:
-            self.cut = Cut(number=self.cuts_passed + 1, evaluate=evaluate, save=save)
-            self.truncations.clear()
-
-    def _close_epoch(self) -> None:
-        epoch = self.ledger.epoch(TRAINING)
-        if self.cut_epoch < epoch or self.saving is not None:
-            return
-        if not self.epochs_ended or self.epochs_ended[-1]["epoch"] < epoch:
-            metrics: dict[str, float] = next(
-                (r["metrics"] for r in reversed(self.results) if r["epoch"] == epoch), {}
-            )
-            loss, batches = self.epoch_loss.get(epoch, (0.0, 0))
-            self.epochs_ended.append(
-                {"epoch": epoch, "metrics": metrics, "loss": loss / batches if batches else 0.0}
-            )
-            del self.epochs_ended[:-_EPOCHS_TOLD]
-        if self.told_epoch < epoch:
-            # The leader's callbacks hear of the end of the epoch before the next begins: they may end the
-            # training.
-            self.task = f"{_EPOCH_TASK}{epoch}"
-            return
-        if self.ledger.finished(TRAINING):
-            self.training_over = True
-            if self.plan.has_output:
-                self._give_task("export")
-            else:
-                self.outcome = "succeeded"
-        else:
-            self.ledger.open_next_epoch(TRAINING)
+    # -- what it amounts to ----------------------------------------------------------------------------------
 
     def ps_addresses(self) -> list[str]:
         """Of all parameter servers by their slots; nothing as long as one is missing."""

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.audit import Audit
-from elasticdl.master.state import EVALUATION, PREDICTION, TRAINING, JobState
+from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
+from elasticdl.master.state import JobState
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
