@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,10 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.store import JobStore
+from elasticdl.platforms.logs import LogReader
 
+# How soon a new line of a followed log is seen.
+_FOLLOW_SECONDS = 0.3
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
 
@@ -121,56 +123,37 @@ def logs(job: str, node: str, follow: bool, tail: int | None) -> None:
             f"Job {job} has no log of {node!r}.{did_you_mean(node, names)}",
             hint=f"There are: {', '.join(names)}.",
         )
-    positions: dict[Path, int] = {}
+    followed: dict[Path, _Lines] = {}
     while True:
         # Looked at before the logs, so that what a job says last is not missed.
         running = folder.is_running()
         for path in [folder.log_path(node)] if node else sorted(folder.logs_path.glob("*.log")):
-            prefix = "" if node else f"{path.stem}: "
-            for line in _new_lines(path, positions, tail):
-                click.echo(prefix + line)
+            first = path not in followed
+            lines = followed.setdefault(path, _Lines(path)).read(last=not running or not follow)
+            if first and tail is not None:
+                lines = lines[len(lines) - min(tail, len(lines)) :]
+            for line in lines:
+                click.echo(line if node else f"{path.stem}: {line}")
         if not follow or not running:
             return
-        time.sleep(0.3)
+        time.sleep(_FOLLOW_SECONDS)
 
 
-def _new_lines(path: Path, positions: dict[Path, int], tail: int | None) -> Iterator[str]:
-    size = path.stat().st_size
-    position = positions.get(path, 0)
-    if size < position:
-        position = 0
-    with path.open("rb") as file:
-        file.seek(position)
-        data = file.read(size - position)
-    complete = data.rfind(b"\n") + 1
-    positions[path] = position + complete
-    lines = data[:complete].decode(errors="replace").splitlines()
-    first = path not in positions or position == 0
-    yield from lines[-tail:] if tail and first else [] if tail == 0 and first else lines
+class _Lines:
+    """The lines of a log that is being written: only whole ones, until it is over."""
 
+    def __init__(self, path: Path) -> None:
+        self._reader = LogReader(path)
+        self._rest = b""
 
-@jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
-@click.argument("node", default="")
-def pid(job: str, node: str) -> None:
-    """The process ids of a running job's nodes; of one NODE, only the number.
-
-    \b
-    kill -9 $(elasticdl jobs pid my-job worker-0)
-    """
-    from elasticdl.cli.processes import node_processes
-
-    processes = node_processes(_running(job))
-    if not node:
-        for name, number in sorted(processes.items()):
-            click.echo(f"{name} {number}")
-        return
-    if node not in processes:
-        raise UserError(
-            f"Job {job} has no running node {node!r}.{did_you_mean(node, processes)}",
-            hint=f"There are: {', '.join(sorted(processes))}.",
-        )
-    click.echo(processes[node])
+    def read(self, *, last: bool) -> list[str]:
+        pieces = [self._rest]
+        while piece := self._reader.read():
+            pieces.append(piece)
+        data = b"".join(pieces)
+        end = len(data) if last else data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        return data[:end].decode(errors="replace").splitlines()
 
 
 @jobs.command(context_settings=_CONTEXT)
