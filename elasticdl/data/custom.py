@@ -141,7 +141,20 @@ class LengthReader(Reader):
         return len(self.wrapped)
 
     def read(self, start: int, end: int) -> Iterator[Record]:
-        return iter(self.wrapped.read(start, end))
+        found = 0
+        for record in self.wrapped.read(start, end):
+            found += 1
+            if found > end - start:
+                raise self._miscounted(start, end, f"more than {end - start}")
+            yield record
+        if found < end - start:
+            raise self._miscounted(start, end, f"{found} instead of {end - start}")
+
+    def _miscounted(self, start: int, end: int, count: str) -> UserError:
+        return UserError(
+            f"read({start}, {end}) of {type(self.wrapped).__name__} gave {count} records.",
+            hint="It must give exactly those of the range, and len() must tell their right number.",
+        )
 
 
 def adapt_custom_reader(made: Any, origin: str) -> Reader:

@@ -163,6 +163,5 @@ def _describe(value: object) -> str:
     if value is None:
         return "nothing"
     kind = type(value)
-    return (
-        f"a {kind.__module__}.{kind.__qualname__}" if kind.__module__ != "builtins" else f"a {kind.__name__}"
-    )
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -216,7 +216,13 @@ class TorchTrainer(Trainer):
         made = self._definition.prediction_outputs_processor
         if made is None:
             return None
-        process: Callable[[Any, int], None] = made().process
+        processor = made() if isinstance(made, type) else made
+        if not hasattr(processor, "process"):
+            raise UserError(
+                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
+                hint="Define process(self, predictions, worker_id).",
+            )
+        process: Callable[[Any, int], None] = processor.process
         return process
 
     # -- inside ----------------------------------------------------------------------------------------------
