@@ -53,7 +53,13 @@ class Checkpoint:
         file = self.path / LEDGER
         if not file.exists():
             return None
-        document = json.loads(file.read_text())
+        try:
+            document = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"The checkpoint {self.path} is damaged: its {LEDGER} cannot be read ({error}).",
+                hint="Start from an older one: name its version-N folder.",
+            ) from error
         return document if isinstance(document, dict) else None
 
     def data_files(self) -> list[Path]:
@@ -143,14 +149,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"The checkpoint {path} cannot be read: its {MANIFEST} is damaged ({error})."
+            f"The checkpoint {path} cannot be read: its {MANIFEST} is damaged ({error}).",
+            hint="Start from an older one: name its version-N folder.",
         ) from error
     for entry in manifest.files:
         data = path / entry.name
         if not data.exists() or data.stat().st_size != entry.bytes:
-            size = data.stat().st_size if data.exists() else "no"
+            found = f"has {data.stat().st_size}" if data.exists() else "is missing"
             raise UserError(
-                f"The checkpoint {path} is damaged: {entry.name} should have {entry.bytes} bytes, has {size}.",
+                f"The checkpoint {path} is damaged: {entry.name} should have {entry.bytes} bytes and {found}.",
                 hint="Start from an older one: name its version-N folder.",
             )
     return Checkpoint(path=path, manifest=manifest)

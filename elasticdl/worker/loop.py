@@ -139,6 +139,8 @@ class TrainingLoop:
             return True
         for truncation in directive.truncations:
             self._give_up(truncation)
+        if directive.task and directive.task != "export":
+            self._wake_callbacks(directive)
         self._tell_epochs(directive)
         if directive.evaluation and self._validation is not None and self._make_ready():
             self._evaluate(directive)
@@ -179,7 +181,12 @@ class TrainingLoop:
                 generation=generation,
                 stop=lambda: self._abandoned(generation),
             )
-            self._model = ServedModel(self._trainer, client, pull_every=spec.training.get_model_steps)
+            self._model = ServedModel(
+                self._trainer,
+                client,
+                pull_every=spec.training.get_model_steps,
+                restore_from=directive.restore_from,
+            )
         else:
             self._model = OwnModel(
                 self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
@@ -367,6 +374,12 @@ class TrainingLoop:
             self._epoch = epoch
             callbacks.fire("on_epoch_begin", epoch, {})
 
+    def _wake_callbacks(self, directive: pb.Directive) -> None:
+        """The leader's callbacks hear of the end of an epoch even if others have trained all of it."""
+        if self._callbacks is None and directive.epochs_ended and self._make_ready():
+            self._callback_runner(directive)
+            self._epochs_told = max(self._epochs_told, directive.epochs_ended[-1].epoch - 1)
+
     def _tell_epochs(self, directive: pb.Directive) -> None:
         for ended in directive.epochs_ended:
             if ended.epoch <= self._epochs_told:
@@ -374,6 +387,8 @@ class TrainingLoop:
             self._epochs_told = ended.epoch
             if self._callbacks is None:
                 continue
+            # A worker that came to no batch of it: rates that change from epoch to epoch must not miss one.
+            self._begin_epoch(ended.epoch, self._callbacks)
             logs: dict[str, Any] = {"loss": ended.loss}
             logs |= {f"val_{name}": value for name, value in ended.metrics.items()}
             self._callbacks.fire("on_epoch_end", ended.epoch, logs)

@@ -10,7 +10,7 @@ import abc
 from pathlib import Path
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.checkpoints import SavedFile, find_checkpoint
+from elasticdl.ps.checkpoints import Checkpoint, SavedFile, find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients
 from elasticdl.ps.shares import merge
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
@@ -98,9 +98,12 @@ class ServedModel(Model):
         client: ParameterClient,
         *,
         pull_every: int,
+        restore_from: str,
     ) -> None:
+        """`restore_from`: the checkpoint that the servers have their values from, if any."""
         self._trainer = trainer
         self._client = client
+        self._restore_from = restore_from
         self._pull_every = pull_every
         self._since_pull = 0
         self._versions: dict[int, int] = {}
@@ -112,7 +115,12 @@ class ServedModel(Model):
             return
         self._trainer.build(batch)
         mine = self._trainer.parameters()
-        self._client.initialize(mine.trainable, mine.state, self._trainer.optimizer_config())
+        try:
+            self._client.initialize(mine.trainable, mine.state, self._trainer.optimizer_config())
+        except UserError as error:
+            if self._restore_from:
+                raise _of_another_model(find_checkpoint(self._restore_from), error) from error
+            raise
         self._pull()
         self._ready = True
 
@@ -185,11 +193,14 @@ def restore(trainer: Trainer, place: str) -> None:
     try:
         trainer.set_parameters(values)
     except UserError as error:
-        made_with = checkpoint.manifest.attributes.get("model_def", "?")
-        raise UserError(
-            f"The checkpoint {checkpoint.path} is of another model (--model_def={made_with}).\n"
-            f"{error.message}",
-            hint="Use the model definition that made it, or another --checkpoint_dir_for_init.",
-        ) from error
+        raise _of_another_model(checkpoint, error) from error
     if OPTIMIZER in snapshot.groups:
         trainer.set_optimizer_state(snapshot.groups[OPTIMIZER])
+
+
+def _of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:
+    made_with = checkpoint.manifest.attributes.get("model_def", "?")
+    return UserError(
+        f"The checkpoint {checkpoint.path} is of another model (--model_def={made_with}).\n{error.message}",
+        hint="Use the model definition that made it, or another --checkpoint_dir_for_init.",
+    )
