@@ -8,6 +8,7 @@ know. Where it does not (it imports everything from elsewhere), nothing is claim
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.leaves import LEAVES
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.spec import JobSpec
+
+# The part of elasticdl to install for each framework that definitions import.
+FRAMEWORK_EXTRAS = {"tensorflow": "keras", "keras": "keras", "tf_keras": "keras", "torch": "torch"}
 
 # By the flags that name them. The model function is needed always.
 _REQUIRED = {
@@ -34,6 +38,7 @@ def check_definition(spec: JobSpec) -> None:
     """Raises `UserError` if the job's model definition is not there, does not parse, or lacks a function."""
     path = locate(spec.model.model_zoo, spec.model.model_def)
     module = _read(path)
+    _check_frameworks(spec, module, path)
     if not module.decidable:
         return
     wanted = {"model_def": spec.model.model_def.rpartition(".")[2]}
@@ -88,9 +93,29 @@ def locate(model_zoo: str, model_def: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class _Module:
+    # Packages that it imports whatever happens: not those it may try, or use on a condition.
+    packages: frozenset[str]
     names: frozenset[str]
     functions: tuple[str, ...]
     decidable: bool
+
+
+def _check_frameworks(spec: JobSpec, module: _Module, path: Path) -> None:
+    zoo = Path(spec.model.model_zoo).expanduser()
+    for package in sorted(module.packages & FRAMEWORK_EXTRAS.keys()):
+        of_the_zoo = (zoo / package).is_dir() or (zoo / f"{package}.py").is_file()
+        if not of_the_zoo and not _installed(package):
+            raise UserError(
+                f"{path} needs {package}, which is not installed.",
+                hint=f"pip install 'elasticdl[{FRAMEWORK_EXTRAS[package]}]'",
+            )
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ModuleNotFoundError, ValueError):
+        return False
 
 
 def _check_outlet(spec: JobSpec, module: _Module, path: Path) -> None:
@@ -124,7 +149,16 @@ def _read(path: Path) -> _Module:
     )
     # A star brings names we cannot see, and so may a module's own __getattr__.
     decidable = "*" not in names and "__getattr__" not in names
-    return _Module(names=names, functions=functions, decidable=decidable)
+    packages = frozenset(package for statement in tree.body for package in _imported(statement))
+    return _Module(packages=packages, names=names, functions=functions, decidable=decidable)
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        for alias in statement.names:
+            yield alias.name.partition(".")[0]
+    elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        yield statement.module.partition(".")[0]
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from elasticdl.jobs.definition_check import FRAMEWORK_EXTRAS
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.worker.environment import prepare_environment
@@ -25,8 +26,6 @@ from elasticdl.worker.environment import prepare_environment
 REQUIRED = ("feed", "loss", "optimizer", "eval_metrics_fn")
 OPTIONAL = ("callbacks", "custom_data_reader", "prediction_outputs_processor")
 _DEFAULT_NAMES = {"prediction_outputs_processor": "PredictionOutputsProcessor"}
-
-_EXTRAS = {"tensorflow": "keras", "keras": "keras", "tf_keras": "keras", "torch": "torch"}
 
 
 class ProgramError(UserError):
@@ -177,10 +176,10 @@ def _make_importable(zoo: Path) -> None:
 def _not_installed(error: ModuleNotFoundError, module_name: str) -> UserError:
     missing = (error.name or "").partition(".")[0]
     where = f"\n{users_traceback(error).rstrip()}"
-    if missing in _EXTRAS:
+    if missing in FRAMEWORK_EXTRAS:
         return UserError(
             f"The model definition {module_name} needs {missing}, which is not installed.",
-            hint=f"pip install 'elasticdl[{_EXTRAS[missing]}]'",
+            hint=f"pip install 'elasticdl[{FRAMEWORK_EXTRAS[missing]}]'",
         )
     return UserError(
         f"The module {module_name} cannot be imported: there is no module {error.name}.{where}",
