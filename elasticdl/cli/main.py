@@ -62,6 +62,8 @@ def root(ctx: click.Context) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Runs the command in `args`, or in the arguments of this process, and returns its exit code."""
     words = list(sys.argv[1:] if args is None else args)
+    # gRPC would print notes of lost connections between the lines of a display. What they mean, we say.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if "_ELASTICDL_COMPLETE" in os.environ:
         from elasticdl.cli.completion import teach_equals_signs
 

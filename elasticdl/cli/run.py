@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from elasticdl.cli.control import MasterAway, MasterControl, last_status
 from elasticdl.cli.display import Display, make_display
 from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder, RecordedState
+from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.store import JobStore, new_suffix
 from elasticdl.platforms.host import Host
@@ -114,11 +115,27 @@ def check(spec: JobSpec) -> None:
             hint="--distribution_strategy=ParameterServerStrategy trains with any number of workers.",
         )
     check_definition(spec)
+    _check_port(spec.cluster.master_port)
     if spec.checkpoint.checkpoint_dir_for_init:
         from elasticdl.ps.checkpoints import find_checkpoint
 
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)
+
+
+def _check_port(port: int) -> None:
+    if not port:
+        return
+    with socket.socket() as probe:
+        # As the master will: a port that only waits for its last connection to be forgotten is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"--master_port={port}: the port cannot be taken: {error.strerror}.",
+                hint="Choose another one, or leave the flag away: any free one is then taken.",
+            ) from None
 
 
 def _check_data(spec: JobSpec) -> None:
@@ -132,7 +149,8 @@ def _check_data(spec: JobSpec) -> None:
         try:
             size = len(open_reader(origin, spec.data.data_reader_params))
         except UserError as error:
-            raise UserError(f"--{flag}: {error.message}", hint=error.hint) from error
+            hint = error.hint or f"Give a file, a folder or a pattern of files with samples in --{flag}."
+            raise UserError(f"--{flag}: {error.message}", hint=hint) from error
         if size == 0:
             raise UserError(f"--{flag}: {origin} has no samples.")
 
@@ -189,7 +207,10 @@ class _RunningJob:
                     control = None
                 if not self._worth_another(master):
                     return master
-                self._display.note("The master was killed; it is started again and goes on from its journal.")
+                ended = (
+                    "was killed" if master.reason is EndReason.KILLED else f"ended ({master.reason.value})"
+                )
+                self._display.note(f"The master {ended}; it is started again and goes on from its journal.")
                 self._start_master(again=True)
             if self._interrupts > 1:
                 self._host.kill_all()
@@ -251,15 +272,18 @@ class _RunningJob:
             status = {"state": "stopped" if self._interrupts else "failed"}
             status["message"] = "Killed by a second Ctrl-C." if self._interrupts else self._last_words(master)
             with contextlib.suppress(OSError):
-                self._folder.status_path.write_text(json.dumps(status))
+                write_atomically(self._folder.status_path, json.dumps(status))
         audit = status.get("audit")
         states: dict[str, RecordedState] = {"succeeded": "succeeded", "stopped": "stopped"}
         state = states.get(status["state"], "failed")
         message = str(status.get("message", ""))
         if state == "succeeded" and audit is not None and not audit["exact"]:
             state, message = "failed", f"The audit is not exact: {audit['reason']}."
-        self._folder.finish(state, message=message, now=time.time())
-        self._display.end({**status, "state": state, "message": message}, self._folder)
+        try:
+            self._folder.finish(state, message=message, now=time.time())
+        finally:
+            # A disk that is full is the reason for both: a job that failed, and a record that says nothing of it.
+            self._display.end({**status, "state": state, "message": message}, self._folder)
 
     def _last_words(self, master: NodeStatus) -> str:
         lines = "\n".join(self._host.tail(MASTER, 20))

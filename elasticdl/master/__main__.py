@@ -7,6 +7,7 @@ again after a kill it takes the same port, so that workers find it where it was.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 import grpc.aio
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.folder import write_atomically
 from elasticdl.jobs.spec import from_yaml
 from elasticdl.master.audit import Audit
 from elasticdl.master.master import Master
@@ -41,9 +43,21 @@ def main() -> int:
     try:
         return asyncio.run(_serve(folder))
     except UserError as error:
-        log.error("%s", error)
-        _write_status(folder, {"state": "failed", "message": str(error)})
-        return EXIT_DEFINITION_ERROR
+        return _give_up(folder, str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _give_up(folder, f"{error.filename or folder} cannot be written: the disk is full.")
+
+
+def _give_up(folder: Path, message: str) -> int:
+    log.error("%s", message)
+    try:
+        _write_status(folder, {"state": "failed", "message": message})
+    except OSError as error:
+        # A disk without room for the journal has none for this either. The host has the line above.
+        log.error("%s cannot be written: %s.", folder / "status.json", error.strerror)
+    return EXIT_DEFINITION_ERROR
 
 
 async def _serve(folder: Path) -> int:
@@ -96,9 +110,7 @@ def _bind(server: grpc.aio.Server, folder: Path, wanted: int) -> int:
 
 
 def _write_status(folder: Path, status: dict[str, object]) -> None:
-    partial = folder / ".status.json.partial"
-    partial.write_text(json.dumps(status))
-    os.replace(partial, folder / "status.json")
+    write_atomically(folder / "status.json", json.dumps(status))
 
 
 if __name__ == "__main__":

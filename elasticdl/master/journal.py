@@ -224,7 +224,7 @@ class Journal:
 
     def _cannot_write(self, error: OSError) -> UserError:
         why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
-        hint = "Make room there and start the job again: it goes on where it was."
+        hint = "Make room there. A new job can start from the last checkpoint (--checkpoint_dir_for_init)."
         return UserError(
             f"The journal in {self.folder} cannot be written: {why}.",
             hint=hint if error.errno in _FULL else "",

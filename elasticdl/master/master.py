@@ -83,7 +83,7 @@ class Master:
         self._started_nodes: set[str] = set()
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
-        self._over = asyncio.Event()
+        self._cannot_go_on: UserError | None = None
         self._events = EventFile(folder / "tensorboard")
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -136,11 +136,17 @@ class Master:
     def do(self, command: str, **arguments: Any) -> Any:
         """Applies a command and writes it down. Whoever answers on it, answers the truth."""
         result = self.state.apply(command, arguments)
-        self._journal.append({"do": command, "with": arguments})
-        self._records += 1
-        if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
-            self._records = 0
-            self._journal.compact(self.state.snapshot())
+        try:
+            self._journal.append({"do": command, "with": arguments})
+            self._records += 1
+            if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
+                self._records = 0
+                self._journal.compact(self.state.snapshot())
+        except UserError as error:
+            # Whoever asked gets no answer; what the state says now is not written and must not be acted on.
+            self._cannot_go_on = error
+            self.changed.fire()
+            raise
         if command not in _HOT_COMMANDS or self._control() != self._control_key:
             self.wake()
         elif self.work and command == "report":
@@ -185,11 +191,18 @@ class Master:
             # Enough for a plot; every second point of the past goes when there are too many.
             if len(self.losses) > 2000:
                 del self.losses[:-1000:2]
-            self._events.scalars(self.state.ledger.steps, {"loss": loss})
+            self._draw(self.state.ledger.steps, {"loss": loss})
 
     def note_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})
-        self._events.scalars(step, {f"evaluation/{name}": value for name, value in metrics.items()})
+        self._draw(step, {f"evaluation/{name}": value for name, value in metrics.items()})
+
+    def _draw(self, step: int, values: dict[str, float]) -> None:
+        try:
+            self._events.scalars(step, values)
+        except UserError as error:
+            # A plot with a gap is no reason to end a job. A disk without room is told by the journal.
+            log.warning("%s", error)
 
     def save_folder(self) -> Path:
         """Where the files of the checkpoint of the present cut go."""
@@ -206,7 +219,11 @@ class Master:
         watching = asyncio.create_task(self._watch_platform())
         stalls = asyncio.create_task(self._look_for_stalls())
         try:
-            while not self.state.outcome:
+            while True:
+                if self._cannot_go_on is not None:
+                    raise self._cannot_go_on
+                if self.state.outcome:
+                    break
                 for task in (watching, stalls):
                     if task.done():
                         task.result()
