@@ -118,7 +118,7 @@ def logs(job: str, node: str, follow: bool, tail: int | None) -> None:
     """The output of a job's nodes, each line with its node's name; of one NODE without."""
     folder = JobStore().get(job)
     if node and not folder.log_path(node).exists():
-        names = sorted(path.stem for path in folder.logs_path.glob("*.log"))
+        names = sorted(path.stem for path in folder.logs_path.glob("[!.]*.log"))
         raise UserError(
             f"Job {job} has no log of {node!r}.{did_you_mean(node, names)}",
             hint=f"There are: {', '.join(names)}.",
@@ -127,7 +127,7 @@ def logs(job: str, node: str, follow: bool, tail: int | None) -> None:
     while True:
         # Looked at before the logs, so that what a job says last is not missed.
         running = folder.is_running()
-        for path in [folder.log_path(node)] if node else sorted(folder.logs_path.glob("*.log")):
+        for path in [folder.log_path(node)] if node else sorted(folder.logs_path.glob("[!.]*.log")):
             first = path not in followed
             lines = followed.setdefault(path, _Lines(path)).read(last=not running or not follow)
             if first and tail is not None:

@@ -315,14 +315,18 @@ class Master:
 
     def stalled(self, now: float) -> list[str]:
         """Workers that hold a shard and have not moved for much longer than a batch takes."""
-        if not self.plan.stall_factor or not self._batch_seconds or self.state.cut is not None:
+        if not self.plan.stall_factor or not self._batch_seconds:
             return []
+        # Whoever has come to a halt for a cut waits for those who have not.
+        waiting = self.state.cut.reached if self.state.cut is not None else []
         usual = statistics.median(self._batch_seconds.values())
         limit = max(self.plan.stall_floor_seconds, self.plan.stall_factor * usual)
         return [
             node.name
             for node in self.state.roster.alive("worker")
-            if self.state.ledger.held_by(node.name) and now - self._progress_at.get(node.name, now) > limit
+            if node.name not in waiting
+            and self.state.ledger.held_by(node.name)
+            and now - self._progress_at.get(node.name, now) > limit
         ]
 
     async def _end_nodes(self) -> None:

@@ -1,0 +1,129 @@
+"""A worker that holds a shard and does not move loses it; one that waits for something else does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.master import Master
+from elasticdl.platforms.platform import NodeRequest, NodeStatus, Platform
+
+
+class Nowhere(Platform):
+    """A platform on which nothing ever happens: the decision is asked for directly."""
+
+    async def start(self, request: NodeRequest) -> None: ...
+
+    async def stop(self, name: str, *, grace_seconds: float) -> None: ...
+
+    async def nodes(self) -> list[NodeStatus]:
+        return []
+
+    async def events(self) -> AsyncIterator[NodeStatus]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    async def close(self) -> None: ...
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def master(tmp_path: Path, clock: Clock) -> Iterator[Master]:
+    spec = JobSpec.build(
+        job_name="stalls",
+        model_zoo="zoo",
+        model_def="a.b.c",
+        training_data="data",
+        num_workers=2,
+        num_ps=1,
+        stall_factor=10,
+        stall_floor_seconds=30,
+    )
+    (tmp_path / "journal").mkdir()
+    made = Master(spec=spec, folder=tmp_path, platform=Nowhere(), token="t", environment={}, clock=clock)
+    made.recover()
+    for name in ("worker-0", "worker-1", "ps-0"):
+        made.do("join", node=name, incarnation="i", address="here")
+    made.do("announce", dataset="training", size=10_000)
+    yield made
+    made._journal.close()
+
+
+def lease(master: Master, worker: str, request_id: int = 1) -> None:
+    assert master.do("lease", dataset="training", worker=worker, count=1, request_id=request_id)
+    master.note_lease(worker)
+
+
+def test_no_progress_for_a_multiple_of_the_median(master: Master, clock: Clock) -> None:
+    lease(master, "worker-0")
+    lease(master, "worker-1")
+    master.note_progress("worker-0", 64, 0.5, 8.0)
+    master.note_progress("worker-1", 64, 0.5, 8.0)
+    clock.now += 79
+    master.note_progress("worker-0", 64, 0.5, 8.0)
+    assert master.stalled(clock()) == []
+    clock.now += 2
+    assert master.stalled(clock()) == ["worker-1"]
+
+
+def test_never_before_the_floor(master: Master, clock: Clock) -> None:
+    lease(master, "worker-0")
+    master.note_progress("worker-0", 64, 0.5, 0.001)
+    clock.now += 29
+    assert master.stalled(clock()) == []
+    clock.now += 2
+    assert master.stalled(clock()) == ["worker-0"]
+
+
+def test_who_waited_without_a_shard_starts_anew_with_the_next(master: Master, clock: Clock) -> None:
+    master.note_progress("worker-0", 64, 0.5, 1.0)
+    clock.now += 10_000
+    assert master.stalled(clock()) == []
+    lease(master, "worker-0")
+    assert master.stalled(clock()) == []
+
+
+def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
+    master: Master, clock: Clock
+) -> None:
+    for worker in ("worker-0", "worker-1"):
+        lease(master, worker)
+        master.note_progress(worker, 64, 0.5, 1.0)
+        held = master.state.ledger.held_by(worker)[0]
+        master.do(
+            "report",
+            worker=worker,
+            report_id=1,
+            progress=[(held.lease_id, held.start + 64, 1, False)],
+            bad=[],
+            loss_sum=0.0,
+            loss_batches=0,
+            stop_training=False,
+        )
+    master.do("stop", reason="test")
+    assert master.state.cut is not None
+    master.do("reach_cut", worker="worker-0", cut=master.state.cut.number, files=[])
+    clock.now += 10_000
+    assert master.stalled(clock()) == ["worker-1"]
+
+
+def test_the_first_batch_may_take_its_time(master: Master, clock: Clock) -> None:
+    """Before any batch is done nobody knows how long one takes."""
+    lease(master, "worker-0")
+    clock.now += 10_000
+    assert master.stalled(clock()) == []
