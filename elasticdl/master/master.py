@@ -326,7 +326,7 @@ class Master:
             for node in self.state.roster.alive("worker")
             if node.name not in waiting
             and self.state.ledger.held_by(node.name)
-            and now - self._progress_at.get(node.name, now) > limit
+            and now - self._progress_at.setdefault(node.name, now) > limit
         ]
 
     async def _end_nodes(self) -> None:
@@ -356,6 +356,8 @@ class Master:
                 log.warning("The model could not be frozen for cut %d yet: %s", number, error)
                 return
         self.do("cut_taken", cut=number)
+        # Whoever waited here was not idle by its own fault.
+        self._progress_at.clear()
         if self.state.saving is None and self.state.evaluation is None and addresses:
             await self._servers.release_all(addresses, f"cut-{number}")
 
