@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.masters import dlrover_master, dlrover_python, our_master
-from benchmarks.processes import ROOT, Stuck
+from benchmarks.processes import DEADLINE, ROOT, Stuck, tail
 from benchmarks.report import Result, at_least
 
 NAME = "master_shards"
@@ -80,7 +80,8 @@ def _ours(clients: int, at_once: int, seconds: float) -> Measured:
                     *(f"worker-{number}", size, str(at_once), str(seconds)),
                 ]
                 for number in range(clients)
-            ]
+            ],
+            Path(home) / "clients.log",
         )
 
 
@@ -91,38 +92,40 @@ def _theirs(clients: int, seconds: float) -> Measured:
             [
                 [str(dlrover_python()), script, master.address, str(number), str(SHARDS), str(seconds)]
                 for number in range(clients)
-            ]
+            ],
+            Path(home) / "clients.log",
         )
 
 
-def _drive(commands: list[list[str]]) -> Measured:
+def _drive(commands: list[list[str]], log: Path) -> Measured:
     """Lets all clients begin together when all are ready."""
-    processes = [
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-        )
-        for command in commands
-    ]
+    with log.open("ab") as errors:
+        processes = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=ROOT,
+            )
+            for command in commands
+        ]
     try:
         for process in processes:
             assert process.stdout is not None
             # Libraries print greetings too.
             if not any(line == "ready\n" for line in iter(process.stdout.readline, "")):
-                raise Stuck(f"a client ended before it began: {process.args!r}")
+                raise Stuck(f"a client ended before it began:\n{tail(log)}")
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
         found = []
         for process in processes:
-            output, _ = process.communicate(timeout=300)
+            output, _ = process.communicate(timeout=DEADLINE)
             if process.returncode:
-                raise Stuck(f"a client failed: {process.args!r}")
+                raise Stuck(f"a client failed:\n{tail(log)}")
             found.append(json.loads(output.splitlines()[-1]))
     finally:
         for process in processes:

@@ -20,19 +20,20 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     results = []
     with training.images(60 if quick else 600) as data:
         for framework in training.FRAMEWORKS:
-            ours: list[float] = []
-            plain: dict[int, list[float]] = {}
+            ours: list[training.Run] = []
+            plain: dict[int, list[training.Run]] = {}
             for _ in range(repeat):
-                ours.append(training.job(framework, data).samples_per_second())
+                ours.append(training.job(framework, data))
                 for readers in (0, 1) if framework == "torch" else (0,):
-                    found = training.plain(framework, data, readers=readers)
-                    plain.setdefault(readers, []).append(found.samples_per_second())
+                    plain.setdefault(readers, []).append(training.plain(framework, data, readers=readers))
+            work = [statistics.median(r.work_per_sample for r in runs) * 1e6 for runs in (ours, plain[0])]
             result = Result(
                 benchmark=NAME,
                 case=framework,
                 unit="samples/s",
-                us=statistics.median(ours),
-                peer=max(statistics.median(rates) for rates in plain.values()),
+                us=statistics.median(run.samples_per_second for run in ours),
+                peer=max(statistics.median(r.samples_per_second for r in runs) for runs in plain.values()),
+                note=f"processor time of a sample: {work[0]:.0f} µs, peer {work[1]:.0f} µs",
             )
             results.append(at_least(result, 0.95))
     return results

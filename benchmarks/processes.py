@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent
 # Only ends what hangs; nothing measured comes near it.
 DEADLINE = 300.0
@@ -71,6 +73,19 @@ def finish(process: subprocess.Popen[bytes], log: Path, seconds: float = DEADLIN
 
 def tail(log: Path, lines: int = 30) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def with_environment(**wanted: str) -> list[psutil.Process]:
+    """All processes that were started with these variables."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            variables = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+        if all(variables.get(name) == value for name, value in wanted.items()):
+            found.append(process)
+    return found
 
 
 def free_port() -> int:

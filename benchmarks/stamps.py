@@ -26,12 +26,12 @@ class _File:
     def __init__(self) -> None:
         self._file = -1
 
-    def write(self, event: str, *values: float) -> None:
+    def write(self, event: str, seconds: float, worked: float) -> None:
         if self._file < 0:
             node = os.environ.get("ELASTICDL_NODE", PLAIN)
             path = os.path.join(os.environ[FOLDER], node)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(self._file, f"{event} {' '.join(map(repr, values))}\n".encode())
+        os.write(self._file, f"{event} {seconds!r} {worked!r}\n".encode())
 
 
 _file = _File()
@@ -40,32 +40,50 @@ _file = _File()
 @contextlib.contextmanager
 def framework_import() -> Iterator[None]:
     """Around the import of a framework, or of a part of it: they add up."""
-    started = time.monotonic()
+    started, worked = time.monotonic(), time.process_time()
     try:
         yield
     finally:
-        _file.write(IMPORT, time.monotonic() - started)
+        _file.write(IMPORT, time.monotonic() - started, time.process_time() - worked)
 
 
 class BatchStamps:
     """A callback for Keras and for PyTorch alike."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        _file.write(BEGIN, time.monotonic())
+        _file.write(BEGIN, time.monotonic(), time.process_time())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         _file.write(END, time.monotonic(), time.process_time())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    seconds: float
+    # The processor time that the process had used by then, in all its threads: on a busy machine it tells more
+    # than the clock.
+    worked: float
 
 
 @dataclass(kw_only=True)
 class Stamps:
     """What one process has left."""
 
-    begins: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    # Seconds of processor time that the process had used at each end, in all its threads.
-    worked: list[float] = field(default_factory=list)
-    import_seconds: float = 0.0
+    begins: list[Stamp] = field(default_factory=list)
+    ends: list[Stamp] = field(default_factory=list)
+    # Not times but durations; and how many of them before the first batch.
+    imports: list[Stamp] = field(default_factory=list)
+    early_imports: int = 0
+
+    @property
+    def import_seconds(self) -> float:
+        """Before the first batch."""
+        return sum(stamp.seconds for stamp in self.imports[: self.early_imports])
+
+    @property
+    def work_for_first_batch(self) -> float:
+        """Processor time from the start of the process to its first batch's end, without imports of a framework."""
+        return self.ends[0].worked - sum(stamp.worked for stamp in self.imports)
 
 
 def read(folder: Path) -> dict[str, Stamps]:
@@ -73,15 +91,11 @@ def read(folder: Path) -> dict[str, Stamps]:
     found: dict[str, Stamps] = {}
     for path in folder.iterdir():
         stamps = found[path.name] = Stamps()
+        kinds = {BEGIN: stamps.begins, END: stamps.ends, IMPORT: stamps.imports}
         for line in path.read_text().splitlines(keepends=True):
             # The last line may be half written.
             if line.endswith("\n"):
-                event, value, *more = line.split()
-                if event == IMPORT:
-                    stamps.import_seconds += float(value)
-                elif event == BEGIN:
-                    stamps.begins.append(float(value))
-                else:
-                    stamps.ends.append(float(value))
-                    stamps.worked.append(float(more[0]))
+                event, seconds, worked = line.split()
+                kinds[event].append(Stamp(seconds=float(seconds), worked=float(worked)))
+                stamps.early_imports += event == IMPORT and not stamps.begins
     return found

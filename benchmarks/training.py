@@ -37,17 +37,23 @@ class Run:
     @property
     def first_batch_seconds(self) -> float:
         """From the command to the end of the first batch."""
-        return self.stamps.ends[0] - self.started
+        return self.stamps.ends[0].seconds - self.started
 
+    @property
     def samples_per_second(self) -> float:
-        """Without the beginning: the first fifth of the batches, in which pipelines fill and graphs are made."""
-        ends = self.stamps.ends[len(self.stamps.ends) // 5 :]
-        return BATCH * (len(ends) - 1) / (ends[-1] - ends[0])
+        first, last, samples = self._under_way()
+        return samples / (last.seconds - first.seconds)
 
+    @property
     def work_per_sample(self) -> float:
-        """Seconds of processor time in the training process, over the same batches."""
-        worked = self.stamps.worked[len(self.stamps.worked) // 5 :]
-        return (worked[-1] - worked[0]) / (BATCH * (len(worked) - 1))
+        """Seconds of processor time in the training process."""
+        first, last, samples = self._under_way()
+        return (last.worked - first.worked) / samples
+
+    def _under_way(self) -> tuple[stamps.Stamp, stamps.Stamp, int]:
+        """Without the first fifth of the batches, in which pipelines fill and graphs are made."""
+        ends = self.stamps.ends[len(self.stamps.ends) // 5 :]
+        return ends[0], ends[-1], BATCH * (len(ends) - 1)
 
 
 @contextlib.contextmanager
