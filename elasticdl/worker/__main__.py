@@ -50,7 +50,8 @@ def main() -> int:
         return _fail(link, "data", str(error), "", 0, EXIT_DEFINITION_ERROR)
     except ProgramError as error:
         lease_id = loop.lease_id if loop is not None else 0
-        return _fail(link, "program", error.message, error.traceback, lease_id, 1)
+        message = f"{error.summary}\n{error.hint}" if error.hint else error.summary
+        return _fail(link, "program", message, error.traceback, lease_id, 1)
     except UserError as error:
         return _fail(link, "definition", str(error), "", 0, EXIT_DEFINITION_ERROR)
     except MemoryError as error:

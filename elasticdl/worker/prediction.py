@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.data.reader import Reader
+from elasticdl.data.writing import disk_errors
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
@@ -28,6 +29,7 @@ from elasticdl.worker.shards import LeasedShards
 from elasticdl.worker.trainer import Array, Batch, Trainer
 
 DATASET = "prediction"
+_NO_ROOM = "Make room there, or choose another place with --output."
 _PART = re.compile(r"part-(\d+)-(\d+)\.parquet$")
 
 
@@ -98,7 +100,8 @@ class PredictionLoop:
             if directive.finished or directive.drain:
                 return
             if directive.task == "merge":
-                lines = merge_parts(self._spec, len(self._reader))
+                with disk_errors(output_file(self._spec), hint=_NO_ROOM):
+                    lines = merge_parts(self._spec, len(self._reader))
                 request = pb.FinishTaskRequest(node=self._link.node, task="merge", result="\n".join(lines))
                 self._link.call(self._link.stub.FinishTask, request)
             self._link.wait(lambda: self._link.serial != serial)  # noqa: B023 - called before the next round
@@ -118,7 +121,6 @@ def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[st
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    folder.mkdir(parents=True, exist_ok=True)
     columns: dict[str, Any] = {}
     first = [position for position, _ in rows]
     sizes = [len(next(iter(outputs.values()))) for _, outputs in rows]
@@ -131,8 +133,13 @@ def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[st
         columns[name] = values if values.ndim == 1 else _as_lists(pa, values)
     path = folder / f"part-{start}-{end}.parquet"
     partial = folder / f".{path.name}.{os.getpid()}"
-    pq.write_table(pa.table(columns), partial)
-    os.replace(partial, path)
+    with disk_errors(path, hint=_NO_ROOM):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            pq.write_table(pa.table(columns), partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _as_lists(pa: Any, values: Array) -> Any:

@@ -25,7 +25,7 @@ from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.definition import ModelDefinition, ProgramError, users_traceback
 from elasticdl.worker.environment import THREADS
 from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
@@ -260,7 +260,15 @@ class TorchTrainer(Trainer):
 
     def _forward(self, batch: Batch) -> Any:
         arguments, keywords = self._inputs.arguments(self._here(batch.features))
-        return self._model(*arguments, **keywords)
+        try:
+            return self._model(*arguments, **keywords)
+        except RuntimeError as error:
+            if any(text in str(error) for text in _NO_MEMORY):
+                raise
+            raise ProgramError(
+                f"The model fails on features {describe(batch.features)}: {error}",
+                traceback=users_traceback(error),
+            ) from error
 
     def _backward(self, batch: Batch) -> Any:
         """Fresh gradients of the loss, which is returned."""
