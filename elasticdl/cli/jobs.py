@@ -158,6 +158,30 @@ class _Lines:
 
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job")
+@click.argument("node", default="")
+def pid(job: str, node: str) -> None:
+    """The process ids of a running job's nodes; of one NODE, only the number.
+
+    \b
+    kill -9 $(elasticdl jobs pid my-job worker-0)
+    """
+    from elasticdl.cli.processes import node_processes
+
+    processes = node_processes(_running(job))
+    if not node:
+        for name, number in sorted(processes.items()):
+            click.echo(f"{name} {number}")
+        return
+    if node not in processes:
+        raise UserError(
+            f"Job {job} has no running node {node!r}.{did_you_mean(node, processes)}",
+            hint=f"There are: {', '.join(sorted(processes))}.",
+        )
+    click.echo(processes[node])
+
+
+@jobs.command(context_settings=_CONTEXT)
+@click.argument("job")
 @click.option("--num_workers", type=int, default=None, help="How many workers the job shall have.")
 @click.option("--num_ps", type=int, default=None, help="How many parameter servers the job shall have.")
 def scale(job: str, num_workers: int | None, num_ps: int | None) -> None:
