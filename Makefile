@@ -13,7 +13,7 @@ TEST_ENV = .venv-test
 KERAS3_ENV = .venv-keras3
 QUICK_ENV = .venv-$(FRAMEWORK)
 
-.PHONY: quickstart test lint unit unit-keras3 e2e benchmark proto reference clean
+.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 benchmark proto reference clean
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -47,8 +47,12 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py -k "not torch"
 
 ## Whole jobs with real processes, and processes really killed.
-e2e: $(TEST_ENV)/$(STAMP)
+e2e: $(TEST_ENV)/$(STAMP) e2e-keras3
 	$(TEST_ENV)/bin/python -m pytest e2e
+
+# Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
+e2e-keras3: $(KERAS3_ENV)/$(STAMP)
+	$(KERAS3_ENV)/bin/python -m pytest e2e/test_keras_jobs.py -k "not tensorboard and not plateau"
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks

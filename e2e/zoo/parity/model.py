@@ -144,8 +144,11 @@ def callbacks() -> list[Any]:
 
 
 def recording() -> list[Any]:
-    board = tf.keras.callbacks.TensorBoard(str(GATES / f"board-{NODE}"), update_freq="epoch")
-    return [Points(), Recorder(), Values(), board]
+    return [Points(), Recorder(), Values()]
+
+
+def boarding() -> list[Any]:
+    return [Points(), tf.keras.callbacks.TensorBoard(str(GATES / f"board-{NODE}"), update_freq="epoch")]
 
 
 def stopping() -> list[Any]:
