@@ -286,5 +286,10 @@ class _RunningJob:
             self._display.end({**status, "state": state, "message": message}, self._folder)
 
     def _last_words(self, master: NodeStatus) -> str:
-        lines = "\n".join(self._host.tail(MASTER, 20))
-        return f"The master ended with exit code {master.exit_code} ({master.reason.value}).\n{lines}"
+        lines = self._host.tail(MASTER, 20)
+        if master.exit_code == EXIT_DEFINITION_ERROR:
+            # It gave up in words of its own, but had no room to write them where they belong.
+            said = [line.partition(" ERROR elasticdl.master: ")[2] for line in lines]
+            return "\n".join(filter(None, said)) or "The master could not go on."
+        text = "\n".join(lines)
+        return f"The master ended with exit code {master.exit_code} ({master.reason.value}).\n{text}"
