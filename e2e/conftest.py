@@ -192,3 +192,22 @@ def start_gated(start_job: Callable[..., Job], digits: Path) -> Callable[..., Jo
         )
 
     return start
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    """A definition to break and a command to run: see `e2e/plain.py`."""
+    from e2e.plain import Bench
+
+    return Bench(folder=tmp_path)
+
+
+@pytest.fixture(scope="session")
+def plain_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the unbroken definition of `e2e/plain.py`."""
+    from e2e.plain import Bench
+
+    bench = Bench(folder=tmp_path_factory.mktemp("plain"))
+    checkpoint = bench.folder / "checkpoints"
+    bench.train(f"--checkpoint_dir={checkpoint}").succeeded("Exact: every sample")
+    return checkpoint
