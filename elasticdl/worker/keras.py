@@ -217,7 +217,7 @@ class KerasTrainer(Trainer):
 def _knows_its_shapes(model: Any) -> bool:
     """A model made of layers with a given input has all its variables; others make them when first called."""
     kinds = {base.__name__ for base in type(model).__mro__}
-    return "Functional" in kinds or ("Sequential" in kinds and bool(model.built))
+    return bool(model.built) if "Sequential" in kinds else "Functional" in kinds
 
 
 def _check_backend(model: Any) -> None:

@@ -50,6 +50,8 @@ _ELSEWHERE = {
     "ema_momentum",
     "ema_overwrite_frequency",
 }
+# Lists of variables, of names or of patterns, which differ between versions.
+_EXEMPTED = "_exclude_from_weight_decay"
 
 
 class KerasOptimizer:
@@ -102,7 +104,8 @@ class KerasOptimizer:
                 f"Parameters of {self._name} have constraints: {', '.join(constrained)}.",
                 hint="Parameter servers do not keep constraints: use --distribution_strategy=Local.",
             )
-        if getattr(self.native, "_exclude_from_weight_decay", None) and config.options.get("weight_decay"):
+        exempted = [key for key, value in vars(self.native).items() if key.startswith(_EXEMPTED) and value]
+        if exempted and config.options.get("weight_decay"):
             raise UserError(
                 f"The optimizer of {self._name} exempts some parameters from weight decay.",
                 hint="Parameter servers treat all alike: use --distribution_strategy=Local.",
@@ -111,7 +114,9 @@ class KerasOptimizer:
         return config
 
     def clip(self, gradients: list[Any]) -> list[Any]:
-        """As the optimizer would do before it applies them. At most one of the three is set."""
+        """As the optimizer would do before it applies them: gradients of single rows as they are, where a row may
+        come more than once. At most one of the three is set.
+        """
         norm = getattr(self.native, "clipnorm", None)
         overall = getattr(self.native, "global_clipnorm", None)
         value = getattr(self.native, "clipvalue", None)

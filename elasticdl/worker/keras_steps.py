@@ -105,8 +105,9 @@ class Training:
         loss, gradients = self._derive(features, labels, _same)
         # Callbacks look at it to know the time.
         self._optimizer.native.iterations.assign_add(1)
-        pairs = zip(gradients, self._model.trainable_variables, strict=True)
-        return loss, self._optimizer.clip([_dense(gradient, variable) for gradient, variable in pairs])
+        variables = self._model.trainable_variables
+        known = [_or_zeros(gradient, one) for gradient, one in zip(gradients, variables, strict=True)]
+        return loss, [tf.convert_to_tensor(gradient) for gradient in self._optimizer.clip(known)]
 
     def _derive(self, features: Any, labels: Any, scale: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
         variables = self._model.trainable_variables
@@ -127,10 +128,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _dense(gradient: Any, variable: Any) -> Any:
-    if gradient is None:
-        return tf.zeros(variable.shape, variable.dtype)
-    return tf.cast(tf.convert_to_tensor(gradient), variable.dtype)
+def _or_zeros(gradient: Any, variable: Any) -> Any:
+    return tf.zeros(variable.shape, variable.dtype) if gradient is None else gradient
 
 
 def _any_size(value: Any) -> Any:

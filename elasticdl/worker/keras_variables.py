@@ -20,7 +20,7 @@ from elasticdl.worker.trainer import Parameters, check_same_names
 
 Array = NDArray[Any]
 
-_COUNTER = re.compile(r"_\d+$")
+_COUNTER = re.compile(r"_\d+(?=_|$)")
 
 
 class ModelVariables:
