@@ -62,9 +62,9 @@ class KerasTrainer(Trainer):
     def build(self, batch: Batch) -> None:
         if self._variables is not None:
             return
-        self._example = tf.nest.map_structure(lambda tensor: tensor[:2], (batch.features, batch.labels))
+        self._example = _first(2, batch.features), _first(2, batch.labels)
         if not _knows_its_shapes(self.model):
-            self._forward.forward(tf.nest.map_structure(lambda tensor: tensor[:1], batch.features))
+            self._forward.forward(_first(1, batch.features))
         self._variables = ModelVariables(self.model)
 
     def train(self, batch: Batch) -> float:
@@ -212,6 +212,10 @@ class KerasTrainer(Trainer):
                 name=self._definition.name,
             )
         return self._metrics
+
+
+def _first(count: int, structure: Any) -> Any:
+    return tf.nest.map_structure(lambda tensor: None if tensor is None else tensor[:count], structure)
 
 
 def _knows_its_shapes(model: Any) -> bool:

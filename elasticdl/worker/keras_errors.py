@@ -20,7 +20,8 @@ _NOISE = re.compile(
     r"|\s*\[Op:[^\]]*\](?: name:[^\n]*)?"
     r"|Error in user-defined function passed to .*? transformation with iterator: \S+: "
     r"|^Graph execution error:\s*"
-    r"|^Detected at node [^\n]*\n"
+    r"|^Detected at node [^\n]*\n",
+    re.MULTILINE,
 )
 _FRAME = re.compile(r'^(\s*)File "(?P<file>[^"]+)", line \d+')
 _HEADINGS = ("Traceback (most recent call last):", "in user code:")
@@ -45,20 +46,20 @@ def readable(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """What is wrong, in one paragraph: the last one that is not a frame."""
+    """What is wrong, in one paragraph: what stands behind the last frame."""
     lines = readable(error).splitlines()
     paragraph: list[str] = []
-    in_frame = False
+    frame_indent: int | None = None
     for line in lines:
+        indent = len(line) - len(line.lstrip())
         if line.strip() in _HEADINGS:
             paragraph = []
         elif _FRAME.match(line):
-            paragraph, in_frame = [], True
-        elif in_frame:
-            # The line of code that belongs to the frame; what follows it is the error again.
-            in_frame = False
-        elif set(line.strip()) > {"^", "~"} or line.strip(" ^~"):
+            paragraph, frame_indent = [], indent
+        elif frame_indent is None or indent <= frame_indent:
+            # Not a line of code, which stands to the right of its frame.
             paragraph.append(line.strip())
+            frame_indent = None
     text = " ".join(paragraph) or (lines[0] if lines else type(error).__name__)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 

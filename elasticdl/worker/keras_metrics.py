@@ -137,7 +137,7 @@ class _Metric(abc.ABC):
     def update(self, labels: Any, predictions: Any) -> None:
         try:
             self._update(labels, predictions)
-        except (UserError, tf.errors.OpError):
+        except UserError:
             raise
         except Exception as error:
             given = f"labels {describe(labels)} and predictions {describe(predictions)}"

@@ -51,8 +51,10 @@ class Forward:
             if self._takes_training:
                 return self._model(features, training=training)
             return self._model(features)
-        except (tf.errors.OpError, UserError):
+        except UserError:
             raise
+        except tf.errors.ResourceExhaustedError as error:
+            raise MemoryError(summary(error)) from error
         except Exception as error:
             raise definition_error(
                 f"The model {self._name} cannot be applied to features {describe(features)}", error
@@ -65,7 +67,7 @@ class Forward:
         fit = f"labels {describe(labels)} and predictions {describe(predictions)}"
         try:
             value = self._loss(labels, predictions)
-        except (tf.errors.OpError, UserError):
+        except UserError:
             raise
         except Exception as error:
             raise definition_error(f"The loss of {self._name} cannot take {fit}", error) from error
