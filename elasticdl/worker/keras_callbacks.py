@@ -80,7 +80,12 @@ class KerasCallbacks(CallbackRunner):
         try:
             method(*args)
         except Exception as error:
-            raise program_error(f"The callback {type(callback).__name__} failed in {event}", error) from error
+            missing = type(error).__name__ == "TBNotInstalledError"
+            raise program_error(
+                f"The callback {type(callback).__name__} failed in {event}",
+                error,
+                hint="pip install tensorboard" if missing else "",
+            ) from error
 
     @property
     def stop_training(self) -> bool:

@@ -105,9 +105,5 @@ def _disk_errors(path: Path) -> Iterator[None]:
             f"The model cannot be written to {path}: {error.strerror or error}.",
             hint="Free some space, or name another place with --output." if full else "",
         ) from error
-    except (
-        tf.errors.ResourceExhaustedError,
-        tf.errors.PermissionDeniedError,
-        tf.errors.UnavailableError,
-    ) as error:
+    except tf.errors.OpError as error:
         raise UserError(f"The model cannot be written to {path}: {summary(error)}") from error
