@@ -249,7 +249,10 @@ class _RunningJob:
             # A notebook or a test runs us in a thread, where signals cannot be taken.
             yield
             return
-        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        caught = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # Under nohup a job outlives its terminal.
+            caught.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._interrupt) for number in caught}
         try:
             yield
