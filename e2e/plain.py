@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,8 +95,8 @@ class Bench:
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
-    # Called in the command's process before it begins.
-    before: Callable[[], None] | None = None
+    # What the command is started with, such as `unshare`.
+    prefix: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.home = self.folder / "home"
@@ -119,7 +118,7 @@ class Bench:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "elasticdl", *arguments],
+            [*self.prefix, sys.executable, "-m", "elasticdl", *arguments],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -130,7 +129,6 @@ class Bench:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=self.before,
         )
 
     def finish(self, process: subprocess.Popen[str]) -> Ended:
