@@ -35,7 +35,7 @@ _WAIT_FOR = """\
 wait_for() {
   for _ in {1..500}; do
     if elasticdl jobs status "$1" 2>&1 | grep -e "$2" > /dev/null; then return 0; fi
-    sleep 0.2
+    sleep 0.4
   done
   echo "the status of $1 never had: $2"; return 1
 }"""
