@@ -1,6 +1,6 @@
 """Irises from a CSV file: four measures and the name of the species, in a dense network.
 
-    elasticdl data make iris --output=data/iris
+elasticdl data make iris --output=data/iris
 """
 
 import tensorflow as tf

@@ -32,13 +32,18 @@ def feed(dataset, mode, metadata):
         example = tf.io.parse_single_example(record, features)
         image, digit = example["image"], example["label"]
         even = tf.cast(tf.equal(digit % 2, 0), tf.float32)
-        return {"image": image, "ink": tf.reduce_sum(image, axis=1)}, {"digit": digit, "even": even[tf.newaxis]}
+        return {"image": image, "ink": tf.reduce_sum(image, axis=1)}, {
+            "digit": digit,
+            "even": even[tf.newaxis],
+        }
 
     return dataset.map(parse)
 
 
 def loss(labels, predictions):
-    digit = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels["digit"], logits=predictions["digit"])
+    digit = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels["digit"], logits=predictions["digit"]
+    )
     even = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels["even"], logits=predictions["even"])
     return digit + tf.squeeze(even, axis=1)
 
