@@ -17,6 +17,8 @@ from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
 
 _SECONDS = 10.0
+# A master that ends while it is asked cancels the call.
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class MasterControl:
@@ -46,8 +48,7 @@ class MasterControl:
         try:
             return method(request, timeout=seconds, wait_for_ready=True)
         except grpc.RpcError as error:
-            gone = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-            if gone:
+            if error.code() in _GONE:
                 raise MasterAway(f"The master of job {self._name} does not answer.") from None
             raise UserError(error.details() or str(error.code())) from None
 
