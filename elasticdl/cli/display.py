@@ -258,7 +258,8 @@ def final_lines(status: dict[str, Any], folder: JobFolder) -> list[str]:
         lines.append(f"Evaluation: {last_evaluation(status)}")
     if status.get("output"):
         lines += status["output"].splitlines()
-    if status.get("checkpoint"):
+    # Of the others it is the one they started from, which the user has named.
+    if status.get("checkpoint") and status.get("kind") == "train":
         lines.append(f"Checkpoint: {status['checkpoint']}")
     lines.append(f"Job {folder.name} has {status['state']}. Logs: {folder.logs_path}")
     return lines
