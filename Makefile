@@ -65,7 +65,7 @@ proto: $(TEST_ENV)/$(STAMP)
 	  elasticdl/wire/example.proto elasticdl/wire/event.proto
 
 reference: $(TEST_ENV)/$(STAMP)
-	$(TEST_ENV)/bin/python -m elasticdl.cli.reference
+	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
 
 clean:
 	rm -rf .venv-* data out

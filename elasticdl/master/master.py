@@ -275,7 +275,7 @@ class Master:
         )
 
     def _threads(self) -> int:
-        return max(1, len(os.sched_getaffinity(0)) // self.state.roster.targets["worker"])
+        return max(1, _cores() // self.state.roster.targets["worker"])
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ class Master:
                     "job": self.spec.job_name,
                     "model_def": self.spec.model.model_def,
                     "owner": "worker" if self.plan.worker_owns_state else "ps",
-                    "epochs_done": saving.epoch + (1 if self.state.cut_epoch >= saving.epoch else 0),
+                    "epochs_done": _epochs_done(saving.ledger),
                     "data": self._data_identity(),
                 },
             )
@@ -415,3 +415,16 @@ class Master:
         if addresses and (self.state.saving is None or self.state.saving.cut != number):
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, f"cut-{number}")
+
+
+def _cores() -> int:
+    """As many as this process may use, where the system can tell; else all there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _epochs_done(ledger: dict[str, Any]) -> int:
+    """Whole epochs of training: one that was ended on purpose before its end is none."""
+    training = ledger["datasets"][TRAINING]
+    return int(training["epoch"]) + (1 if training["done"] == training["spec"]["size"] else 0)
