@@ -60,7 +60,8 @@ benchmark: $(TEST_ENV)/$(STAMP)
 ## What is generated from .proto files and from the flags.
 proto: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-	  elasticdl/wire/master.proto elasticdl/wire/ps.proto
+	  elasticdl/wire/master.proto elasticdl/wire/ps.proto \
+	  elasticai_api/proto/elasticai_api.proto elasticai_api/proto/progress.proto
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  elasticdl/wire/example.proto elasticdl/wire/event.proto
 

@@ -1,0 +1,38 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ShardProgress(_message.Message):
+    __slots__ = ("task_id", "position", "batches")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    task_id: int
+    position: int
+    batches: int
+    def __init__(self, task_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
+
+class ProgressRequest(_message.Message):
+    __slots__ = ("worker_id", "worker_type", "dataset_name", "shards", "global_step", "loss")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: int
+    worker_type: str
+    dataset_name: str
+    shards: _containers.RepeatedCompositeFieldContainer[ShardProgress]
+    global_step: int
+    loss: float
+    def __init__(self, worker_id: _Optional[int] = ..., worker_type: _Optional[str] = ..., dataset_name: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardProgress, _Mapping]]] = ..., global_step: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
+
+class ProgressReply(_message.Message):
+    __slots__ = ("lost",)
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lost: _Optional[_Iterable[int]] = ...) -> None: ...
