@@ -34,6 +34,9 @@ class Account:
         self.seed = self.spec.seed
         self.stopped = False
         self.held: dict[int, Holding] = {}
+        self.queue: deque[Remainder] = deque()
+        # Of earlier epochs, where epochs overlap: how many samples are not done yet.
+        self.behind: dict[int, int] = {}
         self._enter(0)
 
     def _enter(self, epoch: int) -> None:
@@ -41,7 +44,6 @@ class Account:
         self.cursor = 0
         self.issued = 0
         self.done = 0
-        self.queue: deque[Remainder] = deque()
         self._set_order()
 
     def _set_order(self) -> None:
@@ -64,8 +66,13 @@ class Account:
         return sum(holding.remaining for holding in self.held.values())
 
     @property
+    def left_behind(self) -> int:
+        """Samples of earlier epochs that are not done yet."""
+        return sum(self.behind.values())
+
+    @property
     def epoch_done(self) -> bool:
-        return self.done == self.spec.size
+        return self.done == self.spec.size and not self.behind
 
     @property
     def finished(self) -> bool:
@@ -75,7 +82,11 @@ class Account:
 
     @property
     def may_advance(self) -> bool:
-        return self.epoch_done and self.epoch + 1 < self.spec.epochs and not self.stopped
+        if self.epoch + 1 >= self.spec.epochs or self.stopped:
+            return False
+        if self.spec.overlapping:
+            return not self.queue and self.cursor == self.order.size
+        return self.epoch_done
 
     @property
     def available(self) -> bool:
@@ -90,35 +101,42 @@ class Account:
         """Samples passed, bad ones included."""
         if epoch == self.epoch:
             return self.done
-        return self.spec.size if 0 <= epoch < self.epoch else 0
+        return self.spec.size - self.behind.get(epoch, 0) if 0 <= epoch < self.epoch else 0
 
     def skipped_in(self, epoch: int) -> int:
         """Bad samples among those passed."""
         if epoch > self.epoch:
             return 0
         bad = self.bad.in_epoch(epoch)
-        if epoch < self.epoch or self.epoch_done:
+        if self.done_in(epoch) == self.spec.size:
             return sum(b.end - b.start for b in bad)
-        return sum(self._passed(b.start, b.end) for b in bad)
+        return sum(self._passed(b.start, b.end, epoch) for b in bad)
 
-    def _passed(self, start: int, end: int) -> int:
-        """How many of the samples [start, end) have been passed in this epoch."""
+    def _passed(self, start: int, end: int, epoch: int) -> int:
+        """How many of the samples [start, end) have been passed in an epoch."""
+        waiting = sum(_overlap(start, end, low, high) for low, high in self._waiting(epoch))
+        if epoch < self.epoch:
+            return end - start - waiting
         passed = 0
         for shard in range(start // self.shard_size, -(-end // self.shard_size)):
             if self.order.index(shard) < self.cursor:
                 passed += _overlap(start, end, shard * self.shard_size, (shard + 1) * self.shard_size)
-        return passed - sum(_overlap(start, end, low, high) for low, high in self._waiting())
+        return passed - waiting
 
-    def _waiting(self) -> Iterator[tuple[int, int]]:
-        """What was given out and is not done."""
+    def _waiting(self, epoch: int) -> Iterator[tuple[int, int]]:
+        """What was given out of an epoch and is not done."""
         for holding in self.held.values():
-            yield holding.position, holding.end
+            if holding.epoch == epoch:
+                yield holding.position, holding.end
         for remainder in self.queue:
-            yield remainder.start, remainder.end
+            if remainder.epoch == epoch:
+                yield remainder.start, remainder.end
 
     # -- giving out and taking back --------------------------------------------------------------------------
 
     def advance(self) -> None:
+        if self.done < self.spec.size:
+            self.behind[self.epoch] = self.spec.size - self.done
         self._enter(self.epoch + 1)
 
     def take(self) -> Remainder | None:
@@ -135,7 +153,7 @@ class Account:
         end = min(start + self.shard_size, self.spec.size)
         self.cursor += 1
         self.issued += end - start
-        return Remainder(start, end, 0)
+        return Remainder(start, end, 0, self.epoch)
 
     def progress(self, holding: Holding, position: int, batches: int, *, atomic: bool) -> int:
         """Returns the samples newly done. The lease is forgotten when its end is reached."""
@@ -154,10 +172,18 @@ class Account:
             return 0
         done = position - holding.position
         holding.position = position
-        self.done += done
+        self._count(holding.epoch, done)
         if position == holding.end:
             del self.held[holding.lease_id]
         return done
+
+    def _count(self, epoch: int, done: int) -> None:
+        if epoch == self.epoch:
+            self.done += done
+        elif done:
+            self.behind[epoch] -= done
+            if not self.behind[epoch]:
+                del self.behind[epoch]
 
     def give_back(self, holdings: Iterable[Holding], *, failed_lease: int | None = None) -> list[Returned]:
         """Puts the remainders at the front of the queue, the oldest lease's first."""
@@ -165,7 +191,7 @@ class Account:
         for holding in sorted(holdings, key=lambda holding: holding.lease_id):
             del self.held[holding.lease_id]
             failures = holding.failures + (holding.lease_id == failed_lease)
-            remainders.append(Remainder(holding.position, holding.end, failures))
+            remainders.append(Remainder(holding.position, holding.end, failures, holding.epoch))
         self.queue.extendleft(reversed(remainders))
         return [self._returned(remainder) for remainder in remainders]
 
@@ -178,7 +204,7 @@ class Account:
             )
         if end >= holding.end:
             return None
-        remainder = Remainder(end, holding.end, holding.failures)
+        remainder = Remainder(end, holding.end, holding.failures, holding.epoch)
         self.queue.appendleft(remainder)
         holding.end = end
         if not holding.remaining:
@@ -188,7 +214,7 @@ class Account:
     def _returned(self, remainder: Remainder) -> Returned:
         return Returned(
             dataset=self.spec.name,
-            epoch=self.epoch,
+            epoch=remainder.epoch,
             start=remainder.start,
             end=remainder.end,
             failures=remainder.failures,
@@ -222,7 +248,7 @@ class Account:
                 f"The checkpoint is in epoch {then.epoch + 1} of {self.spec.name}, beyond the "
                 f"{self.spec.epochs} asked for."
             )
-        for epoch in range(then.epoch, self.epoch + 1):
+        for epoch in range(min([then.epoch, *then.behind]), self.epoch + 1):
             self.add_again(epoch, max(0, self.done_in(epoch) - then.done_in(epoch)))
         # A new job that goes on from a checkpoint also takes over what had to be done again before it.
         for epoch, samples in then.again.items():
@@ -233,7 +259,7 @@ class Account:
         # Within a job a stop before the checkpoint stays; another job that goes on from it has not been
         # stopped.
         self.stopped = self.stopped and then.stopped
-        self.queue, self.held = then.queue, then.held
+        self.queue, self.held, self.behind = then.queue, then.held, then.behind
         self._set_order()
         self.give_back(self.held.values())
 
@@ -248,7 +274,8 @@ class Account:
             "issued": self.issued,
             "done": self.done,
             "stopped": self.stopped,
-            "queue": [[r.start, r.end, r.failures] for r in self.queue],
+            "behind": [[epoch, samples] for epoch, samples in self.behind.items()],
+            "queue": [[r.start, r.end, r.failures, r.epoch] for r in self.queue],
             "held": [holding.to_json() for holding in self.held.values()],
             "again": [[epoch, samples] for epoch, samples in self.again.items()],
             "bad": self.bad.to_json(),
@@ -263,6 +290,7 @@ class Account:
         account.issued = document["issued"]
         account.done = document["done"]
         account.stopped = document["stopped"]
+        account.behind = dict(document["behind"])
         account.queue.extend(Remainder(*remainder) for remainder in document["queue"])
         for holding in map(Holding.from_json, document["held"]):
             account.held[holding.lease_id] = holding
@@ -275,17 +303,25 @@ class Account:
     def problems(self) -> list[str]:
         """Where the account contradicts itself; nothing, unless there is a mistake in this code."""
         found = []
-        total = self.done + self.in_work + self.queued + self.untouched
+        total = self.done + self.in_work + self.queued + self.untouched - self.left_behind
         if total != self.spec.size:
             found.append(
                 f"{self.spec.name}: {self.done} done + {self.in_work} held + {self.queued} queued + "
-                f"{self.untouched} untouched samples are {total}, not {self.spec.size}"
+                f"{self.untouched} untouched - {self.left_behind} earlier samples are {total}, "
+                f"not {self.spec.size}"
             )
-        end = 0
-        for low, high in sorted(self._waiting()):
-            if not end <= low < high <= self.spec.size:
-                found.append(f"{self.spec.name}: samples [{low}, {high}) are given out twice, or not there")
-            end = max(end, high)
+        for epoch in (*self.behind, self.epoch):
+            waiting = sorted(self._waiting(epoch))
+            missing = sum(high - low for low, high in waiting)
+            if epoch < self.epoch and missing != self.behind[epoch]:
+                found.append(f"{self.spec.name}: {missing} samples of epoch {epoch + 1} wait to be done")
+            end = 0
+            for low, high in waiting:
+                if not end <= low < high <= self.spec.size:
+                    found.append(
+                        f"{self.spec.name}: samples [{low}, {high}) are given out twice, or not there"
+                    )
+                end = max(end, high)
         return found
 
 

@@ -47,7 +47,7 @@ __all__ = [
     "SplitProposal",
 ]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Ledger:
@@ -117,6 +117,7 @@ class Ledger:
                 lease_id=self._next_lease,
                 worker=worker,
                 request_id=request_id,
+                epoch=remainder.epoch,
                 start=remainder.start,
                 end=remainder.end,
                 position=remainder.start,
@@ -291,7 +292,7 @@ class Ledger:
         return self._account(dataset).spec
 
     def epoch(self, dataset: str) -> int:
-        """The current one, counted from 0."""
+        """The newest one, counted from 0."""
         return self._account(dataset).epoch
 
     def epoch_done(self, dataset: str) -> bool:
@@ -312,7 +313,7 @@ class Ledger:
     def samples_done(self, dataset: str) -> int:
         """Samples passed in all epochs so far."""
         account = self._account(dataset)
-        return account.epoch * account.spec.size + account.done
+        return account.epoch * account.spec.size + account.done - account.left_behind
 
     def skipped(self, dataset: str, epoch: int | None = None) -> int:
         """Bad samples among those passed in an epoch, or else all different ones ever met."""
@@ -337,7 +338,7 @@ class Ledger:
             return account.spec.size - account.done_in(epoch)
         if account.stopped:
             return account.in_work
-        return (account.spec.epochs - account.epoch) * account.spec.size - account.done
+        return (account.spec.epochs - account.epoch) * account.spec.size - account.done + account.left_behind
 
     def leasable(self, dataset: str) -> bool:
         """A new request would get something now."""
@@ -439,7 +440,7 @@ class Ledger:
             lease_id=holding.lease_id,
             dataset=account.spec.name,
             worker=holding.worker,
-            epoch=account.epoch,
+            epoch=holding.epoch,
             start=holding.start,
             end=holding.end,
             failures=holding.failures,

@@ -39,6 +39,9 @@ class DatasetSpec:
     seed: int
     # The next epoch begins only when it is opened, and not as soon as this one is done.
     gated: bool = False
+    # The next epoch begins as soon as this one is given out, and not only when it is done: a program that makes
+    # batches across shards would wait for the rest of a batch, and the epoch for that batch.
+    overlapping: bool = False
     # So many failures of the program on one shard are borne; one more gives it up.
     max_shard_failures: int = 3
 
@@ -115,11 +118,12 @@ class SplitProposal:
 
 @dataclass(frozen=True)
 class Remainder:
-    """Samples [start, end) that wait in the queue, and how often the program has failed on them."""
+    """Samples [start, end) of an epoch that wait in the queue, and how often the program has failed on them."""
 
     start: int
     end: int
     failures: int
+    epoch: int
 
 
 @dataclass(kw_only=True)
@@ -129,6 +133,7 @@ class Holding:
     lease_id: int
     worker: str
     request_id: int
+    epoch: int
     start: int
     end: int
     position: int
@@ -150,6 +155,7 @@ class Holding:
             self.lease_id,
             self.worker,
             self.request_id,
+            self.epoch,
             self.start,
             self.end,
             self.position,
@@ -160,11 +166,12 @@ class Holding:
 
     @classmethod
     def from_json(cls, document: list[Any]) -> Holding:
-        lease_id, worker, request_id, start, end, position, failures, batches, atomic = document
+        lease_id, worker, request_id, epoch, start, end, position, failures, batches, atomic = document
         return cls(
             lease_id=lease_id,
             worker=worker,
             request_id=request_id,
+            epoch=epoch,
             start=start,
             end=end,
             position=position,

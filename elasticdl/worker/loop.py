@@ -342,6 +342,7 @@ class TrainingLoop:
                 atomic=batch.atomic,
                 loss=loss,
                 seconds=time.perf_counter() - started,
+                last=batch.last,
             )
         if batch.last:
             self._forget(lease_id)

@@ -1,14 +1,15 @@
 """Tells the master how far the shards have come, without making the training wait.
 
-Batches are noted here and sent by a thread of its own, one report at a time; what is noted while a report
-is under way goes with the next. `flush` waits until everything noted has been answered: before a cut, and
-before leaving.
+Batches are noted here and sent by a thread of its own, one report at a time, and not more often than somebody
+could look: what is noted in the meantime goes with the next. The end of a shard is told at once, for others may wait
+for it. `flush` waits until everything noted has been answered: before a cut, and before leaving.
 """
 
 from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections import deque
 
 import grpc
@@ -16,6 +17,11 @@ import grpc
 from elasticdl.data.reader import BadRange
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.link import MasterLink
+
+
+# A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
+# reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.
+_PAUSE_SECONDS = 0.1
 
 
 class Reporter:
@@ -30,6 +36,8 @@ class Reporter:
         self._seconds: deque[float] = deque(maxlen=50)
         self._generation = 0
         self._sending = False
+        self._hurry = False
+        self._sent_at = 0.0
         self._number = 0
         self._closed = False
         self._error: BaseException | None = None
@@ -55,8 +63,11 @@ class Reporter:
         atomic: bool,
         loss: float | None = None,
         seconds: float = 0.0,
+        last: bool = True,
     ) -> None:
+        """`last`: the shard is gone through with this batch."""
         with self._moved:
+            self._hurry = self._hurry or last
             self._progress[lease_id] = pb.Progress(
                 lease_id=lease_id, position=position, batches=batches, atomic=atomic
             )
@@ -71,12 +82,13 @@ class Reporter:
         """Samples that could not be read and were left out."""
         with self._moved:
             self._bad += to_wire(bad, dataset)
+            self._hurry = True
             self._moved.notify_all()
 
     def ask_to_stop(self) -> None:
         """A callback wants the training to end."""
         with self._moved:
-            self._stop_training = True
+            self._stop_training = self._hurry = True
             self._moved.notify_all()
 
     @property
@@ -90,6 +102,8 @@ class Reporter:
 
     def flush(self) -> None:
         with self._moved:
+            self._hurry = True
+            self._moved.notify_all()
             self._moved.wait_for(lambda: self.failed or (not self._pending() and not self._sending))
         self.check()
 
@@ -102,6 +116,8 @@ class Reporter:
                 self._moved.wait_for(lambda: self._pending() or self._closed)
                 if not self._pending():
                     return
+                pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
+                self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
                 request = self._take()
             try:
                 reply = self._link.call(self._link.stub.Report, request)
@@ -121,6 +137,8 @@ class Reporter:
     def _take(self) -> pb.ReportRequest:
         self._number += 1
         self._sending = True
+        self._hurry = False
+        self._sent_at = time.monotonic()
         request = pb.ReportRequest(
             node=self._link.node,
             generation=self._generation,

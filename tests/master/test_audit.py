@@ -122,7 +122,7 @@ def test_a_broken_ledger_is_not_exact() -> None:
     ledger = ledger_of(epochs=1)
     do(ledger)
     document = ledger.snapshot()
-    document["datasets"]["training"]["queue"] = [[0, 7, 0]]
+    document["datasets"]["training"]["queue"] = [[0, 7, 0, 0]]
     audit = Audit.of(Ledger.restore(document))
     assert not audit.exact
     assert "1000 done + 0 held + 7 queued" in audit.reason
