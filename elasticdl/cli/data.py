@@ -113,13 +113,24 @@ def digits(output: Path | None, records_per_file: int, overwrite: bool, seed: in
 @make.command()
 @_making(512)
 @_seed
-def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int) -> None:
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="Write one file in place of a folder: all rows in their usual order, as in the well-known iris.data.",
+)
+def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int, file: Path | None) -> None:
     """Irises: 150 rows of CSV, four measures and the species.
 
     They come with scikit-learn.
     """
-    from elasticdl.data.samples import make_iris
+    from elasticdl.data.samples import make_iris, make_iris_file
 
+    if file is not None:
+        if output is not None:
+            raise UserError("--output and --file are two ways to say where the data goes.", hint="Give one.")
+        samples = make_iris_file(file, overwrite=overwrite)
+        click.echo(f"{file}: {samples} samples, {human_bytes(file.stat().st_size)}")
+        return
     with Progress("writing", _IRIS) as progress:
         made = make_iris(
             output or Path("data/iris"),

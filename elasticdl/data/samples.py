@@ -16,6 +16,7 @@ import numpy as np
 
 from elasticdl.data.idx import IdxFile, labels_beside
 from elasticdl.data.outputs import SUFFIXES, SplitWriter, file_writer, new_folder
+from elasticdl.data.writing import AtomicFile, disk_errors
 from elasticdl.jobs.errors import UserError
 
 Progress = Callable[[int], None]
@@ -66,14 +67,31 @@ def make_iris(
     progress: Progress = silent,
 ) -> Made:
     """150 irises: four measures in centimetres and the species."""
-    iris = _scikit_learn().load_iris()
-    rows = [
-        [*(f"{measure:.1f}" for measure in measures), _IRIS_NAMES[kind]]
-        for measures, kind in zip(iris.data.tolist(), iris.target.tolist(), strict=True)
-    ]
+    rows = _irises()
     train, test = _split(len(rows), seed)
     parts = {"train": (rows[row] for row in train), "test": (rows[row] for row in test)}
     return _write(output, parts, "iris", "csv", records_per_file, overwrite, progress)
+
+
+def make_iris_file(path: Path, *, overwrite: bool = False) -> int:
+    """The one well-known file, iris.data: all irises in their usual order. Returns how many."""
+    if path.exists() and not (overwrite and path.is_file()):
+        hint = "Choose another name." if path.is_dir() else "Add --overwrite to replace it."
+        raise UserError(f"{path} exists.", hint=hint)
+    rows = _irises()
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with AtomicFile(path) as file:
+            file.write("".join(",".join(row) + "\n" for row in rows).encode())
+    return len(rows)
+
+
+def _irises() -> list[list[str]]:
+    iris = _scikit_learn().load_iris()
+    return [
+        [*(f"{measure:.1f}" for measure in measures), _IRIS_NAMES[kind]]
+        for measures, kind in zip(iris.data.tolist(), iris.target.tolist(), strict=True)
+    ]
 
 
 def make_mnist(

@@ -9,7 +9,7 @@ from sklearn import datasets
 
 from elasticdl.data.example import decode_example
 from elasticdl.data.open import open_reader
-from elasticdl.data.samples import make_digits, make_iris
+from elasticdl.data.samples import make_digits, make_iris, make_iris_file
 from elasticdl.jobs.errors import UserError
 
 
@@ -70,6 +70,23 @@ def test_iris_is_like_the_well_known_file(tmp_path):
     reader = open_reader(str(tmp_path / "iris" / "train"))
     assert reader.metadata.column_names == ()
     assert list(reader.read(0, 120)) == rows
+
+
+def test_iris_as_the_one_well_known_file(tmp_path):
+    path = tmp_path / "new" / "iris.data"
+    assert make_iris_file(path) == 150
+    lines = path.read_text().splitlines()
+    assert lines[0] == "5.1,3.5,1.4,0.2,Iris-setosa"
+    assert lines[149] == "5.9,3.0,5.1,1.8,Iris-virginica"
+    assert len(set(line.rpartition(",")[2] for line in lines)) == 3
+    with pytest.raises(UserError, match=r"iris\.data exists") as error:
+        make_iris_file(path)
+    assert error.value.hint == "Add --overwrite to replace it."
+    path.write_text("something else")
+    make_iris_file(path, overwrite=True)
+    assert path.read_text().splitlines() == lines
+    with pytest.raises(UserError, match="new exists"):
+        make_iris_file(path.parent, overwrite=True)
 
 
 def test_without_scikit_learn(tmp_path, monkeypatch):
