@@ -156,13 +156,15 @@ def panel(status: dict[str, Any]) -> RenderableType:
         Text(f"{100 * done / total:5.1f} %" if total else "", style="bold"),
         Text(time_left(status), style="dim"),
     )
+    command = status.get("program") == "command"
     facts.add_row("epoch", f"{min(status['epoch'] + 1, status['epochs'])} of {status['epochs']}")
     facts.add_row("samples", f"{done:,} of {total:,}" if total else "…")
     facts.add_row("speed", f"{status['samples_per_second']:,.0f} samples/s, step {status['step']:,}")
     facts.add_row(
         "loss", f"{status['loss']:.5f} {sparkline(status['losses'])}" if status["loss"] is not None else "…"
     )
-    facts.add_row("evaluation", last_evaluation(status) or "…")
+    if not command:
+        facts.add_row("evaluation", last_evaluation(status) or "…")
     nodes = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     nodes.add_column("node")
     nodes.add_column("state")
@@ -170,7 +172,7 @@ def panel(status: dict[str, Any]) -> RenderableType:
     for node in status["nodes"]:
         state = node_state(node)
         style = "green" if state == "working" else "red" if "ended" in state else "yellow"
-        shards = str(node["shards"]) if node["role"] == "worker" else ""
+        shards = str(node["shards"]) if node["role"] in ("worker", "chief") else ""
         nodes.add_row(node["name"], Text(state, style=style), shards)
     colour = {"failed": "red", "stopped": "yellow"}.get(status["state"], "cyan")
     return Panel(
@@ -230,13 +232,15 @@ def time_left(status: dict[str, Any]) -> str:
 def one_line(status: dict[str, Any]) -> str:
     total, done = status["samples_total"], status["samples_done"]
     working = sum(1 for node in status["nodes"] if node["role"] == "worker" and node_state(node) == "working")
-    parts = [
-        status["phase"],
-        f"epoch {min(status['epoch'] + 1, status['epochs'])}/{status['epochs']}",
-        f"{done:,}/{total:,} samples",
-        f"{status['samples_per_second']:,.0f}/s",
-        f"step {status['step']:,}",
-    ]
+    parts = [status["phase"]]
+    # A program of the user's own may do without data of ours.
+    if total or status.get("program") != "command":
+        parts += [
+            f"epoch {min(status['epoch'] + 1, status['epochs'])}/{status['epochs']}",
+            f"{done:,}/{total:,} samples",
+            f"{status['samples_per_second']:,.0f}/s",
+            f"step {status['step']:,}",
+        ]
     if status["loss"] is not None:
         parts.append(f"loss {status['loss']:.5f}")
     parts.append(f"{working} of {status['targets']['worker']} workers")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.store import JobStore, new_suffix
+from elasticdl.master.program_nodes import command_line
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
 
@@ -36,6 +38,8 @@ MASTER = "master"
 _MASTER_CRASHES = 5
 # How often the display is refreshed. The master computes a status in well under a millisecond.
 _POLL_SECONDS = 0.25
+# What is shown of the output of a program that failed; all of it is in its log.
+_LAST_LINES = 15
 # How long a stop may take to save the model before it is called stuck.
 EXIT_INTERRUPTED = 130
 
@@ -104,23 +108,35 @@ def check(spec: JobSpec) -> None:
             "This version runs jobs on this machine only; --image_name asks for a cluster.",
             hint="Leave the image flags away to run here. --dry_run shows the job.",
         )
+    _check_port(spec.cluster.master_port)
     if spec.program == "command":
-        raise UserError(
-            "This version runs model definitions only; --job_command cannot be run yet.",
-            hint="Give --model_zoo and --model_def.",
-        )
+        _check_command(spec.model.job_command)
+        return
     if spec.training.distribution_strategy == "AllreduceStrategy":
         raise UserError(
             "AllreduceStrategy cannot be run yet.",
             hint="--distribution_strategy=ParameterServerStrategy trains with any number of workers.",
         )
     check_definition(spec)
-    _check_port(spec.cluster.master_port)
     if spec.checkpoint.checkpoint_dir_for_init:
         from elasticdl.ps.checkpoints import find_checkpoint
 
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)
+
+
+def _check_command(command: str) -> None:
+    """A command that needs no shell can be looked for before anything is started."""
+    words = command_line(command)
+    if words[:2] == ("/bin/sh", "-c"):
+        return
+    # As the nodes will look for it: where this interpreter is, first.
+    places = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    if shutil.which(words[0], path=places) is None:
+        raise UserError(
+            f"--job_command: there is no program {words[0]!r}.",
+            hint="Give its path, or a program on your PATH.",
+        )
 
 
 def _check_port(port: int) -> None:
@@ -173,6 +189,7 @@ class _RunningJob:
         self._stop_sent = False
         self._wake = threading.Event()
         self._crashes = 0
+        self._told: set[str] = set()
 
     def run(self) -> None:
         self._display.begin(self._spec, self._folder)
@@ -215,12 +232,31 @@ class _RunningJob:
             if self._interrupts > 1:
                 self._host.kill_all()
                 continue
+            if self._spec.program == "command":
+                self._tell_failures()
             if control is None and self._folder.master_address() is not None:
                 control = MasterControl(self._folder)
             if control is not None:
                 self._look(control)
             self._wake.wait(_POLL_SECONDS)
             self._wake.clear()
+
+    def _tell_failures(self) -> None:
+        """What a program said before it failed is what its owner needs to see first."""
+        for node in self._host.statuses():
+            if node.name in self._told or node.reason not in (EndReason.ERROR, EndReason.OUT_OF_MEMORY):
+                continue
+            self._told.add(node.name)
+            if node.name == MASTER:
+                continue
+            lines = [f"{node.name} | {line}" for line in self._host.tail(node.name, _LAST_LINES)]
+            ended = (
+                "ran out of memory"
+                if node.reason is EndReason.OUT_OF_MEMORY
+                else f"ended with {node.exit_code}"
+            )
+            said = f" The last it said:\n{chr(10).join(lines)}" if lines else " It said nothing."
+            self._display.note(f"{node.name} {ended}.{said}")
 
     def _worth_another(self, master: NodeStatus) -> bool:
         if self._interrupts > 1 or self._folder.status_path.exists():
@@ -263,7 +299,8 @@ class _RunningJob:
     def _interrupt(self, number: int, frame: object) -> None:
         self._interrupts += 1
         if self._interrupts == 1:
-            self._display.note("Saving a checkpoint and stopping. Ctrl-C again kills at once.")
+            what = "Stopping." if self._spec.program == "command" else "Saving a checkpoint and stopping."
+            self._display.note(f"{what} Ctrl-C again kills at once.")
         self._wake.set()
 
     # -- the end ---------------------------------------------------------------------------------------------

@@ -113,6 +113,14 @@ class NodesSection:
     stall_floor_seconds: float = flag(
         Real(), 60.0, "No worker loses its shard in less than this.", topic=Topic.FAILURE
     )
+    start_timeout_seconds: float = flag(
+        Real(),
+        600.0,
+        "A worker with a job command that has not asked for data for so long after its start, while others have, "
+        "is ended and tried again; 0: never.",
+        topic=Topic.FAILURE,
+        kinds=TRAIN,
+    )
     envs: dict[str, str] = flag(
         Pairs(key_rule=ENVIRONMENT_VARIABLE), {}, "Environment variables for all nodes.", topic=Topic.NODES
     )

@@ -87,6 +87,13 @@ class ModelSection:
         topic=Topic.COMMAND,
         kinds=TRAIN,
     )
+    public_client: bool = flag(
+        Boolean(),
+        True,
+        "Serve data shards to the public elasticai_api package too, which has no token, on a second port.",
+        topic=Topic.COMMAND,
+        kinds=TRAIN,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,12 +17,20 @@ from pathlib import Path
 
 import grpc.aio
 
+from elasticai_api.proto.elasticai_api_pb2_grpc import (
+    add_MasterServicer_to_server as add_shard_calls,
+)
+from elasticai_api.proto.allreduce_pb2_grpc import add_AllReduceServicer_to_server as add_allreduce_calls
+from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server as add_progress_calls
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import write_atomically
 from elasticdl.jobs.spec import from_yaml
+from elasticdl.jobs.training import ALLREDUCE
+from elasticdl.master.allreduce_service import AllReduceService
 from elasticdl.master.audit import Audit
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
+from elasticdl.master.shard_service import ShardService
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
@@ -68,11 +76,26 @@ async def _serve(folder: Path) -> int:
     master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
     server = grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=SERVER_OPTIONS)
     add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]
-    port = _bind(server, folder, spec.cluster.master_port)
-    address = f"127.0.0.1:{port}"
-    environment["MASTER_ADDR"] = environment["DLROVER_MASTER_ADDR"] = address
+    if spec.training.distribution_strategy == ALLREDUCE:
+        add_allreduce_calls(AllReduceService(master), server)  # type: ignore[no-untyped-call]
+    public: grpc.aio.Server | None = None
+    if spec.program == "command":
+        shards = ShardService(master)
+        master.waits_for_shard = lambda worker: shards.waiting[worker] > 0
+        add_shard_calls(shards, server)  # type: ignore[no-untyped-call]
+        add_progress_calls(shards, server)  # type: ignore[no-untyped-call]
+        if spec.model.public_client:
+            # The public package sends no token: it gets at the shards of this job, and at nothing else.
+            public = grpc.aio.server(options=SERVER_OPTIONS)
+            add_shard_calls(shards, public)  # type: ignore[no-untyped-call]
+            environment["DLROVER_MASTER_ADDR"] = _bind(public, folder / "public.addr", 0)
+    address = environment["MASTER_ADDR"] = _bind(server, folder / "master.addr", spec.cluster.master_port)
+    if public is not None:
+        (folder / "public.addr").write_text(environment["DLROVER_MASTER_ADDR"])
     master.recover()
     await server.start()
+    if public is not None:
+        await public.start()
     (folder / "master.addr").write_text(address)
     log.info("Job %s: the master listens at %s.", spec.job_name, address)
     try:
@@ -81,6 +104,8 @@ async def _serve(folder: Path) -> int:
         _write_status(folder, job_status(master))
         # Give watchers a moment to read the last word before the connection goes.
         await server.stop(grace=0.5)
+        if public is not None:
+            await public.stop(grace=0.5)
         await platform.close()
         log.info("The job has %s.", master.state.outcome)
         return 0 if master.state.outcome == "succeeded" and audit.exact else 1
@@ -88,8 +113,8 @@ async def _serve(folder: Path) -> int:
         await server.stop(grace=None)
 
 
-def _bind(server: grpc.aio.Server, folder: Path, wanted: int) -> int:
-    before = folder / "master.addr"
+def _bind(server: grpc.aio.Server, before: Path, wanted: int) -> str:
+    """The address it listens at: that of the master that was here before, if there was one."""
     if before.exists():
         wanted = int(before.read_text().rsplit(":", 1)[1])
     # The process that had the port before this one may be dying still.
@@ -100,7 +125,7 @@ def _bind(server: grpc.aio.Server, folder: Path, wanted: int) -> int:
         except RuntimeError:
             port = 0
         if port:
-            return port
+            return f"127.0.0.1:{port}"
         if time.monotonic() >= deadline:
             raise UserError(
                 f"Port {wanted} of this machine is taken.",

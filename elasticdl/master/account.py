@@ -132,6 +132,14 @@ class Account:
             if remainder.epoch == epoch:
                 yield remainder.start, remainder.end
 
+    def to_do(self, most: int) -> list[tuple[int, int]]:
+        """What is still to be given out in this epoch, in its order; the first so many shards of it."""
+        found = [(remainder.start, remainder.end) for remainder in self.queue][:most]
+        for place in range(self.cursor, min(self.order.size, self.cursor + most - len(found))):
+            start = self.order[place] * self.shard_size
+            found.append((start, min(start + self.shard_size, self.spec.size)))
+        return found
+
     # -- giving out and taking back --------------------------------------------------------------------------
 
     def advance(self) -> None:
@@ -154,6 +162,39 @@ class Account:
         self.cursor += 1
         self.issued += end - start
         return Remainder(start, end, 0, self.epoch)
+
+    def pass_to(self, epoch: int, place: int) -> int:
+        """All shards of an epoch before a place in its order are done, and those of the epochs before it; none of them
+        was given out. Returns the samples newly done. A place that was passed before changes nothing.
+        """
+        if not 0 <= epoch < self.spec.epochs or not 0 <= place <= self.order.size:
+            raise LedgerError(f"{self.spec.name} has no place {place} in epoch {epoch + 1}.")
+        if self.held or self.queue:
+            raise LedgerError(f"Shards of {self.spec.name} have been given out: it is not gone through in order.")
+        done = 0
+        while self.epoch < epoch:
+            done += self._pass_shards(self.order.size)
+            self._enter(self.epoch + 1)
+        return done + (self._pass_shards(place) if epoch == self.epoch else 0)
+
+    def _pass_shards(self, place: int) -> int:
+        if place <= self.cursor:
+            return 0
+        samples = (place - self.cursor) * self.shard_size
+        # The last shard of the data is a smaller one, wherever in the order it is.
+        if self.cursor <= self.order.index(self.order.size - 1) < place:
+            samples -= self.order.size * self.shard_size - self.spec.size
+        self.cursor = place
+        self.issued += samples
+        self.done += samples
+        return samples
+
+    def starts(self, epoch: int, first: int, count: int) -> list[int]:
+        """Where the shards at places [first, first + count) of an epoch begin, as far as there are so many."""
+        order = self.order
+        if epoch != self.epoch:
+            order = Permutation(self.order.size, self.seed, epoch, shuffle=self.shuffle)
+        return [order[place] * self.shard_size for place in range(first, min(first + count, order.size))]
 
     def progress(self, holding: Holding, position: int, batches: int, *, atomic: bool) -> int:
         """Returns the samples newly done. The lease is forgotten when its end is reached."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from elasticdl.master.cuts import Cut
 from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
+from elasticdl.master.program_course import settle_program
 
 if TYPE_CHECKING:
     from elasticdl.master.state import JobState
@@ -32,7 +33,9 @@ def at_epoch_end(state: JobState) -> bool:
 
 def settle(state: JobState) -> None:
     if not state.outcome:
-        if state.plan.kind == "train":
+        if state.plan.runs_command:
+            settle_program(state)
+        elif state.plan.kind == "train":
             _settle_training(state)
         elif state.stopping:
             state.outcome = "stopped"

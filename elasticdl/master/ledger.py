@@ -149,6 +149,16 @@ class Ledger:
             self._forget(holding)
         return done
 
+    def pass_shards(self, dataset: str, *, epoch: int, place: int, steps: int) -> int:
+        """For data that is gone through in order by all workers together: everything before that place is done.
+
+        Returns the samples newly done; `steps` is how many steps brought the training there. Safe to repeat.
+        """
+        done = self._account(dataset).pass_to(epoch, place)
+        if done:
+            self._steps = steps
+        return done
+
     def set_atomic(self, lease_id: int) -> None:
         """The program gives no order inside this lease, so it cannot be cut."""
         self._find(lease_id)[1].atomic = True
@@ -283,6 +293,17 @@ class Ledger:
         self._workers.clear()
         self._requests.void()
 
+    def restore_dataset(self, dataset: str, then: Ledger) -> None:
+        """As `rollback`, of one data set alone."""
+        account = Account.from_json(self._account(dataset).to_json())
+        account.rollback(then._account(dataset))
+        problems = account.problems()
+        if problems:
+            raise LedgerError(f"This is no account of the data set {dataset}: {'; '.join(problems)}.")
+        self._void(self._account(dataset))
+        self._accounts[dataset] = account
+        self._requests.forget_dataset(dataset)
+
     # -- questions -------------------------------------------------------------------------------------------
 
     def datasets(self) -> list[str]:
@@ -349,6 +370,32 @@ class Ledger:
         account = self._account(dataset)
         before = self._requests.repeated(worker, dataset, request_id)
         return before is not None and any(i in account.held for i in before.leases)
+
+    @property
+    def next_lease(self) -> int:
+        """The number that the next lease will get; those below it have been given out."""
+        return self._next_lease
+
+    def lease_of(self, lease_id: int) -> Lease | None:
+        """A lease that somebody holds."""
+        account = self._leases.get(lease_id)
+        return None if account is None else self._lease(account, account.held[lease_id])
+
+    def to_do(self, dataset: str, most: int) -> list[tuple[int, int]]:
+        """What is still to be given out in this epoch, in its order; the first so many shards of it."""
+        return self._account(dataset).to_do(most)
+
+    def place(self, dataset: str) -> tuple[int, int]:
+        """The epoch and the place in its order up to which shards have been given out or passed."""
+        account = self._account(dataset)
+        return account.epoch, account.cursor
+
+    def order(self, dataset: str, *, epoch: int, first: int, count: int) -> list[int]:
+        """Where the shards at places [first, first + count) of an epoch begin."""
+        account = self._account(dataset)
+        if not 0 <= epoch < account.spec.epochs or first < 0:
+            raise LedgerError(f"{dataset} has no place {first} in epoch {epoch + 1}.")
+        return account.starts(epoch, first, count)
 
     @property
     def steps(self) -> int:

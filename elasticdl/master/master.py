@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
+from elasticdl.master.nodes import Node
 from elasticdl.master.plan import Plan
+from elasticdl.master.program_course import TRAINERS
+from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
 from elasticdl.master.signals import Signal
 from elasticdl.master.state import JobState
@@ -49,6 +53,10 @@ _RECORDS_BETWEEN_COMPACTIONS = 20_000
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
+# How long a program may take to end after it has been told that there is no more data for it.
+_LEAVE_SECONDS = 30.0
+# TensorFlow waits half a minute before it looks whether a lost parameter server is back.
+_RECOVERY_FACTOR = 3.0
 
 
 class Master:
@@ -84,6 +92,13 @@ class Master:
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
         self._cannot_go_on: UserError | None = None
+        self._programs = ProgramNodes(spec, environment=environment, host="127.0.0.1", clock=clock)
+        self._timers: set[str] = set()
+        self._started_at: dict[str, float] = {}
+        # Workers with a program of the user's own that have been heard of.
+        self._heard: set[str] = set()
+        # Workers that are held in a call for a shard; set by whoever serves those.
+        self.waits_for_shard: Callable[[str], bool] = lambda worker: False
         self._events = EventFile(folder / "tensorboard")
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -104,6 +119,8 @@ class Master:
         self._journal.compact(self.state.snapshot())
 
     def _begin(self) -> None:
+        if self.plan.runs_command:
+            self.do("address", addresses=self._programs.reserve(self.plan.targets))
         place = self.spec.checkpoint.checkpoint_dir_for_init
         if not place:
             return
@@ -131,6 +148,8 @@ class Master:
             "shard_size": self.plan.shard_size,
             "shuffle": self.plan.shuffle,
             "shuffle_seed": self.plan.seed,
+            # Gone through in order by all together: there are no shards in between to be given out again.
+            **({"order": "steps"} if self.plan.allreduce else {}),
         }
 
     def do(self, command: str, **arguments: Any) -> Any:
@@ -193,6 +212,16 @@ class Master:
                 del self.losses[:-1000:2]
             self._draw(self.state.ledger.steps, {"loss": loss})
 
+    def note_alive(self, worker: str) -> None:
+        """A program has said something."""
+        self._heard.add(worker)
+
+    def note_program_progress(self, worker: str, samples: int, batches: int, loss: float | None) -> None:
+        """Programs do not tell how long a batch takes: it is the time between their reports."""
+        before, now = self._progress_at.get(worker), self._clock()
+        seconds = (now - before) / batches if before is not None and batches else 0.0
+        self.note_progress(worker, samples, loss, seconds)
+
     def note_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})
         self._draw(step, {f"evaluation/{name}": value for name, value in metrics.items()})
@@ -242,10 +271,18 @@ class Master:
     async def reconcile(self) -> None:
         """Does what the state calls for and has not been done yet."""
         for node in self.state.roster.wanted():
-            if node.name not in self._started_nodes:
-                self._started_nodes.add(node.name)
-                log.info("Starting %s.", node.name)
-                await self._platform.start(self._request(node.name, node.role, node.slot, node.number))
+            if node.name in self._started_nodes:
+                continue
+            pause = self._programs.pause(node) if self.plan.runs_command else 0.0
+            if pause:
+                self._after(f"start {node.name}", pause, self.wake)
+                continue
+            self._started_nodes.add(node.name)
+            self._started_at[node.name] = self._clock()
+            log.info("Starting %s.", node.name)
+            await self._platform.start(self._request(node))
+        if self.plan.runs_command:
+            self._send_away()
         state = self.state
         if state.cut is not None and state.cut_complete():
             await self._take_cut(state.cut.number)
@@ -255,7 +292,29 @@ class Master:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _request(self, name: str, role: str, slot: int, number: int) -> NodeRequest:
+    def _after(self, what: str, seconds: float, then: Callable[[], None]) -> None:
+        """Once, after so long; the same thing is not asked for twice."""
+        if what not in self._timers:
+            self._timers.add(what)
+            asyncio.get_running_loop().call_later(seconds, then)
+
+    def _send_away(self) -> None:
+        """Programs are told to go by getting no shard any more; who does not end then is ended."""
+        for node in self.state.roster.nodes.values():
+            if node.draining and node.alive:
+                self._after(f"stop {node.name}", _LEAVE_SECONDS, partial(self._stop_later, node.name))
+
+    def _stop_later(self, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._platform.stop(name, grace_seconds=10.0))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _request(self, node: Node) -> NodeRequest:
+        if self.plan.runs_command:
+            return self._programs.request(
+                node, addresses=self.state.addresses, targets=self.state.roster.targets
+            )
+        name, role, slot, number = node.name, node.role, node.slot, node.number
         environment = {
             **self._environment,
             **self.spec.nodes.envs,
@@ -287,6 +346,9 @@ class Master:
             ended = status.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED)
             if ended and not self.state.outcome:
                 log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
+            if ended and status.role in ("ps", "chief"):
+                # Others may now wait for it to come back, through no fault of theirs.
+                self._progress_at.clear()
             credit = await self._last_push(status) if ended and status.role == "worker" else None
             fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
             self.do("observe", status=fields, credit=credit)
@@ -309,9 +371,24 @@ class Master:
         while True:
             await asyncio.sleep(1.0)
             for worker in self.stalled(self._clock()):
-                log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
                 self._progress_at.pop(worker, None)
+                if self.waits_for_shard(worker):
+                    log.warning("%s waits for a shard and does not know of those it was given.", worker)
+                    self.do("data.take_back", worker=worker)
+                    continue
+                log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
                 await self._platform.stop(worker, grace_seconds=0)
+            for worker in self.silent(self._clock()):
+                log.warning("%s has said nothing since its start: it is ended and started again.", worker)
+                self._heard.add(worker)
+                self.do("hung", node=worker)
+                await self._platform.stop(worker, grace_seconds=0)
+
+    async def end_hanging(self, worker: str, limit: float) -> None:
+        """A worker that others wait for, unless it has been heard of."""
+        if self._clock() - self._progress_at.get(worker, float("-inf")) > limit:
+            log.warning("%s makes the others wait: it is ended, and they go on without it.", worker)
+            await self._platform.stop(worker, grace_seconds=0)
 
     def stalled(self, now: float) -> list[str]:
         """Workers that hold a shard and have not moved for much longer than a batch takes."""
@@ -320,17 +397,35 @@ class Master:
         # Whoever has come to a halt for a cut waits for those who have not.
         waiting = self.state.cut.reached if self.state.cut is not None else []
         usual = statistics.median(self._batch_seconds.values())
-        limit = max(self.plan.stall_floor_seconds, self.plan.stall_factor * usual)
+        floor = self.plan.stall_floor_seconds * (_RECOVERY_FACTOR if self.plan.runs_command else 1.0)
+        limit = max(floor, self.plan.stall_factor * usual)
         return [
             node.name
-            for node in self.state.roster.alive("worker")
+            for role in TRAINERS
+            for node in self.state.roster.alive(role)
             if node.name not in waiting
             and self.state.ledger.held_by(node.name)
             and now - self._progress_at.setdefault(node.name, now) > limit
         ]
 
+    def silent(self, now: float) -> list[str]:
+        """Workers whose program has never asked for data, long after its start, while others have."""
+        limit = self.plan.start_timeout_seconds
+        if not limit or not self.state.data.announced:
+            return []
+        return [
+            node.name
+            for role in TRAINERS
+            for node in self.state.roster.alive(role)
+            if node.name not in self._heard and now - self._started_at.setdefault(node.name, now) > limit
+        ]
+
     async def _end_nodes(self) -> None:
         """Nodes have been told that the job is over; who does not go is sent."""
+        if self.plan.runs_command:
+            for node in self.state.roster.nodes.values():
+                if node.alive:
+                    await self._platform.stop(node.name, grace_seconds=10.0)
         deadline = self._clock() + (_GRACE_SECONDS if self.state.outcome != "failed" else 5.0)
         self.wake()
         while self._clock() < deadline and any(n.alive for n in self.state.roster.nodes.values()):

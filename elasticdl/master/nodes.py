@@ -9,7 +9,8 @@ Failure modes
     Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit. Ended by its
     own error or for want of memory: replaced as often as --relaunch_on_worker_failure says, counted along
     the line of replacements; then the job fails with that error. Cannot work at all (the definition is
-    wrong, the command does not exist): the job fails at once.
+    wrong, the command does not exist): the job fails at once. A program of the user's own may end by itself,
+    with 0: then its place is done, and stays empty.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Roster:
 
     max_failures: int
     targets: dict[str, int]
+    # Nodes run a program of the user's own, which joins nobody, and ends when it has nothing more to do.
+    run_to_their_end: bool = False
     nodes: dict[str, Node] = field(default_factory=dict)
     next_number: dict[str, int] = field(default_factory=dict)
     # The job is over: nobody is replaced any more.
@@ -78,12 +81,35 @@ class Roster:
 
     def _fill(self, role: str, target: int) -> None:
         staying = [node for node in self.alive(role) if not node.draining]
-        taken = {node.slot for node in staying}
+        taken = {node.slot for node in staying} | self._done(role)
         for slot in range(target):
-            if len(staying) >= target:
+            if len(taken) >= target:
                 break
             if slot not in taken:
-                staying.append(self._add(role, slot))
+                self._add(role, slot)
+                taken.add(slot)
+
+    def _done(self, role: str) -> set[int]:
+        """The places whose program has come to its end."""
+        if not self.run_to_their_end:
+            return set()
+        return {
+            n.slot
+            for n in self.nodes.values()
+            if n.role == role
+            and n.reason is EndReason.COMPLETED
+            and not n.draining
+            and n.slot < self.targets[role]
+        }
+
+    def completed(self, role: str) -> bool:
+        """Every place of that role has come to its end."""
+        return len(self._done(role)) >= self.targets.get(role, 0)
+
+    def reopen(self, role: str) -> None:
+        """Those that have come to their end are needed once more."""
+        for name in [n.name for n in self.nodes.values() if n.role == role and not n.alive]:
+            del self.nodes[name]
 
     def _add(self, role: str, slot: int) -> Node:
         number = self.next_number.get(role, 0)
@@ -125,6 +151,8 @@ class Roster:
             return None, None
         if status.phase in (NodePhase.PENDING, NodePhase.RUNNING):
             node.phase = NodePhase.RUNNING if node.incarnation else status.phase
+            if self.run_to_their_end and node.phase is NodePhase.RUNNING:
+                node.incarnation = node.incarnation or "process"
             return None, None
         node.phase = status.phase
         node.reason = status.reason
@@ -136,8 +164,10 @@ class Roster:
             return None
         if status.reason is EndReason.CANNOT_START:
             return JobFailure(message=f"{node.name} cannot start: {status.message}")
-        if status.exit_code == EXIT_DEFINITION_ERROR:
+        if status.exit_code == EXIT_DEFINITION_ERROR and not self.run_to_their_end:
             return JobFailure(message=f"{node.name} cannot run this model definition")
+        if status.reason is EndReason.COMPLETED and self.run_to_their_end:
+            return None
         if status.reason in _FAILURES:
             node.failures += 1
             what = {

@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training import ALLREDUCE
 from elasticdl.master.ledger import DatasetSpec
 
 Kind = Literal["train", "evaluate", "predict"]
+Program = Literal["definition", "command"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     kind: Kind = "train"
+    program: Program = "definition"
     workers: int = 1
+    # Parameter servers of ours, which hold the model of a definition.
     servers: int = 0
+    # The other roles of a program of the user's own: parameter servers of its framework, chiefs, evaluators.
+    other_roles: tuple[tuple[str, int], ...] = ()
+    # Every worker has the whole model, and they exchange gradients.
+    allreduce: bool = False
     batch_size: int = 64
     shard_size: int = 512
     epochs: int = 1
@@ -35,11 +43,29 @@ class Plan:
     max_node_failures: int = 3
     stall_factor: float = 20.0
     stall_floor_seconds: float = 60.0
+    # A program that has not been heard of for so long after its start hangs, if others have been; 0: never.
+    start_timeout_seconds: float = 600.0
 
     @property
     def worker_owns_state(self) -> bool:
-        """The model lives in the one worker and not on parameter servers."""
-        return self.kind == "train" and self.servers == 0
+        """The model lives in the workers and not on parameter servers."""
+        return self.kind == "train" and self.servers == 0 and not self.runs_command
+
+    @property
+    def runs_command(self) -> bool:
+        """The workers run a program with a loop of its own."""
+        return self.program == "command"
+
+    @property
+    def shard_batches(self) -> int:
+        return self.shard_size // self.batch_size
+
+    @property
+    def targets(self) -> dict[str, int]:
+        """How many nodes of each role the job begins with, in the order in which they are started."""
+        if self.runs_command:
+            return {**dict(self.other_roles), "worker": self.workers}
+        return {"ps": self.servers, "worker": self.workers}
 
     def dataset(self, name: str, size: int) -> DatasetSpec:
         """The training data: shuffled, several epochs, each opened when the one before is closed."""
@@ -70,13 +96,20 @@ class Plan:
 
     @classmethod
     def of(cls, spec: JobSpec) -> Plan:
-        training = spec.training
+        training, nodes = spec.training, spec.nodes
+        command = spec.program == "command"
+        allreduce = spec.kind == "train" and training.distribution_strategy == ALLREDUCE
+        others = (("ps", nodes.num_ps), ("chief", nodes.num_chief), ("evaluator", nodes.num_evaluator))
         return cls(
             kind=spec.kind,
-            workers=spec.nodes.num_workers,
-            servers=spec.nodes.num_ps if spec.kind == "train" else 0,
+            program=spec.program,
+            workers=nodes.num_workers,
+            servers=nodes.num_ps if spec.kind == "train" and not command else 0,
+            other_roles=others if command else (),
             batch_size=training.minibatch_size,
-            shard_size=training.minibatch_size * training.num_minibatches_per_task,
+            # A step of all-reduce takes single batches of the order.
+            shard_size=training.minibatch_size * (1 if allreduce and not command else training.num_minibatches_per_task),
+            allreduce=allreduce,
             epochs=training.num_epochs if spec.kind == "train" else 1,
             shuffle=spec.data.shuffle,
             seed=spec.data.shuffle_seed,
@@ -90,4 +123,5 @@ class Plan:
             max_node_failures=spec.nodes.relaunch_on_worker_failure,
             stall_factor=spec.nodes.stall_factor,
             stall_floor_seconds=spec.nodes.stall_floor_seconds,
+            start_timeout_seconds=spec.nodes.start_timeout_seconds,
         )

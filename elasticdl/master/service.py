@@ -211,11 +211,22 @@ class MasterService(MasterServicer):
             )
         if not request.HasField("num_workers") or request.num_workers < 1:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "--num_workers must be at least 1.")
-        if self._master.plan.worker_owns_state and request.num_workers > 1:
+        if (
+            self._master.plan.worker_owns_state
+            and not self._master.plan.allreduce
+            and request.num_workers > 1
+        ):
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 "This job trains in one worker (--distribution_strategy=Local). "
                 "Start it with --num_ps=1 or more to let it grow.",
+            )
+        places = self._master.state.addresses.get("worker")
+        if self._master.spec.model.need_tf_config and places and request.num_workers > len(places):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"The parameter servers of this job know of {len(places)} places for workers, and TensorFlow cannot "
+                "tell them of more while they run.",
             )
         before = self._master.state.roster.targets["worker"]
         self._master.do("scale", role="worker", target=request.num_workers)

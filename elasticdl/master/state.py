@@ -37,6 +37,9 @@ from elasticdl.master.leasing import within_steps
 from elasticdl.master.ledger import Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
 from elasticdl.master.plan import Plan
+from elasticdl.master.program_course import node_ended
+from elasticdl.master.program_data import ProgramData
+from elasticdl.master.steps import Steps
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
 
@@ -45,8 +48,12 @@ class JobState:
         self.plan = plan
         self.ledger = Ledger()
         self.roster = Roster(
-            max_failures=plan.max_node_failures, targets={"ps": plan.servers, "worker": plan.workers}
+            max_failures=plan.max_node_failures, targets=plan.targets, run_to_their_end=plan.runs_command
         )
+        self.data = ProgramData(self)
+        self.steps = Steps(self)
+        # Where the nodes of a program find each other, by role: these stay when a node is replaced.
+        self.addresses: dict[str, list[str]] = {}
         self.sizes: dict[str, int] = {}
         self.generation = 1
         self.restore_from = ""
@@ -84,6 +91,7 @@ class JobState:
 
     COMMANDS = (
         "begin",
+        "address",
         "join",
         "observe",
         "announce",
@@ -99,14 +107,17 @@ class JobState:
         "finish_evaluation",
         "finish_task",
         "fail",
+        "hung",
         "scale",
         "stop",
     )
 
     def apply(self, command: str, arguments: dict[str, Any]) -> Any:
-        if command not in self.COMMANDS:
+        part, _, name = command.rpartition(".")
+        owner: Any = {"": self, "data": self.data, "steps": self.steps}.get(part)
+        if owner is None or name not in owner.COMMANDS:
             raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
-        method: Callable[..., Any] = getattr(self, command)
+        method: Callable[..., Any] = getattr(owner, name)
         result = method(**arguments)
         settle(self)
         return result
@@ -118,6 +129,9 @@ class JobState:
         self.saved = SavedModel(path=path, step=step, ledger=ledger)
         self.restore_from = path
         self.first_step = step
+
+    def address(self, *, addresses: dict[str, list[str]]) -> None:
+        self.addresses = addresses
 
     def join(self, *, node: str, incarnation: str, address: str) -> bool:
         return self.roster.join(node, incarnation, address)
@@ -139,10 +153,12 @@ class JobState:
         node, failure = self.roster.observe(what)
         if node is None:
             return
-        if node.role == "worker":
+        if self.plan.runs_command:
+            node_ended(self, node)
+        elif node.role == "worker":
             self._worker_ended(node, credit)
         if failure is not None:
-            self._fail_job(failure, self.last_error or what.message)
+            self.fail_job(failure, self.last_error or what.message)
         elif self._held_model(node) and not self.outcome:
             self._lose_model()
 
@@ -156,6 +172,9 @@ class JobState:
         self._forget_truncations(node.name)
         if self.cut is not None and node.name in self.cut.reached:
             self.cut.reached.remove(node.name)
+            if self.plan.allreduce:
+                # Another one has the same model and writes it.
+                self.cut.files.clear()
         if self.evaluation is not None and self.evaluation.finisher == node.name:
             self.evaluation.finisher = ""
 
@@ -164,6 +183,8 @@ class JobState:
             return False
         if node.role == "ps":
             return bool(node.incarnation)
+        if self.plan.allreduce:
+            return self.steps.forget(node.name)
         # The worker's own model is worth nothing before its first batch is done.
         return self.plan.worker_owns_state and (self.ledger.steps > 0 or self.generation > 1)
 
@@ -181,6 +202,7 @@ class JobState:
         if TRAINING in self.sizes:
             baseline = self.saved.ledger if self.saved else None
             self.ledger.rollback(baseline)
+        self.steps.lose()
         for name in self.ledger.datasets():
             if name.startswith(f"{EVALUATION}-"):
                 self.ledger.remove(name)
@@ -295,7 +317,7 @@ class JobState:
         skipped = sum(self.ledger.skipped(name) for name in self.ledger.datasets())
         if bad and skipped > self.plan.max_bad_records:
             where = "; ".join(f"{item['where']}: {item['reason']}" for item in bad[:3])
-            self._fail_job(
+            self.fail_job(
                 JobFailure(
                     message=f"{skipped} samples cannot be read, --max_bad_records allows "
                     f"{self.plan.max_bad_records}. The newest: {where}"
@@ -339,7 +361,8 @@ class JobState:
         if self.cut is None:
             return False
         workers = [n for n in self.roster.alive("worker") if n.incarnation]
-        if self.plan.worker_owns_state and self.cut.save:
+        if self.plan.allreduce or (self.plan.worker_owns_state and self.cut.save):
+            # Where all have the same model, the first of them stands still when all do.
             return any(n.name in self.cut.reached for n in workers)
         return all(
             n.name in self.cut.reached
@@ -372,7 +395,7 @@ class JobState:
 
     def cut_failed(self, *, cut: int, message: str) -> None:
         """The model could not be written: a full disk, most likely."""
-        self._fail_job(JobFailure(message=f"A checkpoint could not be written: {message}"), "")
+        self.fail_job(JobFailure(message=f"A checkpoint could not be written: {message}"), "")
 
     def checkpoint_done(self, *, cut: int, path: str, error: str = "") -> None:
         if self.saving is None or self.saving.cut != cut:
@@ -444,7 +467,7 @@ class JobState:
             return
         self.task = ""
         if error:
-            self._fail_job(JobFailure(message=error), "")
+            self.fail_job(JobFailure(message=error), "")
         elif task.startswith(EPOCH_TASK):
             self.told_epoch = int(task.removeprefix(EPOCH_TASK))
             if result == "stop":
@@ -459,17 +482,33 @@ class JobState:
         """
         self.last_error = traceback or message
         if kind in ("definition", "data"):
-            self._fail_job(JobFailure(message=message), traceback)
+            self.fail_job(JobFailure(message=message), traceback)
             return
         try:
             self.ledger.release_worker(node, failed_lease=lease_id or None)
         except ShardGivesUp as gives_up:
-            self._fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
+            self.fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
+
+    def hung(self, *, node: str) -> None:
+        """A program that does nothing has failed, though it has not ended."""
+        failed = self.roster.nodes.get(node)
+        if failed is None:
+            return
+        failed.failures += 1
+        if failed.failures > self.roster.max_failures:
+            self.fail_job(
+                JobFailure(
+                    message=f"{node} has asked for no data within {self.plan.start_timeout_seconds:g} s of its start "
+                    "(--start_timeout_seconds), nor have those that it replaces"
+                ),
+                "",
+            )
 
     def stop(self, *, reason: str) -> None:
         self.stopping = self.stopping or reason
 
-    def _fail_job(self, failure: JobFailure, detail: str) -> None:
+    def fail_job(self, failure: JobFailure, detail: str) -> None:
+        """The job has failed; the first reason for it counts."""
         if not self.outcome:
             self.outcome = "failed"
             self.message = failure.message
@@ -477,8 +516,14 @@ class JobState:
 
     # -- what it amounts to ----------------------------------------------------------------------------------
 
+    def leader(self) -> Node | None:
+        """The worker that does what only one must do: the oldest, of those that have the model if it is in workers."""
+        return self.steps.leader() or self.roster.leader()
+
     def ps_addresses(self) -> list[str]:
         """Of all parameter servers by their slots; nothing as long as one is missing."""
+        if not self.plan.servers:
+            return []
         servers = {n.slot: n.address for n in self.roster.alive("ps") if n.incarnation}
         count = self.roster.targets["ps"]
         return [servers[slot] for slot in range(count)] if len(servers) == count else []
@@ -486,6 +531,7 @@ class JobState:
     # -- journal ---------------------------------------------------------------------------------------------
 
     _PLAIN = (
+        "addresses",
         "sizes",
         "generation",
         "restore_from",
@@ -515,6 +561,8 @@ class JobState:
             "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
             "ledger": self.ledger.snapshot(),
             "roster": self.roster.snapshot(),
+            "data": self.data.snapshot(),
+            "steps": self.steps.snapshot(),
             "saved": asdict(self.saved) if self.saved else None,
             "cut": asdict(self.cut) if self.cut else None,
             "saving": asdict(self.saving) if self.saving else None,
@@ -527,6 +575,8 @@ class JobState:
         self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}
         self.ledger = Ledger.restore(snapshot["ledger"])
         self.roster.restore(snapshot["roster"])
+        self.data.restore(snapshot["data"])
+        self.steps.restore(snapshot["steps"])
         self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
         self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
         self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None

@@ -20,10 +20,11 @@ _LOSS_POINTS = 200
 
 def job_status(master: Master) -> dict[str, Any]:
     state, plan = master.state, master.plan
-    dataset = {"train": TRAINING, "predict": PREDICTION}.get(plan.kind, f"{EVALUATION}-1")
+    dataset = _main_dataset(state)
     known = dataset in state.ledger.datasets()
     size = state.sizes.get(dataset if dataset != f"{EVALUATION}-1" else EVALUATION, 0)
-    total = size * plan.epochs
+    epochs = state.ledger.spec(dataset).epochs if known else plan.epochs
+    total = size * epochs
     done = state.ledger.samples_done(dataset) if known else 0
     rate = master.rate.per_second(time.monotonic())
     losses = master.losses
@@ -31,6 +32,8 @@ def job_status(master: Master) -> dict[str, Any]:
     return {
         "job": master.spec.job_name,
         "kind": plan.kind,
+        "program": plan.program,
+        "dataset": dataset,
         "state": state.outcome or ("stopping" if state.stopping else "running"),
         "phase": _phase(state),
         "message": state.message,
@@ -38,7 +41,7 @@ def job_status(master: Master) -> dict[str, Any]:
         "started": master.started,
         "now": time.time(),
         "epoch": state.ledger.epoch(dataset) if known else 0,
-        "epochs": plan.epochs,
+        "epochs": epochs,
         "size": size,
         "samples_done": done,
         "samples_total": total,
@@ -59,7 +62,7 @@ def job_status(master: Master) -> dict[str, Any]:
                 "reason": n.reason.value,
                 "draining": n.draining,
                 "joined": n.joined,
-                "shards": len(state.ledger.held_by(n.name)) if n.role == "worker" else 0,
+                "shards": len(state.ledger.held_by(n.name)),
             }
             for n in state.roster.nodes.values()
         ],
@@ -68,9 +71,19 @@ def job_status(master: Master) -> dict[str, Any]:
     }
 
 
+def _main_dataset(state: JobState) -> str:
+    """The one whose progress is the job's: of those that a program has announced, the one with most to do."""
+    if state.plan.runs_command:
+        sizes = {name: a.samples * a.epochs for name, a in state.data.announced.items()}
+        return max(sizes, key=lambda name: sizes[name], default="")
+    return {"train": TRAINING, "predict": PREDICTION}.get(state.plan.kind, f"{EVALUATION}-1")
+
+
 def _phase(state: JobState) -> str:
     if state.outcome:
         return state.outcome
+    if state.plan.runs_command:
+        return "stopping" if state.stopping else "running"
     if state.stopping:
         return "saving before the stop"
     if state.task:

@@ -18,7 +18,6 @@ from elasticdl.data.reader import BadRange
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.link import MasterLink
 
-
 # A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
 # reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.
 _PAUSE_SECONDS = 0.1

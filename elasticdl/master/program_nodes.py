@@ -1,0 +1,116 @@
+"""Nodes that run a program of the user's own: their command, their environment, and when a failed one is tried again.
+
+The environment tells who the node is (WORKER_ID, WORKER_TYPE, WORKER_NUM), where the
+master is, TF_CONFIG where it is asked for, and Paddle's variables. A program that keeps failing is started again after
+a pause that doubles; how often, the roster knows.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.nodes import Node
+from elasticdl.master.tf_config import places, tf_config
+from elasticdl.platforms.platform import NodeRequest
+
+_LONGEST_PAUSE_SECONDS = 30.0
+# What only a shell understands. All else is started directly, so that a signal reaches the program itself.
+_SHELL = frozenset("|&;<>()$`*?[]\n")
+_PADDLE_ROLES = {"ps": "PSERVER"}
+
+
+class ProgramNodes:
+    def __init__(
+        self, spec: JobSpec, *, environment: dict[str, str], host: str, clock: Callable[[], float]
+    ) -> None:
+        self._spec = spec
+        self._environment = environment
+        self._host = host
+        self._clock = clock
+        self._not_before: dict[str, float] = {}
+
+    def reserve(self, targets: dict[str, int]) -> dict[str, list[str]]:
+        """An address for every place of every role. Nothing listens there until the program does."""
+        found: dict[str, list[str]] = {}
+        with ExitStack() as taken:
+            for role, count in places(targets).items():
+                found[role] = []
+                for _ in range(count):
+                    # All are kept until the last is found, or one port would be found twice.
+                    probe = taken.enter_context(socket.socket())
+                    probe.bind((self._host, 0))
+                    found[role].append(f"{self._host}:{probe.getsockname()[1]}")
+        return found
+
+    def pause(self, node: Node) -> float:
+        """Seconds until this node may be started."""
+        if not node.failures:
+            return 0.0
+        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (node.failures - 1))
+        due = self._not_before.setdefault(node.name, self._clock() + pause)
+        return max(0.0, due - self._clock())
+
+    def request(self, node: Node, *, addresses: dict[str, list[str]], targets: dict[str, int]) -> NodeRequest:
+        environment = {
+            # The interpreter that runs us is the one a "python" in the command means.
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+            **self._environment,
+            **self._spec.nodes.envs,
+            "ELASTICDL_NODE": node.name,
+            "WORKER_ID": str(node.number),
+            "WORKER_TYPE": node.role,
+            "WORKER_NUM": str(targets["worker"]),
+            # What a node prints must be in its log when it is killed the next moment.
+            "PYTHONUNBUFFERED": "1",
+            **_paddle(node, addresses, targets),
+        }
+        if self._spec.model.need_tf_config:
+            environment["TF_CONFIG"] = tf_config(
+                role=node.role, slot=node.slot, addresses=addresses, targets=targets
+            )
+        return NodeRequest(
+            name=node.name,
+            role=node.role,
+            command=command_line(self._spec.model.job_command),
+            environment=environment,
+        )
+
+
+def command_line(command: str) -> tuple[str, ...]:
+    """The words of a command; a shell's if it takes one to understand it."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = []
+    if not words or needs_shell(command, words):
+        return ("/bin/sh", "-c", command)
+    return tuple(words)
+
+
+def needs_shell(command: str, words: list[str]) -> bool:
+    """Quotes alone do not: shlex understands them."""
+    return any(character in _SHELL for character in command) or "=" in words[0]
+
+
+def _paddle(node: Node, addresses: dict[str, list[str]], targets: dict[str, int]) -> dict[str, str]:
+    trainers = addresses.get("worker", [])[: max(targets["worker"], node.slot + 1)]
+    mine = addresses.get(node.role, [])
+    if node.slot >= len(mine):
+        return {}
+    host, _, port = mine[node.slot].rpartition(":")
+    return {
+        "TRAINING_ROLE": _PADDLE_ROLES.get(node.role, "TRAINER"),
+        "PADDLE_TRAINER_ID": str(node.slot),
+        "PADDLE_TRAINERS_NUM": str(targets["worker"]),
+        "PADDLE_TRAINER_ENDPOINTS": ",".join(trainers),
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(addresses.get("ps", [])),
+        "PADDLE_CURRENT_ENDPOINT": mine[node.slot],
+        "PADDLE_PORT": port,
+        "POD_IP": host,
+    }
