@@ -1,0 +1,83 @@
+"""How a program of the user's own is started: its words, its environment, the pauses between its failures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.nodes import Node
+from elasticdl.master.program_nodes import ProgramNodes, command_line
+
+TARGETS = {"ps": 1, "chief": 0, "evaluator": 0, "worker": 2}
+
+
+def programs(**flags: object) -> tuple[ProgramNodes, list[float]]:
+    spec = JobSpec.build(kind="train", name_suffix="x", job_command="python train.py", num_workers=2, **flags)
+    now = [100.0]
+    return ProgramNodes(spec, environment={"MASTER_ADDR": "m:1"}, host="127.0.0.1", clock=lambda: now[0]), now
+
+
+def node(role: str = "worker", *, number: int = 3, slot: int = 1, failures: int = 0) -> Node:
+    return Node(name=f"{role}-{number}", role=role, number=number, slot=slot, failures=failures)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python train.py --lr=0.1", ("python", "train.py", "--lr=0.1")),
+        ("python 'my train.py'", ("python", "my train.py")),
+        ("cd x && python t.py", ("/bin/sh", "-c", "cd x && python t.py")),
+        ("A=1 python t.py", ("/bin/sh", "-c", "A=1 python t.py")),
+        ("python t.py $HOME", ("/bin/sh", "-c", "python t.py $HOME")),
+        ("python 't.py", ("/bin/sh", "-c", "python 't.py")),
+    ],
+)
+def test_a_shell_only_where_it_takes_one(command: str, words: tuple[str, ...]) -> None:
+    assert command_line(command) == words
+
+
+def test_a_node_is_told_who_it_is() -> None:
+    made, _ = programs(envs="MINE=1")
+    addresses = made.reserve(TARGETS)
+    request = made.request(node(), addresses=addresses, targets=TARGETS)
+    assert request.command == ("python", "train.py")
+    environment = request.environment
+    assert environment["PATH"].startswith(str(Path(sys.executable).parent))
+    assert {
+        name: environment[name] for name in ("MASTER_ADDR", "MINE", "WORKER_ID", "WORKER_TYPE", "WORKER_NUM")
+    } == {
+        "MASTER_ADDR": "m:1",
+        "MINE": "1",
+        "WORKER_ID": "3",
+        "WORKER_TYPE": "worker",
+        "WORKER_NUM": "2",
+    }
+    assert environment["PADDLE_CURRENT_ENDPOINT"] == addresses["worker"][1]
+    assert environment["TRAINING_ROLE"] == "TRAINER"
+    assert "TF_CONFIG" not in environment
+
+
+def test_tf_config_where_it_is_asked_for() -> None:
+    made, _ = programs(need_tf_config=True, num_ps=1)
+    request = made.request(node(), addresses=made.reserve(TARGETS), targets=TARGETS)
+    assert '"index": 1' in request.environment["TF_CONFIG"]
+
+
+def test_addresses_are_all_different() -> None:
+    made, _ = programs()
+    found = [address for group in made.reserve({"worker": 20, "ps": 3}).values() for address in group]
+    assert len(set(found)) == len(found) > 22
+
+
+def test_pauses_between_failures_double_up_to_a_limit() -> None:
+    made, now = programs()
+    assert made.pause(node()) == 0.0
+    pauses = [made.pause(node(number=10 + n, failures=n)) for n in (1, 2, 3, 9)]
+    assert pauses == [1.0, 2.0, 4.0, 30.0]
+    now[0] += 1.5
+    assert made.pause(node(number=12, failures=2)) == 0.5
+    now[0] += 1.0
+    assert made.pause(node(number=12, failures=2)) == 0.0
