@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from elasticdl.master.directives import directive_for
 from elasticdl.master.evaluation import JournaledStates, journaled
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
-from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire import master_pb2
 
 
@@ -199,3 +200,25 @@ def count_state(samples: int) -> JournaledStates:
 @pytest.fixture
 def toy_job() -> Callable[..., ToyJob]:
     return ToyJob
+
+
+class Nowhere(Platform):
+    """A platform on which nothing ever happens: the decision is asked for directly."""
+
+    async def start(self, request: NodeRequest) -> None: ...
+
+    async def stop(self, name: str, *, grace_seconds: float) -> None: ...
+
+    async def nodes(self) -> list[NodeStatus]:
+        return []
+
+    async def events(self) -> AsyncIterator[NodeStatus]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def nowhere() -> Platform:
+    return Nowhere()

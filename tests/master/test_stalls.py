@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
-from elasticdl.platforms.platform import NodeRequest, NodeStatus, Platform
-
-
-class Nowhere(Platform):
-    """A platform on which nothing ever happens: the decision is asked for directly."""
-
-    async def start(self, request: NodeRequest) -> None: ...
-
-    async def stop(self, name: str, *, grace_seconds: float) -> None: ...
-
-    async def nodes(self) -> list[NodeStatus]:
-        return []
-
-    async def events(self) -> AsyncIterator[NodeStatus]:
-        await asyncio.Event().wait()
-        yield  # type: ignore[misc]
-
-    async def close(self) -> None: ...
+from elasticdl.platforms.platform import Platform
 
 
 class Clock:
@@ -43,7 +25,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def master(tmp_path: Path, clock: Clock) -> Iterator[Master]:
+def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
     spec = JobSpec.build(
         job_name="stalls",
         model_zoo="zoo",
@@ -55,7 +37,7 @@ def master(tmp_path: Path, clock: Clock) -> Iterator[Master]:
         stall_floor_seconds=30,
     )
     (tmp_path / "journal").mkdir()
-    made = Master(spec=spec, folder=tmp_path, platform=Nowhere(), token="t", environment={}, clock=clock)
+    made = Master(spec=spec, folder=tmp_path, platform=nowhere, token="t", environment={}, clock=clock)
     made.recover()
     for name in ("worker-0", "worker-1", "ps-0"):
         made.do("join", node=name, incarnation="i", address="here")
