@@ -1,0 +1,136 @@
+"""What a program needs from a master, whoever that is: the job's, over the network, or one in the program itself.
+
+`MasterClient` (master_client.py) and `AloneMaster` (alone.py) both are a `Master`, so that a program behaves the same
+in a job and on its author's desk.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticai_api.common.constants import DatasetShardRemainder
+from elasticai_api.errors import ShardError
+from elasticai_api.proto import elasticai_api_pb2 as pb
+
+# The width of the numbers on the wire.
+_MAX_INT32 = 2**31 - 1
+_MAX_SIZE = 2**63 - 1
+_REMAINDERS = (None, "", DatasetShardRemainder.FILL, DatasetShardRemainder.DROP)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetParams:
+    """A data set as it is announced. Every worker announces it; all must say the same.
+
+    Raises `ShardError` where a value can't be meant.
+    """
+
+    name: str
+    size: int
+    batch_size: int
+    num_epochs: int
+    shuffle: bool = False
+    shuffle_shards: bool = False
+    num_minibatches_per_shard: int = 0
+    task_type: int = pb.TRAINING
+    remainder: str | None = None
+
+    def __post_init__(self) -> None:
+        _check("dataset_size", self.size, 1, _MAX_SIZE)
+        _check("batch_size", self.batch_size, 1, _MAX_INT32)
+        _check("num_epochs", self.num_epochs, 1, _MAX_INT32)
+        _check("num_minibatches_per_shard", self.num_minibatches_per_shard, 0, _MAX_INT32)
+        if self.remainder not in _REMAINDERS:
+            raise ShardError(f"remainder must be 'fill' or 'drop', not {self.remainder!r}.")
+        if self.task_type not in (pb.TRAINING, pb.EVALUATION, pb.PREDICTION):
+            raise ShardError(f"task_type must be TRAINING, EVALUATION or PREDICTION, not {self.task_type!r}.")
+        if self.used_size == 0:
+            raise ShardError(
+                f"With remainder='drop' nothing is left of the data set {self.name!r}: "
+                f"its {self.size} samples do not make one batch of {self.batch_size}."
+            )
+
+    @property
+    def used_size(self) -> int:
+        """How many samples an epoch has."""
+        if self.remainder == DatasetShardRemainder.DROP:
+            return self.size - self.size % self.batch_size
+        return self.size
+
+
+def check_batch_size(value: int) -> None:
+    """Raises `ShardError` for what is no number of samples in a batch."""
+    _check("batch_size", value, 1, _MAX_INT32)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ShardError(f"{name} must be a whole number, not {value!r}.")
+    if not low <= value <= high:
+        limit = f"at least {low}" if value < low else f"at most {high}"
+        raise ShardError(f"{name} must be {limit}, not {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardProgress:
+    """How far a shard has come: its samples before `position` are done."""
+
+    task_id: int
+    position: int
+    batches: int
+    ended: bool
+
+
+class Master(ABC):
+    """Gives out shards and takes down how far they have come.
+
+    A data set is known by its name from the first time that somebody announces it.
+    """
+
+    # Whether a call may take time: then progress is told beside the training, not in between.
+    remote: bool
+
+    @abstractmethod
+    def announce(self, params: DatasetParams) -> None:
+        """Makes a data set known. Raises `ShardError` if it is known already and was another."""
+
+    @abstractmethod
+    def next_task(self, dataset: str) -> pb.Task:
+        """The next shard for this worker, waited for if need be; of type NONE when there will be no more."""
+
+    @abstractmethod
+    def progress(
+        self,
+        dataset: str,
+        shards: Sequence[ShardProgress],
+        *,
+        global_step: int | None = None,
+        loss: float | None = None,
+    ) -> list[int]:
+        """Takes down how far shards have come. Returns those that are not this worker's any more."""
+
+    @abstractmethod
+    def fail(self, dataset: str, task_id: int, message: str) -> None:
+        """Gives back what is not done of a shard, because of an error."""
+
+    @abstractmethod
+    def epoch(self, dataset: str) -> int:
+        """The epoch that shards are given out of: 0 before the first, then 1, 2, ..."""
+
+    @abstractmethod
+    def checkpoint(self, dataset: str) -> str:
+        """What is still to be done, as JSON."""
+
+    @abstractmethod
+    def restore(self, content: str) -> bool:
+        """Goes on from a checkpoint: what was done since then is done again."""
+
+    @abstractmethod
+    def reset(self, dataset: str) -> None:
+        """Begins again, with the first epoch."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nothing is asked any more; who waits for an answer is let go with an error."""

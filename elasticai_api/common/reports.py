@@ -1,0 +1,156 @@
+"""Tells the master how far the shards have come, without making the training wait.
+
+What is noted is sent by a thread of its own, one report at a time, at most ten a second; what is noted in the meantime
+goes with the next. The end of a shard is told at once, for others may wait for it. `flush` waits until all that was
+noted has been answered: before a shard is asked for, and when the program ends.
+
+If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
+program by its next call here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from elasticai_api.common.master import Master, ShardProgress
+from elasticai_api.errors import ElasticError, MasterError
+
+log = logging.getLogger("elasticai_api")
+
+# A report costs the master about what a small batch costs a worker; what a killed worker did not report is at most so
+# many seconds of its work.
+_PAUSE_SECONDS = 0.1
+# At the end of the program. A master that restarts is back long before; one that is gone needs no report.
+_END_SECONDS = 30.0
+
+
+class Reports:
+    """The reports on one data set."""
+
+    def __init__(self, master: Master, dataset: str, *, on_lost: Callable[[list[int]], None]) -> None:
+        self._master = master
+        self._dataset = dataset
+        self._on_lost = on_lost
+        self._moved = threading.Condition()
+        self._progress: dict[int, ShardProgress] = {}
+        self._step: int | None = None
+        self._loss: float | None = None
+        self._hurry = False
+        self._sending = False
+        self._sent_at = 0.0
+        self._closed = False
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        # A process forked off this one has the notes, but not the thread.
+        self._process = os.getpid()
+
+    def note(self, shards: Sequence[ShardProgress]) -> None:
+        """Shards have come this far."""
+        if not shards:
+            self.check()
+            return
+        with self._moved:
+            for shard in shards:
+                self._progress[shard.task_id] = shard
+                self._hurry = self._hurry or shard.ended
+            self._noted()
+        self._after_note()
+
+    def note_step(self, step: int | None, loss: float | None = None) -> None:
+        """How far the training has come, for people who look at the job."""
+        with self._moved:
+            self._step = step if step is not None else self._step
+            self._loss = loss if loss is not None else self._loss
+            self._noted()
+        self._after_note()
+
+    def check(self) -> None:
+        """Raises what ended the reporting, if something did."""
+        if os.getpid() != self._process:
+            raise MasterError("Shards are fetched and reported by the process that made the service.")
+        if self._error is not None:
+            raise self._error
+
+    def forget(self) -> None:
+        """What was noted of shards does not count any more."""
+        with self._moved:
+            self._progress.clear()
+
+    def flush(self, seconds: float | None = None) -> bool:
+        """Until everything noted has been answered. False if it takes longer than that."""
+        self.check()
+        with self._moved:
+            self._hurry = True
+            self._moved.notify_all()
+            done = self._moved.wait_for(
+                lambda: self._error is not None or not (self._sending or self._pending()), seconds
+            )
+        self.check()
+        return done
+
+    def close(self) -> None:
+        """Flushes and ends the thread. Raises nothing: it is called where nobody could put it right any more."""
+        if os.getpid() != self._process:
+            return
+        try:
+            if self._error is None and not self.flush(_END_SECONDS):
+                log.warning("The master did not take the last report on %s.", self._dataset)
+        except ElasticError as error:
+            log.warning("The last report on %s failed: %s", self._dataset, error)
+        with self._moved:
+            self._closed = True
+            self._moved.notify_all()
+
+    def _noted(self) -> None:
+        if self._thread is None and self._master.remote:
+            self._thread = threading.Thread(target=self._run, name="elasticai reports", daemon=True)
+            self._thread.start()
+        self._moved.notify_all()
+
+    def _after_note(self) -> None:
+        if not self._master.remote:
+            try:
+                self._send()
+            finally:
+                self._sending = False
+        self.check()
+
+    def _pending(self) -> bool:
+        return bool(self._progress) or self._step is not None or self._loss is not None
+
+    def _run(self) -> None:
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._pending() or self._closed)
+                if not self._pending():
+                    return
+                pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
+                self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
+            try:
+                self._send()
+            # Whatever it is, the program is to hear of it, and nobody may wait for this thread in vain.
+            except BaseException as error:  # noqa: BLE001
+                with self._moved:
+                    self._error = error
+                    self._sending = False
+                    self._moved.notify_all()
+                return
+
+    def _send(self) -> None:
+        with self._moved:
+            shards, step, loss = list(self._progress.values()), self._step, self._loss
+            self._progress, self._step, self._loss = {}, None, None
+            self._sending = True
+            self._hurry = False
+            self._sent_at = time.monotonic()
+        lost = self._master.progress(self._dataset, shards, global_step=step, loss=loss)
+        if lost:
+            log.warning("Shards %s of %s are done by another worker now.", lost, self._dataset)
+            self._on_lost(lost)
+        with self._moved:
+            self._sending = False
+            self._moved.notify_all()

@@ -1,0 +1,243 @@
+"""Shards of a data set for a training program: fetch one, train on its samples, report the batches.
+
+    service = DataShardService(batch_size=32, num_epochs=3, dataset_size=len(samples))
+    while (shard := service.fetch_shard()) is not None:
+        for batch in batches(samples[shard.start : shard.end]):
+            train(batch)
+            service.report_batch_done(len(batch))
+
+Failure modes
+    A worker that dies loses what it has not reported; the rest of its shards goes to others. A worker that was taken
+    for dead finds its shards lost: it may train on, they only do not count for it any more. A master that dies makes
+    calls wait until it is back. An error that the program reports for a batch gives back what is not done of the
+    shard; a shard that fails again and again ends the job with that error.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Sequence
+
+from elasticai_api.common.account import HeldShards
+from elasticai_api.common.constants import DefaultDatasetName
+from elasticai_api.common.master import DatasetParams, Master, check_batch_size
+from elasticai_api.common.master_client import build_master_client
+from elasticai_api.common.reports import Reports
+from elasticai_api.errors import ShardError
+from elasticai_api.proto import elasticai_api_pb2 as pb
+
+log = logging.getLogger("elasticai_api")
+
+TRAINING = pb.TRAINING
+EVALUATION = pb.EVALUATION
+PREDICTION = pb.PREDICTION
+
+
+class DataShardService:
+    """The shards of one data set, for one worker. May be used by several threads of the process that made it.
+
+    Arguments
+        batch_size: samples in a batch.
+        num_epochs: how often the data set is gone through; once, if not given.
+        dataset_size: samples in the data set. Every worker must give the same. Not given, the data set has to be
+            one that another worker announces.
+        shuffle, shuffle_shards: shards come in another order in every epoch.
+        task_type: TRAINING, EVALUATION or PREDICTION; what the shards are for.
+        num_minibatches_per_shard: the size of a shard, in batches. 0: the master chooses.
+        dataset_name: by which all workers mean the same data set.
+        remainder: "drop" leaves out the last samples, if they make no whole batch; "fill" and None do not.
+        shuffle_records: the records of a shard too come in another order, that of `shard.indices`. How far such a
+            shard has come cannot be told, so it counts as a whole.
+        master_client: another master than the one that the environment names.
+        out_of_order: by how many samples the program may be ahead of its own order: the size of its shuffle
+            buffer. Then a sample counts as done so many samples later, when it surely is.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_epochs: int | None = None,
+        dataset_size: int | None = None,
+        shuffle: bool = False,
+        shuffle_shards: bool = False,
+        task_type: int = TRAINING,
+        num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None,
+        master_client: Master | None = None,
+        remainder: str | None = None,
+        *,
+        shuffle_records: bool = False,
+        out_of_order: int = 0,
+    ) -> None:
+        check_batch_size(batch_size)
+        unnamed = DefaultDatasetName.EVALUATION if task_type == EVALUATION else DefaultDatasetName.TRAINING
+        self._batch_size = batch_size
+        self._dataset_size = dataset_size
+        self._dataset_name = dataset_name or unnamed
+        self._task_type = task_type
+        self._lock = threading.Lock()
+        # The master gives again what it gave last to the same request, so there is one request at a time.
+        self._asking = threading.Lock()
+        self._held = HeldShards(out_of_order=out_of_order)
+        self._current: pb.Task | None = None
+        params = None
+        if dataset_size is not None:
+            params = DatasetParams(
+                name=self._dataset_name,
+                size=dataset_size,
+                batch_size=batch_size,
+                num_epochs=1 if num_epochs is None else num_epochs,
+                shuffle=shuffle_records,
+                shuffle_shards=shuffle or shuffle_shards,
+                num_minibatches_per_shard=num_minibatches_per_shard,
+                task_type=task_type,
+                remainder=remainder,
+            )
+        self._master = master_client or build_master_client()
+        self._reports = Reports(self._master, self._dataset_name, on_lost=self._lose)
+        # At the end of the program at the latest: what was reported last is told, and nobody waits any more.
+        self._ending = weakref.finalize(self, _end, self._reports, None if master_client else self._master)
+        if params is not None:
+            self._master.announce(params)
+
+    @property
+    def dataset_name(self) -> str:
+        """The name by which all workers mean the same data set."""
+        return self._dataset_name
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch."""
+        return self._batch_size
+
+    # -- fetching --------------------------------------------------------------------------------------------
+
+    def fetch_shard(self) -> pb.Shard | None:
+        """The next shard to train on: the samples from `start` up to, not including, `end`.
+
+        None when there is nothing more for this worker. Waits where others still hold shards that may come back.
+        """
+        task = self.get_task()
+        return task.shard if task.type == self._task_type else None
+
+    def get_task(self, task_type: int | None = None) -> pb.Task:
+        """The next shard together with its number; of type NONE when there is nothing more for this worker."""
+        with self._asking:
+            # A worker that seems to hold shards is not made to wait for more.
+            self._reports.flush()
+            task = self._master.next_task(self._dataset_name)
+        if task.shard.end > task.shard.start:
+            with self._lock:
+                self._held.add(task)
+                self._current = self._held.first()
+        return task
+
+    def get_current_task(self) -> pb.Task | None:
+        """The oldest shard that is not done yet; when all are, the last one."""
+        return self._current
+
+    # -- reporting -------------------------------------------------------------------------------------------
+
+    def report_batch_done(
+        self, batch_size: int | None = None, err_msg: str = "", task_ids: Sequence[int] = ()
+    ) -> bool:
+        """The program has trained on the next batch. Returns whether a shard is finished with it.
+
+        Arguments
+            batch_size: the samples in it, if not as many as in every batch.
+            err_msg: the batch failed, for this reason. What is not done of its shards is given back.
+            task_ids: the shards that it is of, where the program does not train in the order of fetching.
+        """
+        samples = batch_size or self._batch_size
+        check_batch_size(samples)
+        with self._lock:
+            if err_msg:
+                failed = self._held.failed(samples, task_ids)
+                progress = []
+            else:
+                failed = []
+                progress = self._held.done(samples, task_ids)
+            self._current = self._held.first() or self._current
+        if failed:
+            # First what is done of them: it is not to be trained again.
+            self._reports.flush()
+            for task_id in failed:
+                self._master.fail(self._dataset_name, task_id, err_msg)
+        self._reports.note(progress)
+        return any(shard.ended for shard in progress) or bool(failed)
+
+    def report_all_task_error(self, err_msg: str) -> None:
+        """Gives back all shards that are not done, because of an error."""
+        self._reports.flush()
+        with self._lock:
+            held = self._held.clear()
+        for task_id in held:
+            self._master.fail(self._dataset_name, task_id, err_msg)
+
+    def report_global_step(self, step: int, loss: float | None = None) -> None:
+        """How far the training has come, for people who look at the job."""
+        self._reports.note_step(step, loss)
+
+    def flush(self) -> None:
+        """Waits until the master knows all that was reported."""
+        self._reports.flush()
+
+    # -- whole data sets -------------------------------------------------------------------------------------
+
+    def get_shard_checkpoint(self) -> str:
+        """What is still to be done, as JSON: to be kept beside the checkpoint of the model.
+
+        Its keys are dataset_name, todo and doing (lists of [start, end]), current_epoch, num_epochs, batch_size,
+        dataset_size and shuffle_shards; a master may add some of its own.
+        """
+        self._reports.flush()
+        return self._master.checkpoint(self._dataset_name)
+
+    def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
+        """Goes on from a checkpoint: what was done since then will be done again. Returns whether it could be read.
+
+        The shards that this process holds count no more; fetch new ones.
+        """
+        self._reports.flush()
+        if not self._master.restore(shard_checkpoint):
+            return False
+        self._forget()
+        return True
+
+    def get_current_epoch(self) -> int:
+        """The epoch that shards are given out of, from 1 on."""
+        return self._master.epoch(self._dataset_name)
+
+    def reset_dataset(self) -> None:
+        """Begins again with the first epoch. The shards that this process holds count no more."""
+        self._reports.flush()
+        self._master.reset(self._dataset_name)
+        self._forget()
+
+    def get_minibatch_count_per_epoch(self) -> int:
+        """The whole batches in the data set."""
+        if self._dataset_size is None:
+            raise ShardError(f"The size of the data set {self._dataset_name!r} was not given.")
+        return self._dataset_size // self._batch_size
+
+    def close(self) -> None:
+        """Reports what is not reported yet, and ends the connection. Happens by itself at the end of the program."""
+        self._ending()
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._held.clear()
+            self._current = None
+        self._reports.forget()
+
+    def _lose(self, task_ids: list[int]) -> None:
+        with self._lock:
+            self._held.lose(task_ids)
+
+
+def _end(reports: Reports, master: Master | None) -> None:
+    reports.close()
+    if master is not None:
+        master.close()

@@ -1,0 +1,1 @@
+"""Readers that address records by their index, as shards do."""

@@ -1,0 +1,1 @@
+"""For programs in PyTorch: data loading by shards, and elastic all-reduce."""
