@@ -61,7 +61,8 @@ benchmark: $(TEST_ENV)/$(STAMP)
 proto: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  elasticdl/wire/master.proto elasticdl/wire/ps.proto \
-	  elasticai_api/proto/elasticai_api.proto elasticai_api/proto/progress.proto
+	  elasticai_api/proto/elasticai_api.proto elasticai_api/proto/progress.proto \
+	  elasticai_api/proto/allreduce.proto
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  elasticdl/wire/example.proto elasticdl/wire/event.proto
 
@@ -73,7 +74,7 @@ clean:
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
-	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,datasets,dev]'
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,datasets,dev]'
 	touch $@
 
 $(KERAS3_ENV)/$(STAMP): $(SOURCES)

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import grpc.aio
 
+from elasticai_api.proto.allreduce_pb2_grpc import add_AllReduceServicer_to_server as add_allreduce_calls
 from elasticai_api.proto.elasticai_api_pb2_grpc import (
     add_MasterServicer_to_server as add_shard_calls,
 )
-from elasticai_api.proto.allreduce_pb2_grpc import add_AllReduceServicer_to_server as add_allreduce_calls
 from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server as add_progress_calls
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import write_atomically

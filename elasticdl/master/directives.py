@@ -10,7 +10,7 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
     """`save_to`: where a worker that owns the model writes it at the present cut."""
     node = state.roster.nodes.get(name)
     over = bool(state.outcome)
-    leader = state.roster.leader()
+    leader = state.leader()
     leads = leader is not None and leader.name == name
     evaluation = state.evaluation
     can_evaluate = evaluation is not None and state.ledger.leasable(evaluation.dataset)

@@ -108,7 +108,8 @@ class Plan:
             other_roles=others if command else (),
             batch_size=training.minibatch_size,
             # A step of all-reduce takes single batches of the order.
-            shard_size=training.minibatch_size * (1 if allreduce and not command else training.num_minibatches_per_task),
+            shard_size=training.minibatch_size
+            * (1 if allreduce and not command else training.num_minibatches_per_task),
             allreduce=allreduce,
             epochs=training.num_epochs if spec.kind == "train" else 1,
             shuffle=spec.data.shuffle,

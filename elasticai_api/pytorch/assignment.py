@@ -1,0 +1,40 @@
+"""Who computes which micro-batch of a step. Plain arithmetic that every member does for itself, with the same result.
+
+A step has a fixed number of micro-batches, whoever is there. Usually they go around: the first to the first member,
+the second to the second, and so on. When a round begins in the middle of a step, what members have computed stays
+theirs, and only the rest is given out, to those who have least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+
+def usual_share(count: int, size: int, rank: int) -> list[int]:
+    """Of micro-batches 0 .. count-1 those of one member out of `size`."""
+    return list(range(rank, count, size))
+
+
+def valid_claims(claims: Sequence[Collection[int]]) -> list[set[int]]:
+    """What each member has computed and keeps, by rank.
+
+    A member that was cut off for a round may come back with what somebody else has done in the meantime. It has only
+    the sum of all it did, so it can't give up a part: it gives up everything.
+    """
+    taken: set[int] = set()
+    valid = []
+    for claim in claims:
+        kept = set(claim) if taken.isdisjoint(claim) else set()
+        taken |= kept
+        valid.append(kept)
+    return valid
+
+
+def shares(claims: Sequence[Collection[int]], count: int) -> list[list[int]]:
+    """What each member has to have computed for this step, by rank, given what each has already (`valid_claims`)."""
+    given = [sorted(claim) for claim in claims]
+    taken = {offset for claim in claims for offset in claim}
+    for offset in range(count):
+        if offset not in taken:
+            min(given, key=len).append(offset)
+    return given

@@ -1,0 +1,206 @@
+"""The connections of one round, and collectives over them that can be given up.
+
+A group is made for a round and dropped with it; there is no default group and nothing global. Its members meet at the
+store of the first of them. Backends are those of torch.distributed: gloo, and NCCL for what is on GPUs.
+
+Failure modes
+    A peer dies: its connections close, and whoever waits for it gets an error at once (`GroupBroken`). A peer is gone
+    without a word, or waits elsewhere: the master's next round says so; whoever waits looks for that again and again
+    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+# How often somebody who waits looks whether it still makes sense.
+_GLANCE = timedelta(milliseconds=100)
+# The longest that a healthy peer may take for a step or an evaluation. A dead one is noticed in other ways.
+_PATIENCE = timedelta(minutes=30)
+
+Stale = Callable[[], bool]
+
+
+class GroupBroken(Exception):
+    """The round is over for this group; everything not reduced is as it was."""
+
+
+class MeetingPoint:
+    """This process's store: where the members of a round find each other if it is the first of them."""
+
+    def __init__(self, host: str) -> None:
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        # Only where the job's network is: by itself the store would listen everywhere.
+        self._socket.bind((host, 0))
+        self._socket.listen(128)
+        port = self._socket.getsockname()[1]
+        self.store = dist.TCPStore(
+            host,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=_PATIENCE,
+            master_listen_fd=self._socket.fileno(),
+            use_libuv=False,
+        )
+        # The store has taken it over and closes it.
+        self._socket.detach()
+        self.address = f"{host}:{port}"
+
+
+@dataclass(kw_only=True)
+class Reduction:
+    """Collectives under way."""
+
+    works: list[Any]
+    tensors: list[Any]
+
+
+class Group:
+    """The members of one round, connected. With one member there is nothing to connect."""
+
+    # What backends may still be writing to, of groups that were given up.
+    _abandoned: list[tuple[Any, list[Reduction]]] = []  # noqa: RUF012 - of the process, not of a group
+
+    def __init__(self, *, number: int, rank: int, workers: Sequence[str], backend: Any, stale: Stale) -> None:
+        self.number = number
+        self.rank = rank
+        self.workers = tuple(workers)
+        self._backend = backend
+        self._stale = stale
+        self._running: list[Reduction] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.workers)
+
+    def watch(self, stale: Stale) -> None:
+        """From now on this tells whoever waits that it is in vain."""
+        self._stale = stale
+
+    # -- collectives -----------------------------------------------------------------------------------------
+
+    def start_sum(self, tensors: Sequence[Any]) -> Reduction:
+        """Begins to add tensors up over all members, in place."""
+        reduction = Reduction(works=[], tensors=list(tensors))
+        if self._backend is None:
+            return reduction
+        self._running.append(reduction)
+        try:
+            for tensor in tensors:
+                reduction.works.append(self._backend.allreduce([tensor]))
+        except RuntimeError as error:
+            raise GroupBroken(str(error)) from error
+        return reduction
+
+    def wait(self, reduction: Reduction) -> None:
+        for work in reduction.works:
+            self._wait(work)
+        if self._backend is not None:
+            self._running.remove(reduction)
+
+    def sum(self, tensors: Sequence[Any]) -> None:
+        self.wait(self.start_sum(tensors))
+
+    def broadcast(self, tensors: Sequence[Any], source: int) -> None:
+        if self._backend is None:
+            return
+        options = dist.BroadcastOptions()
+        options.rootRank = source
+        options.rootTensor = 0
+        reduction = Reduction(works=[], tensors=list(tensors))
+        self._running.append(reduction)
+        try:
+            for tensor in tensors:
+                reduction.works.append(self._backend.broadcast([tensor], options))
+        except RuntimeError as error:
+            raise GroupBroken(str(error)) from error
+        self.wait(reduction)
+
+    def _wait(self, work: Any) -> None:
+        while True:
+            try:
+                work.wait(_GLANCE)
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise GroupBroken(_first_line(error)) from error
+            if self._stale():
+                raise GroupBroken("another round has begun")
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Lets the others know, as far as they wait for this member: its connections close."""
+        backend, self._backend = self._backend, None
+        if backend is None:
+            return
+        with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
+            backend.abort()
+        Group._abandoned.append((backend, self._running))
+        Group._abandoned[:] = [
+            (held, running)
+            for held, running in Group._abandoned
+            if any(not work.is_completed() for reduction in running for work in reduction.works)
+        ]
+
+
+def form(
+    *, number: int, rank: int, workers: Sequence[str], address: str, meeting: MeetingPoint, stale: Stale
+) -> Group:
+    """Connects this process with the other members of a round, who do the same. Raises `GroupBroken`."""
+    if len(workers) == 1:
+        return Group(number=number, rank=0, workers=workers, backend=None, stale=stale)
+    made: list[Any] = []
+    failed: list[BaseException] = []
+    finished = threading.Event()
+
+    def connect() -> None:
+        try:
+            made.append(_connect(number, rank, len(workers), address, meeting))
+        except (RuntimeError, OSError) as error:
+            failed.append(error)
+        finished.set()
+
+    # It can't be interrupted. If nobody wants it any more it ends by itself, with what it waits for or without.
+    threading.Thread(target=connect, name=f"round-{number}", daemon=True).start()
+    while not finished.wait(_GLANCE.total_seconds() / 2):
+        if stale():
+            raise GroupBroken("another round has begun")
+    if failed:
+        raise GroupBroken(_first_line(failed[0]))
+    return Group(number=number, rank=rank, workers=workers, backend=made[0], stale=stale)
+
+
+def _connect(number: int, rank: int, size: int, address: str, meeting: MeetingPoint) -> Any:
+    host, port = address.rsplit(":", 1)
+    own_host = meeting.address.rsplit(":", 1)[0]
+    store = (
+        meeting.store
+        if address == meeting.address
+        else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_PATIENCE)
+    )
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=own_host)]
+    options._timeout = _PATIENCE
+    # One thread a collective under way: two keep the line busy while the next bucket is being filled.
+    options._threads = 2
+    return dist.ProcessGroupGloo(dist.PrefixStore(f"round-{number}", store), rank, size, options)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def as_bytes(tensor: Any) -> Any:
+    """The memory of a tensor, as every backend can send it."""
+    return tensor.view(-1).view(torch.uint8)

@@ -1,0 +1,220 @@
+"""The master's side of elastic all-reduce on the network: rounds out, reports in.
+
+Who is in a round is decided in `rendezvous.py`, what steps mean for the job in `steps.py`; here they meet the calls of
+workers, the platform's word on who is alive, and the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from elasticai_api.proto import allreduce_pb2 as pb
+from elasticai_api.proto.allreduce_pb2_grpc import AllReduceServicer
+from elasticdl.master.ledger import LedgerError
+from elasticdl.master.master import Master
+from elasticdl.master.rendezvous import PATIENCE, Rendezvous
+from elasticdl.master.state import JobState
+
+log = logging.getLogger("elasticdl.master")
+
+# A waiting stream looks around so often though nothing was signalled, so that a broken connection is noticed.
+_HOLD_SECONDS = 20.0
+# More at once would be no gain: a worker reads a few micro-batches ahead.
+_MOST_ORDER = 4096
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AllReduceService(AllReduceServicer):
+    def __init__(self, master: Master, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._master = master
+        self._clock = clock
+        self._rendezvous = Rendezvous(capacity=max(1, master.plan.workers))
+        self._generation = master.state.generation
+        self._told = 0
+        self._timers: set[asyncio.Task[None]] = set()
+
+    # -- the data --------------------------------------------------------------------------------------------
+
+    async def Open(self, request: pb.OpenRequest, context: Context) -> pb.OpenReply:
+        announcement = {
+            "name": request.dataset,
+            "size": request.size,
+            "batch_size": request.batch_size,
+            "epochs": request.epochs,
+            "minibatches_per_shard": 1,
+            "shuffle_shards": request.shuffle,
+        }
+        try:
+            self._master.do("data.open", announcement=announcement)
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return pb.OpenReply()
+
+    async def Order(self, request: pb.OrderRequest, context: Context) -> pb.OrderReply:
+        if not 0 <= request.count <= _MOST_ORDER:
+            await context.abort(grpc.StatusCode.OUT_OF_RANGE, f"At most {_MOST_ORDER} at once.")
+        try:
+            starts = self._master.state.ledger.order(
+                request.dataset, epoch=request.epoch, first=request.first, count=request.count
+            )
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return pb.OrderReply(starts=starts)
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    async def Gather(self, request: pb.GatherRequest, context: Context) -> AsyncIterator[pb.Standing]:
+        self._master.note_alive(request.worker)
+        self._look()
+        if request.generation == self._generation and self._alive(request.worker):
+            self._rendezvous.ready(
+                worker=request.worker,
+                incarnation=request.incarnation,
+                address=request.address,
+                since=request.since,
+                known_round=request.round,
+            )
+            self._tell()
+        told = None
+        while True:
+            standing = self._standing(request.worker, request.dataset)
+            if standing != told:
+                told = standing
+                yield standing
+                if standing.finished:
+                    return
+                # Sending gave way to other calls: look again before waiting, or their change would be missed.
+                continue
+            await self._master.changed.wait(_HOLD_SECONDS)
+
+    async def Synced(self, request: pb.SyncedRequest, context: Context) -> pb.SyncedReply:
+        state = self._master.state
+        if request.generation == state.generation:
+            self._rendezvous.synced(request.worker, request.round)
+            if request.worker not in state.steps.holders:
+                self._master.do("steps.hold", worker=request.worker, dataset=request.dataset)
+        return pb.SyncedReply()
+
+    async def Broken(self, request: pb.BrokenRequest, context: Context) -> pb.BrokenReply:
+        log.info("%s has lost a connection of round %d: %s", request.worker, request.round, request.reason)
+        self._rendezvous.broken(request.worker, request.round, self._clock())
+        timer = asyncio.create_task(self._meet_again())
+        self._timers.add(timer)
+        timer.add_done_callback(self._timers.discard)
+        return pb.BrokenReply()
+
+    async def _meet_again(self) -> None:
+        await asyncio.sleep(PATIENCE * 1.1)
+        self._rendezvous.tick(self._clock())
+        self._tell()
+
+    async def Waiting(self, request: pb.WaitingRequest, context: Context) -> pb.WaitingReply:
+        self._rendezvous.waiting(request.worker, request.round, request.seconds, self._clock())
+        plan = self._master.plan
+        if plan.stall_factor:
+            limit = max(plan.stall_floor_seconds, plan.stall_factor * request.step_seconds)
+            for worker in self._rendezvous.hanging(limit, self._clock()):
+                await self._master.end_hanging(worker, limit)
+        return pb.WaitingReply()
+
+    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveReply:
+        self._rendezvous.leave(request.worker, request.incarnation)
+        self._tell()
+        return pb.LeaveReply()
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    async def Advance(self, request: pb.AdvanceRequest, context: Context) -> pb.AdvanceReply:
+        state = self._master.state
+        if request.generation != state.generation:
+            return pb.AdvanceReply()
+        try:
+            done = self._master.do(
+                "steps.advance",
+                worker=request.worker,
+                report_id=request.report_id,
+                dataset=request.dataset,
+                epoch=request.epoch,
+                at=request.at,
+                step=request.step,
+                loss_sum=request.loss_sum,
+                loss_steps=request.loss_steps,
+                stop_training=request.stop_training,
+                bad=[
+                    {
+                        "dataset": request.dataset,
+                        "start": b.start,
+                        "end": b.end,
+                        "where": b.where,
+                        "reason": b.reason,
+                    }
+                    for b in request.bad
+                ],
+            )
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        loss = request.loss_sum / request.loss_steps if request.loss_steps else None
+        self._master.note_progress(request.worker, done, loss, request.step_seconds)
+        return pb.AdvanceReply()
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _alive(self, worker: str) -> bool:
+        node = self._master.state.roster.nodes.get(worker)
+        return node is not None and node.alive
+
+    def _look(self) -> None:
+        """Takes over what the state says of nodes and generations."""
+        state = self._master.state
+        if state.generation != self._generation:
+            self._generation = state.generation
+            self._rendezvous.clear()
+        self._rendezvous.keep([n.name for n in state.roster.nodes.values() if n.alive])
+
+    def _tell(self) -> None:
+        current = self._rendezvous.round
+        if current.number != self._told:
+            self._told = current.number
+            log.info("Round %d: %s.", current.number, ", ".join(current.workers) or "nobody")
+            self._master.wake()
+
+    def _standing(self, worker: str, dataset: str) -> pb.Standing:
+        self._look()
+        self._tell()
+        state = self._master.state
+        current = self._rendezvous.round
+        standing = pb.Standing(
+            round=current.number,
+            members=[pb.Member(worker=m.worker, address=m.address) for m in current.members],
+            generation=state.generation,
+            first_step=state.first_step,
+            restore_from=state.restore_from,
+            per_step=self._rendezvous.capacity,
+            last_step=state.plan.max_step,
+            finished=bool(state.outcome) or not self._alive(worker),
+        )
+        _fill_in_data(standing, state, dataset)
+        return standing
+
+
+def _fill_in_data(standing: pb.Standing, state: JobState, dataset: str) -> None:
+    if dataset not in state.ledger.datasets():
+        return
+    spec = state.ledger.spec(dataset)
+    epoch, at = state.ledger.place(dataset)
+    standing.size = spec.size
+    standing.batch_size = spec.batch_size
+    standing.epochs = spec.epochs
+    standing.epoch = epoch
+    standing.at = at
+    standing.step = state.ledger.steps
+    standing.open_epochs = epoch + 1 if spec.gated else spec.epochs
+    standing.stopped = state.ledger.stopped(dataset) or state.training_over or bool(state.stopping)

@@ -1,0 +1,151 @@
+"""Who trains together: the rounds of a job whose workers exchange gradients among themselves.
+
+A plain state machine without clock or I/O. Workers that are ready come in; rounds come out: a number that only grows,
+and the members in the order of their ranks. A round is over as soon as somebody of it is gone, leaves or comes; the
+others then meet in the next one, with everything they have. Nobody is restarted for it.
+
+The oldest come first
+    A member's age is the first round in which it had the state of the training, which it says itself; so the order
+    outlives the master. The first member is the one that newcomers get the state from and that saves it.
+
+Failure modes
+    A member dies: the platform says so, and the next round is without it at once. A connection breaks though nobody is
+    dead: a member says that the round is broken. Most often a death is about to be told, so the same members meet again
+    only after a moment (`PATIENCE`) without one. A member hangs: the others tell that they wait, and it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+# How long the news of a death may be on its way when its connections have been closed already.
+PATIENCE = 0.5
+# Who waits says so again within this time; who has not is not waiting.
+WAITING_NEWS = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A worker that wants to take part."""
+
+    worker: str
+    incarnation: str
+    address: str
+    # The first round in which it had the state of the training; 0 before that.
+    since: int = 0
+    # The how many-th it was to say that it is ready.
+    arrival: int = 0
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        return (0, self.since, self.arrival) if self.since else (1, 0, self.arrival)
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        return self.worker, self.incarnation, self.address
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    number: int
+    members: tuple[Ready, ...] = ()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return tuple(member.worker for member in self.members)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wait:
+    told_at: float
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class Rendezvous:
+    # No more than so many take part: the micro-batches of a step. The others stand by.
+    capacity: int
+    round: Round = field(default_factory=lambda: Round(number=0))
+    _ready: dict[str, Ready] = field(default_factory=dict)
+    _arrivals: int = 0
+    _broken_at: float | None = None
+    _waits: dict[str, _Wait] = field(default_factory=dict)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def ready(self, *, worker: str, incarnation: str, address: str, since: int, known_round: int) -> None:
+        """A worker says that it is ready, for the first time or after it lost its line to the master."""
+        # A master that was restarted knows no rounds; its workers do.
+        if known_round > self.round.number:
+            self.round = Round(number=known_round)
+        before = self._ready.get(worker)
+        if before is None or before.incarnation != incarnation:
+            self._arrivals += 1
+            arrival = self._arrivals
+        else:
+            arrival = before.arrival
+        self._ready[worker] = Ready(
+            worker=worker, incarnation=incarnation, address=address, since=since, arrival=arrival
+        )
+        self._settle()
+
+    def synced(self, worker: str, number: int) -> None:
+        """The worker has had the state of the training since that round, or longer."""
+        member = self._ready.get(worker)
+        if member is not None and not member.since:
+            self._ready[worker] = replace(member, since=number)
+
+    def leave(self, worker: str, incarnation: str) -> None:
+        member = self._ready.get(worker)
+        if member is not None and member.incarnation == incarnation:
+            del self._ready[worker]
+            self._settle()
+
+    def keep(self, alive: Collection[str]) -> None:
+        """Whoever is not among these is gone."""
+        gone = [worker for worker in self._ready if worker not in alive]
+        for worker in gone:
+            del self._ready[worker]
+        if gone:
+            self._settle()
+
+    def clear(self) -> None:
+        """The state of the training is lost: all come again, as newcomers."""
+        self._ready.clear()
+        self._settle()
+
+    def broken(self, worker: str, number: int, now: float) -> None:
+        if number == self.round.number and worker in self.round.workers and self._broken_at is None:
+            self._broken_at = now
+
+    def tick(self, now: float) -> None:
+        """Time has passed."""
+        if self._broken_at is not None and now >= self._broken_at + PATIENCE:
+            self._next_round(self._members())
+
+    def waiting(self, worker: str, number: int, seconds: float, now: float) -> None:
+        if number == self.round.number:
+            self._waits[worker] = _Wait(told_at=now, seconds=seconds)
+
+    # -- what follows ----------------------------------------------------------------------------------------
+
+    def hanging(self, limit: float, now: float) -> list[str]:
+        """Members that others have been waiting for longer than `limit`."""
+        waits = {worker: wait for worker, wait in self._waits.items() if now - wait.told_at < WAITING_NEWS}
+        if not any(wait.seconds > limit for wait in waits.values()):
+            return []
+        return [worker for worker in self.round.workers if worker not in waits]
+
+    def _members(self) -> tuple[Ready, ...]:
+        return tuple(sorted(self._ready.values(), key=lambda member: member.age)[: self.capacity])
+
+    def _settle(self) -> None:
+        members = self._members()
+        if {m.identity for m in members} != {m.identity for m in self.round.members}:
+            self._next_round(members)
+
+    def _next_round(self, members: tuple[Ready, ...]) -> None:
+        self.round = Round(number=self.round.number + 1, members=members)
+        self._broken_at = None
+        self._waits.clear()
