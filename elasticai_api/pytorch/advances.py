@@ -130,5 +130,6 @@ class Advances:
         with self._moved:
             self._closed = True
             self._moved.notify_all()
-        self._thread.join()
+        # It may be in the middle of a call to a master that is not there any more.
+        self._thread.join(timeout=1.0)
         return self._number

@@ -128,6 +128,11 @@ class Team:
         return not self._computed
 
     @property
+    def halted(self) -> bool:
+        """Nobody makes a step now, all have the same state, and the master may know it."""
+        return self._group is not None and self.place is not None and self._settled and self._halted()
+
+    @property
     def over(self) -> bool:
         """Nothing is left to do for this team: the job is over, or its generation."""
         standing = self.standing()
@@ -473,8 +478,8 @@ class Team:
             return False
         totals = numbers.tolist()
         if totals[_SAMPLES]:
-            self._replica.apply()
             self.last_loss = totals[_LOSS] / totals[_SAMPLES]
+            self._replica.apply()
         before, self.place = self.place, self._after(self.place)
         now = time.monotonic()
         seconds, self._began = now - self._began, now

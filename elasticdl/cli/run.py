@@ -112,11 +112,6 @@ def check(spec: JobSpec) -> None:
     if spec.program == "command":
         _check_command(spec.model.job_command)
         return
-    if spec.training.distribution_strategy == "AllreduceStrategy":
-        raise UserError(
-            "AllreduceStrategy cannot be run yet.",
-            hint="--distribution_strategy=ParameterServerStrategy trains with any number of workers.",
-        )
     check_definition(spec)
     if spec.checkpoint.checkpoint_dir_for_init:
         from elasticdl.ps.checkpoints import find_checkpoint

@@ -12,6 +12,7 @@ from elasticdl.data.open import open_reader
 from elasticdl.data.reader import BadRecords, Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.jobs.training import ALLREDUCE
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import read_token
@@ -21,6 +22,7 @@ from elasticdl.worker.link import MasterLink, NotOfThisJob
 from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.prediction import PredictionLoop
 from elasticdl.worker.scoring import ScoringLoop
+from elasticdl.worker.trainer import Trainer
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -95,7 +97,7 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
     for name, reader in sorted(readers.items()):
         link.call(link.stub.Announce, pb.AnnounceRequest(node=link.node, dataset=name, size=len(reader)))
     if spec.kind == "train":
-        return TrainingLoop(
+        return _training_loop(trainer, spec)(
             link=link,
             spec=spec,
             trainer=trainer,
@@ -106,6 +108,19 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
     if spec.kind == "evaluate":
         return ScoringLoop(link=link, spec=spec, trainer=trainer, reader=readers["evaluation"])
     return PredictionLoop(link=link, spec=spec, trainer=trainer, reader=readers["prediction"])
+
+
+def _training_loop(trainer: Trainer, spec: JobSpec) -> type[TrainingLoop]:
+    if spec.training.distribution_strategy != ALLREDUCE:
+        return TrainingLoop
+    if type(trainer).__module__ != "elasticdl.worker.torch":
+        raise UserError(
+            "AllreduceStrategy is for models in PyTorch; this definition makes one in Keras.",
+            hint="Train it with --distribution_strategy=ParameterServerStrategy.",
+        )
+    from elasticdl.worker.torch_allreduce import AllReduceLoop
+
+    return AllReduceLoop
 
 
 def _open(definition: ModelDefinition, origin: str, spec: JobSpec) -> Reader:

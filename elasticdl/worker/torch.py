@@ -133,6 +133,35 @@ class TorchTrainer(Trainer):
             loss = self._backward(batch)
         return float(loss), self._built().gradients()
 
+    # For all-reduce: the step of `train` in its parts, with the gradients of others in between.
+
+    def accumulate(self, batch: Batch) -> float:
+        """Adds the gradients of the mean loss of a batch to those there are. Returns the loss."""
+        self.build(batch)
+        with _memory_errors():
+            loss = self._add_gradients(batch)
+        return float(loss)
+
+    def apply(self) -> None:
+        """A step of the optimizer with the gradients there are."""
+        learning = self._learner()
+        if isinstance(learning.optimizer, torch.optim.LBFGS):
+            raise UserError(
+                "LBFGS computes the loss several times a step, which workers that share a step cannot do.",
+                hint="Use another optimizer, or train with --distribution_strategy=Local.",
+            )
+        with _memory_errors():
+            learning.optimizer.step()
+        learning.rates.step()
+
+    def shared_parameters(self) -> list[Any]:
+        """What gradients are for, in the same order in every process."""
+        return list(self._built().trainable.values())
+
+    def shared_buffers(self) -> list[Any]:
+        """Moving averages and the like."""
+        return [b for b in self._model.buffers() if b.is_floating_point()]
+
     def evaluate(self, batch: Batch) -> None:
         with _memory_errors(), torch.no_grad():
             self._set_training(False)
@@ -272,8 +301,11 @@ class TorchTrainer(Trainer):
 
     def _backward(self, batch: Batch) -> Any:
         """Fresh gradients of the loss, which is returned."""
-        self._set_training(True)
         self._built().forget_gradients()
+        return self._add_gradients(batch)
+
+    def _add_gradients(self, batch: Batch) -> Any:
+        self._set_training(True)
         loss = self._loss(self._here(batch.labels), self._forward(batch))
         if not loss.requires_grad:
             raise UserError(
