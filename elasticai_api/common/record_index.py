@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elasticai_api.common.master import Master, ShardProgress
@@ -125,10 +126,10 @@ class RecordIndexService(DataShardService):
         )
         self._indices = RecordIndices(min(max(batch_size, _LEAST_READY), _MOST_READY))
         # Held while a record goes into the queue, so that none does after the queue was cleared.
-        self._feeding = threading.Lock()
+        self._feeding = threading.Condition()
+        self._paused = False
         # Grows whenever the data set is set back.
         self._round = 0
-        self._feeds = False
         self._feed()
 
     def __reduce__(self) -> tuple[type[_OfAnotherProcess], tuple[RecordIndices]]:
@@ -150,49 +151,57 @@ class RecordIndexService(DataShardService):
 
         return record_dataset(self, record_files)
 
-    def clear_shard_queue(self) -> None:
-        """Forgets the records that lie ready, and those that were to come of their shard."""
-        with self._feeding:
-            self._round += 1
-            self._indices.clear()
-
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
         """Goes on from a checkpoint, without the records that lie ready."""
-        self.clear_shard_queue()
-        try:
+        with self._set_back():
             return super().restore_shard_from_checkpoint(shard_checkpoint)
-        finally:
-            self._feed()
 
     def reset_dataset(self) -> None:
         """Begins again with the first epoch."""
-        self.clear_shard_queue()
-        super().reset_dataset()
-        self._feed()
+        with self._set_back():
+            super().reset_dataset()
 
     # -- the thread that fetches shards ----------------------------------------------------------------------
 
-    def _feed(self) -> None:
-        """From now on, with what the master says from now on."""
+    @contextmanager
+    def _set_back(self) -> Iterator[None]:
+        """The records that lie ready are forgotten, and no shard is asked for before the master knows of it."""
         with self._feeding:
             self._round += 1
-            if self._feeds:
-                return
-            self._feeds = True
+            self._paused = True
+            self._indices.clear()
+        try:
+            yield
+        finally:
+            with self._feeding:
+                self._paused = False
+                self._feeding.notify_all()
+                if not self._feeds:
+                    self._feed()
+
+    def _feed(self) -> None:
+        self._feeds = True
         threading.Thread(target=self._put_records, name="elasticai records", daemon=True).start()
 
     def _put_records(self) -> None:
         ends = False
         while not ends:
-            number = self._round
+            number = self._current_round()
             try:
                 task = self.get_task()
                 if task.type != self._task_type:
                     ends = self._put_end(number, None)
-                elif self._round == number or self._still_ours(task):
-                    self._put_shard(self._round, task.shard)
+                    continue
+                current = self._current_round()
+                if current == number or self._still_ours(task):
+                    self._put_shard(current, task.shard)
             except ElasticError as error:
                 ends = self._put_end(number, str(error))
+
+    def _current_round(self) -> int:
+        with self._feeding:
+            self._feeding.wait_for(lambda: not self._paused)
+            return self._round
 
     def _put_shard(self, number: int, shard: pb.Shard) -> None:
         for index in shard.indices or range(shard.start, shard.end):

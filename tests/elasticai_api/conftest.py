@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.shards import DataShardService
+from elasticai_api.proto.elasticai_api_pb2_grpc import add_MasterServicer_to_server
+from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.master import Master
+from elasticdl.master.shard_service import ShardService
+from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
+from elasticdl.wire.channel import SERVER_OPTIONS, AioTokenInterceptor
 
 VARIABLES = (
     PodEnv.MASTER_ADDR,
@@ -45,6 +58,140 @@ def train() -> Callable[..., list[int]]:
             shards = None if shards is None else shards - 1
         if batch:
             service.report_batch_done(batch)
+        service.flush()
         return samples
 
     return run
+
+
+class Nowhere(Platform):
+    """A platform on which nothing ever happens."""
+
+    async def start(self, request: NodeRequest) -> None: ...
+
+    async def stop(self, name: str, *, grace_seconds: float) -> None: ...
+
+    async def nodes(self) -> list[NodeStatus]:
+        return []
+
+    async def events(self) -> AsyncIterator[NodeStatus]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    async def close(self) -> None: ...
+
+
+class ForgetfulService(ShardService):
+    """Does what it is asked to, and now and then the answer gets lost on its way."""
+
+    answers_to_lose = 0
+
+    async def get_dataset_task(self, request: Any, context: Any) -> Any:
+        return await self._answer(await super().get_dataset_task(request, context), context)
+
+    async def Report(self, request: Any, context: Any) -> Any:
+        return await self._answer(await super().Report(request, context), context)
+
+    async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
+        return await self._answer(await super().report_dataset_task_result(request, context), context)
+
+    async def _answer(self, answer: Any, context: Any) -> Any:
+        if self.answers_to_lose:
+            self.answers_to_lose -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        return answer
+
+
+class RunningMaster:
+    """The real master of a job, its journal and its ports, in a thread; its nodes are whoever calls.
+
+    Stopped, it is as a killed one: what is not in the journal is gone. Started again, it takes the same ports.
+    """
+
+    token = "secret"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._spec = JobSpec.build(job_name="shards", job_command="true", num_workers=2)
+        self._ports = [0, 0]
+        self.master: Master | None = None
+        (folder / "journal").mkdir()
+        (folder / "token").write_text(self.token)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._ports[0]}"
+
+    @property
+    def public_address(self) -> str:
+        return f"127.0.0.1:{self._ports[1]}"
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started,))
+        self._thread.start()
+        started.wait()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def do(self, what: Callable[[Master], Any]) -> Any:
+        """Something that has to be done in the master's own thread."""
+
+        async def inside() -> Any:
+            assert self.master is not None
+            return what(self.master)
+
+        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+
+    def observe(self, node: str, phase: NodePhase, reason: str = "") -> None:
+        status = {"name": node, "role": node.split("-")[0], "phase": phase.value, "reason": reason}
+        self.do(lambda master: master.do("observe", status={**status, "exit_code": None, "message": ""}))
+
+    def done(self, dataset: str) -> int:
+        return int(self.do(lambda master: master.state.ledger.samples_done(dataset)))
+
+    def _run(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve(started))
+        self._loop.close()
+
+    async def _serve(self, started: threading.Event) -> None:
+        self._stopping = asyncio.Event()
+        master = Master(
+            spec=self._spec, folder=self.folder, platform=Nowhere(), token=self.token, environment={}
+        )
+        self.master = master
+        master.recover()
+        service = self.service = ForgetfulService(master)
+        servers = [grpc.aio.server(interceptors=[AioTokenInterceptor(self.token)], options=SERVER_OPTIONS)]
+        servers.append(grpc.aio.server(options=SERVER_OPTIONS))
+        add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
+        for number, server in enumerate(servers):
+            add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+            self._ports[number] = server.add_insecure_port(f"127.0.0.1:{self._ports[number]}")
+            await server.start()
+        for node in list(master.state.roster.nodes):
+            status = {"name": node, "role": node.split("-")[0], "phase": "running", "reason": ""}
+            master.do("observe", status={**status, "exit_code": None, "message": ""})
+        started.set()
+        await self._stopping.wait()
+        for server in servers:
+            await server.stop(None)
+        master._journal.close()
+        master._events.close()
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningMaster]:
+    """A running master, and the environment of worker 0 of its job."""
+    running = RunningMaster(tmp_path)
+    running.start()
+    monkeypatch.setenv(PodEnv.MASTER_ADDR, running.address)
+    monkeypatch.setenv(PodEnv.TOKEN_FILE, str(tmp_path / "token"))
+    monkeypatch.setenv(PodEnv.WORKER_ID, "0")
+    monkeypatch.setenv(PodEnv.WORKER_TYPE, "worker")
+    yield running
+    running.stop()
