@@ -1,9 +1,9 @@
 """The shards that a worker holds, and which of their samples are done: plain state, no network, no threads.
 
 Batches are counted, not looked at: a program trains on the samples in the order in which it fetched them, so the first
-n samples of the shards it holds are the n that it has reported. Where a pipeline changes the order (a shuffle buffer,
-several loader processes), it changes it within a bound, `out_of_order`: a sample is done for certain once so many
-more have been reported, or all that were fetched.
+n samples of the shards it holds are the n that it has reported. Where a pipeline changes the order within a bound
+(several loader processes, parallel reads), the bound is `out_of_order`: a sample is done for certain once so many more
+have been reported, or all that were fetched.
 
 A shard that was lost to another worker or given back because of an error still takes its part in the counting, since
 its samples go on through the pipeline. It only is not told of any more.

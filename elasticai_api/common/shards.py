@@ -51,8 +51,9 @@ class DataShardService:
         shuffle_records: the records of a shard too come in another order, that of `shard.indices`. How far such a
             shard has come cannot be told, so it counts as a whole.
         master_client: another master than the one that the environment names.
-        out_of_order: by how many samples the program may be ahead of its own order: the size of its shuffle
-            buffer. Then a sample counts as done so many samples later, when it surely is.
+        out_of_order: by how many samples the program may be ahead of the order of fetching at most, because it
+            reads in parallel. A sample counts as done so many samples later, when it surely is. A shuffle buffer has
+            no such bound: a sample may stay in it for long. Shuffle by the arguments above instead.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ _STEP_SECONDS = 1.0
 class ElasticDataShardReportHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Reports a batch after every step of the session, and the global step now and then.
 
-    The samples of a step are one batch of the service, in the order in which they were fetched. A shuffle buffer in
-    the input pipeline is told to the service (`out_of_order`).
+    The samples of a step are one batch of the service, in the order in which they were fetched: shuffling is for the
+    service to do, not for a buffer in the input pipeline.
     """
 
     def __init__(self, data_shard_service: DataShardService) -> None:
