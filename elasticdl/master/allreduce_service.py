@@ -72,7 +72,7 @@ class AllReduceService(AllReduceServicer):
     # -- rounds ----------------------------------------------------------------------------------------------
 
     async def Gather(self, request: pb.GatherRequest, context: Context) -> AsyncIterator[pb.Standing]:
-        self._master.note_alive(request.worker)
+        self._master.liveness.heard(request.worker)
         self._look()
         if request.generation == self._generation and self._alive(request.worker):
             self._rendezvous.ready(
@@ -162,7 +162,8 @@ class AllReduceService(AllReduceServicer):
         except LedgerError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         loss = request.loss_sum / request.loss_steps if request.loss_steps else None
-        self._master.note_progress(request.worker, done, loss, request.step_seconds)
+        self._master.liveness.moved(request.worker, batch_seconds=request.step_seconds)
+        self._master.note_progress(done, loss)
         return pb.AdvanceReply()
 
     # -- inside ----------------------------------------------------------------------------------------------

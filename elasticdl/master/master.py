@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -34,9 +33,9 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
+from elasticdl.master.liveness import Liveness
 from elasticdl.master.nodes import Node
 from elasticdl.master.plan import Plan
-from elasticdl.master.program_course import TRAINERS
 from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
 from elasticdl.master.signals import Signal
@@ -55,8 +54,6 @@ _GRACE_SECONDS = 15.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
 # How long a program may take to end after it has been told that there is no more data for it.
 _LEAVE_SECONDS = 30.0
-# TensorFlow waits half a minute before it looks whether a lost parameter server is back.
-_RECOVERY_FACTOR = 3.0
 
 
 class Master:
@@ -89,14 +86,10 @@ class Master:
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving_cut = 0
         self._started_nodes: set[str] = set()
-        self._progress_at: dict[str, float] = {}
-        self._batch_seconds: dict[str, float] = {}
+        self.liveness = Liveness(self.state, clock)
         self._cannot_go_on: UserError | None = None
         self._programs = ProgramNodes(spec, environment=environment, host="127.0.0.1", clock=clock)
         self._timers: set[str] = set()
-        self._started_at: dict[str, float] = {}
-        # Workers with a program of the user's own that have been heard of.
-        self._heard: set[str] = set()
         # Workers that are held in a call for a shard; set by whoever serves those.
         self.waits_for_shard: Callable[[str], bool] = lambda worker: False
         self._events = EventFile(folder / "tensorboard")
@@ -194,33 +187,15 @@ class Master:
 
     # -- what workers say, beside commands -------------------------------------------------------------------
 
-    def note_lease(self, worker: str) -> None:
-        """Whoever gets work now has until now had a reason to stand still."""
-        self._progress_at[worker] = self._clock()
-
-    def note_progress(self, worker: str, samples: int, loss: float | None, batch_seconds: float) -> None:
-        now = self._clock()
-        self._progress_at[worker] = now
-        if batch_seconds > 0:
-            self._batch_seconds[worker] = batch_seconds
+    def note_progress(self, samples: int, loss: float | None) -> None:
         if samples:
-            self.rate.add(now, samples)
+            self.rate.add(self._clock(), samples)
         if loss is not None:
             self.losses.append((self.state.ledger.steps, loss))
             # Enough for a plot; every second point of the past goes when there are too many.
             if len(self.losses) > 2000:
                 del self.losses[:-1000:2]
             self._draw(self.state.ledger.steps, {"loss": loss})
-
-    def note_alive(self, worker: str) -> None:
-        """A program has said something."""
-        self._heard.add(worker)
-
-    def note_program_progress(self, worker: str, samples: int, batches: int, loss: float | None) -> None:
-        """Programs do not tell how long a batch takes: it is the time between their reports."""
-        before, now = self._progress_at.get(worker), self._clock()
-        seconds = (now - before) / batches if before is not None and batches else 0.0
-        self.note_progress(worker, samples, loss, seconds)
 
     def note_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})
@@ -278,7 +253,7 @@ class Master:
                 self._after(f"start {node.name}", pause, self.wake)
                 continue
             self._started_nodes.add(node.name)
-            self._started_at[node.name] = self._clock()
+            self.liveness.started(node.name)
             log.info("Starting %s.", node.name)
             await self._platform.start(self._request(node))
         if self.plan.runs_command:
@@ -348,7 +323,7 @@ class Master:
                 log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
-                self._progress_at.clear()
+                self.liveness.excuse()
             credit = await self._last_push(status) if ended and status.role == "worker" else None
             fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
             self.do("observe", status=fields, credit=credit)
@@ -370,55 +345,28 @@ class Master:
     async def _look_for_stalls(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            for worker in self.stalled(self._clock()):
-                self._progress_at.pop(worker, None)
-                if self.waits_for_shard(worker):
-                    log.warning("%s waits for a shard and does not know of those it was given.", worker)
-                    self.do("data.take_back", worker=worker)
-                    continue
-                log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
-                await self._platform.stop(worker, grace_seconds=0)
-            for worker in self.silent(self._clock()):
-                log.warning("%s has said nothing since its start: it is ended and started again.", worker)
-                self._heard.add(worker)
-                self.do("hung", node=worker)
-                await self._platform.stop(worker, grace_seconds=0)
+            await self.end_the_stuck(self._clock())
+
+    async def end_the_stuck(self, now: float) -> None:
+        for worker in self.liveness.stalled(now):
+            self.liveness.excuse(worker)
+            if self.waits_for_shard(worker):
+                log.warning("%s waits for a shard and does not know of those it was given.", worker)
+                self.do("data.take_back", worker=worker)
+                continue
+            log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
+            await self._platform.stop(worker, grace_seconds=0)
+        for worker in self.liveness.silent(now):
+            log.warning("%s has said nothing since its start: it is ended and started again.", worker)
+            self.liveness.heard(worker)
+            self.do("hung", node=worker)
+            await self._platform.stop(worker, grace_seconds=0)
 
     async def end_hanging(self, worker: str, limit: float) -> None:
         """A worker that others wait for, unless it has been heard of."""
-        if self._clock() - self._progress_at.get(worker, float("-inf")) > limit:
+        if self.liveness.unheard_of(worker, limit):
             log.warning("%s makes the others wait: it is ended, and they go on without it.", worker)
             await self._platform.stop(worker, grace_seconds=0)
-
-    def stalled(self, now: float) -> list[str]:
-        """Workers that hold a shard and have not moved for much longer than a batch takes."""
-        if not self.plan.stall_factor or not self._batch_seconds:
-            return []
-        # Whoever has come to a halt for a cut waits for those who have not.
-        waiting = self.state.cut.reached if self.state.cut is not None else []
-        usual = statistics.median(self._batch_seconds.values())
-        floor = self.plan.stall_floor_seconds * (_RECOVERY_FACTOR if self.plan.runs_command else 1.0)
-        limit = max(floor, self.plan.stall_factor * usual)
-        return [
-            node.name
-            for role in TRAINERS
-            for node in self.state.roster.alive(role)
-            if node.name not in waiting
-            and self.state.ledger.held_by(node.name)
-            and now - self._progress_at.setdefault(node.name, now) > limit
-        ]
-
-    def silent(self, now: float) -> list[str]:
-        """Workers whose program has never asked for data, long after its start, while others have."""
-        limit = self.plan.start_timeout_seconds
-        if not limit or not self.state.data.announced:
-            return []
-        return [
-            node.name
-            for role in TRAINERS
-            for node in self.state.roster.alive(role)
-            if node.name not in self._heard and now - self._started_at.setdefault(node.name, now) > limit
-        ]
 
     async def _end_nodes(self) -> None:
         """Nodes have been told that the job is over; who does not go is sent."""
@@ -452,7 +400,7 @@ class Master:
                 return
         self.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.
-        self._progress_at.clear()
+        self.liveness.excuse()
         if self.state.saving is None and self.state.evaluation is None and addresses:
             await self._servers.release_all(addresses, f"cut-{number}")
 

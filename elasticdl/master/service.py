@@ -113,7 +113,7 @@ class MasterService(MasterServicer):
                     request_id=request.request_id,
                 )
             if leases:
-                master.note_lease(request.node)
+                master.liveness.leased(request.node)
                 return pb.LeaseReply(
                     shards=[
                         pb.Shard(lease_id=x.lease_id, epoch=x.epoch, start=x.start, end=x.end) for x in leases
@@ -145,7 +145,8 @@ class MasterService(MasterServicer):
         )
         done = state.ledger.samples_done(dataset) - before if dataset in state.sizes else 0
         loss = request.loss_sum / request.loss_batches if request.loss_batches else None
-        self._master.note_progress(request.node, max(0, done), loss, request.batch_seconds)
+        self._master.liveness.moved(request.node, batch_seconds=request.batch_seconds)
+        self._master.note_progress(max(0, done), loss)
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
@@ -176,7 +177,7 @@ class MasterService(MasterServicer):
             states=evaluation.journaled(request.states),
             bad=_bad_ranges(request.bad_records),
         )
-        self._master.note_progress(request.node, 0, None, 0.0)
+        self._master.liveness.moved(request.node)
         return pb.ReportEvaluationReply()
 
     async def FinishEvaluation(

@@ -103,7 +103,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"Nobody has announced the data set {dataset} (there are: {known}).",
             )
-        master.note_alive(worker)
+        master.liveness.heard(worker)
         given = request_number(context)
         while True:
             lease = self._lease(dataset, worker, given or state.ledger.next_lease)
@@ -130,7 +130,7 @@ class ShardService(MasterServicer, ProgressServicer):
             return None
         if not leases:
             return None
-        self._master.note_lease(worker)
+        self._master.liveness.leased(worker)
         return leases[0]  # type: ignore[no-any-return]
 
     def _shard(self, lease: Lease) -> pb.Task:
@@ -193,7 +193,7 @@ class ShardService(MasterServicer, ProgressServicer):
         loss = request.loss if request.HasField("loss") else None
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
-        self._master.note_alive(worker)
+        self._master.liveness.heard(worker)
         return progress_pb.ProgressReply(lost=lost)
 
     def _progress(
@@ -216,7 +216,8 @@ class ShardService(MasterServicer, ProgressServicer):
             if lease is not None and task not in lost:
                 samples += max(0, position - lease.position)
                 batches += max(0, count - lease.batches)
-        self._master.note_program_progress(worker, samples, batches, loss)
+        self._master.liveness.moved(worker, batches=batches)
+        self._master.note_progress(samples, loss)
         return lost
 
     # -- whole data sets -------------------------------------------------------------------------------------

@@ -48,36 +48,36 @@ def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
 
 def lease(master: Master, worker: str, request_id: int = 1) -> None:
     assert master.do("lease", dataset="training", worker=worker, count=1, request_id=request_id)
-    master.note_lease(worker)
+    master.liveness.leased(worker)
 
 
 def test_no_progress_for_a_multiple_of_the_median(master: Master, clock: Clock) -> None:
     lease(master, "worker-0")
     lease(master, "worker-1")
-    master.note_progress("worker-0", 64, 0.5, 8.0)
-    master.note_progress("worker-1", 64, 0.5, 8.0)
+    master.liveness.moved("worker-0", batch_seconds=8.0)
+    master.liveness.moved("worker-1", batch_seconds=8.0)
     clock.now += 79
-    master.note_progress("worker-0", 64, 0.5, 8.0)
-    assert master.stalled(clock()) == []
+    master.liveness.moved("worker-0", batch_seconds=8.0)
+    assert master.liveness.stalled(clock()) == []
     clock.now += 2
-    assert master.stalled(clock()) == ["worker-1"]
+    assert master.liveness.stalled(clock()) == ["worker-1"]
 
 
 def test_never_before_the_floor(master: Master, clock: Clock) -> None:
     lease(master, "worker-0")
-    master.note_progress("worker-0", 64, 0.5, 0.001)
+    master.liveness.moved("worker-0", batch_seconds=0.001)
     clock.now += 29
-    assert master.stalled(clock()) == []
+    assert master.liveness.stalled(clock()) == []
     clock.now += 2
-    assert master.stalled(clock()) == ["worker-0"]
+    assert master.liveness.stalled(clock()) == ["worker-0"]
 
 
 def test_who_waited_without_a_shard_starts_anew_with_the_next(master: Master, clock: Clock) -> None:
-    master.note_progress("worker-0", 64, 0.5, 1.0)
+    master.liveness.moved("worker-0", batch_seconds=1.0)
     clock.now += 10_000
-    assert master.stalled(clock()) == []
+    assert master.liveness.stalled(clock()) == []
     lease(master, "worker-0")
-    assert master.stalled(clock()) == []
+    assert master.liveness.stalled(clock()) == []
 
 
 def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
@@ -85,7 +85,7 @@ def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
 ) -> None:
     for worker in ("worker-0", "worker-1"):
         lease(master, worker)
-        master.note_progress(worker, 64, 0.5, 1.0)
+        master.liveness.moved(worker, batch_seconds=1.0)
         held = master.state.ledger.held_by(worker)[0]
         master.do(
             "report",
@@ -101,11 +101,11 @@ def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
     assert master.state.cut is not None
     master.do("reach_cut", worker="worker-0", cut=master.state.cut.number, files=[])
     clock.now += 10_000
-    assert master.stalled(clock()) == ["worker-1"]
+    assert master.liveness.stalled(clock()) == ["worker-1"]
 
 
 def test_the_first_batch_may_take_its_time(master: Master, clock: Clock) -> None:
     """Before any batch is done nobody knows how long one takes."""
     lease(master, "worker-0")
     clock.now += 10_000
-    assert master.stalled(clock()) == []
+    assert master.liveness.stalled(clock()) == []

@@ -1,0 +1,99 @@
+"""Who is at work and who only seems to be: decided by what was heard of a worker, and when.
+
+Not part of the state that is written down: a master that comes back begins to listen anew, and nobody loses anything
+by being given a little more time.
+
+Failure modes
+    A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. A program that has
+    not said a word long after its start, while others have, is *silent*: it hangs before its first call. Whoever
+    waits for something else (a cut, a parameter server that comes back) is neither.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+from elasticdl.master.program_course import TRAINERS
+from elasticdl.master.state import JobState
+
+# TensorFlow waits half a minute before it looks whether a lost parameter server is back.
+_RECOVERY_FACTOR = 3.0
+
+
+class Liveness:
+    def __init__(self, state: JobState, clock: Callable[[], float]) -> None:
+        self._state = state
+        self._clock = clock
+        self._started_at: dict[str, float] = {}
+        self._progress_at: dict[str, float] = {}
+        self._batch_seconds: dict[str, float] = {}
+        self._heard: set[str] = set()
+
+    # -- what is heard ---------------------------------------------------------------------------------------
+
+    def started(self, node: str) -> None:
+        self._started_at[node] = self._clock()
+
+    def heard(self, worker: str) -> None:
+        """A program has said something."""
+        self._heard.add(worker)
+
+    def leased(self, worker: str) -> None:
+        """Whoever gets work now has until now had a reason to stand still."""
+        self._progress_at[worker] = self._clock()
+
+    def moved(self, worker: str, *, batch_seconds: float = 0.0, batches: int = 0) -> None:
+        """A worker has come further. Who does not tell how long a batch takes is measured by its reports."""
+        now = self._clock()
+        before = self._progress_at.get(worker)
+        if batches and before is not None:
+            batch_seconds = (now - before) / batches
+        if batch_seconds > 0:
+            self._batch_seconds[worker] = batch_seconds
+        self._progress_at[worker] = now
+
+    def excuse(self, worker: str | None = None) -> None:
+        """Its time begins anew; everybody's if nobody is named: they waited for something else."""
+        if worker is None:
+            self._progress_at.clear()
+        else:
+            self._progress_at.pop(worker, None)
+
+    # -- what follows from it --------------------------------------------------------------------------------
+
+    def stalled(self, now: float) -> list[str]:
+        """Workers that hold a shard and have not moved for much longer than a batch takes."""
+        state, plan = self._state, self._state.plan
+        if not plan.stall_factor or not self._batch_seconds:
+            return []
+        # Whoever has come to a halt for a cut waits for those who have not.
+        waiting = state.cut.reached if state.cut is not None else []
+        usual = statistics.median(self._batch_seconds.values())
+        floor = plan.stall_floor_seconds * (_RECOVERY_FACTOR if plan.runs_command else 1.0)
+        limit = max(floor, plan.stall_factor * usual)
+        return [
+            worker
+            for worker in self._trainers()
+            if worker not in waiting
+            and state.ledger.held_by(worker)
+            and now - self._progress_at.setdefault(worker, now) > limit
+        ]
+
+    def silent(self, now: float) -> list[str]:
+        """Workers whose program has never asked for data, long after its start, while others have."""
+        limit = self._state.plan.start_timeout_seconds
+        if not limit or not self._state.data.announced:
+            return []
+        return [
+            worker
+            for worker in self._trainers()
+            if worker not in self._heard and now - self._started_at.setdefault(worker, now) > limit
+        ]
+
+    def unheard_of(self, worker: str, seconds: float) -> bool:
+        """Nothing has come of this worker for so long."""
+        return self._clock() - self._progress_at.get(worker, float("-inf")) > seconds
+
+    def _trainers(self) -> list[str]:
+        return [node.name for role in TRAINERS for node in self._state.roster.alive(role)]
