@@ -11,9 +11,11 @@ SOURCES = pyproject.toml $(wildcard requirements/*.txt)
 
 TEST_ENV = .venv-test
 KERAS3_ENV = .venv-keras3
+# The public elasticai_api: not an environment, a folder that some tests put in front of ours.
+PUBLIC_CLIENT = .public-client
 QUICK_ENV = .venv-$(FRAMEWORK)
 
-.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 benchmark proto reference clean
+.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -47,7 +49,7 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py -k "not torch"
 
 ## Whole jobs with real processes, and processes really killed.
-e2e: $(TEST_ENV)/$(STAMP) e2e-keras3
+e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
 	$(TEST_ENV)/bin/python -m pytest e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
@@ -70,11 +72,17 @@ reference: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
 
 clean:
-	rm -rf .venv-* data out
+	rm -rf .venv-* $(PUBLIC_CLIENT) data out
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
 	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,datasets,dev]'
+	touch $@
+
+$(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)
+
+$(PUBLIC_CLIENT)/$(STAMP): $(TEST_ENV)/$(STAMP) requirements/public-client.txt
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) --upgrade --no-deps --target $(PUBLIC_CLIENT) -r requirements/public-client.txt
 	touch $@
 
 $(KERAS3_ENV)/$(STAMP): $(SOURCES)

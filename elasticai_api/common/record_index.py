@@ -10,15 +10,12 @@ import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticai_api.common.master import Master, ShardProgress
 from elasticai_api.common.shards import TRAINING, DataShardService
 from elasticai_api.errors import ElasticError, ShardError
 from elasticai_api.proto import elasticai_api_pb2 as pb
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # Records that lie ready: enough for a batch, few enough for the buffer of a pipe.
 _LEAST_READY = 16
@@ -145,8 +142,8 @@ class RecordIndexService(DataShardService):
         """All records that this process gets."""
         return self._indices.record_index_gen()
 
-    def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> tf.data.Dataset:
-        """The records as a tf.data.Dataset: their indices, or the paths at these indices of `record_files`."""
+    def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> Any:
+        """The records as a `tf.data.Dataset`: their indices, or the paths at these indices of `record_files`."""
         from elasticai_api.tensorflow.dataset import record_dataset
 
         return record_dataset(self, record_files)

@@ -1,0 +1,156 @@
+"""One program, two packages: it trains the same with our `elasticai_api` and with the public one, version 1.4.2.
+
+The public package is installed by itself (`make .public-client`), and given to the program alone: the master and the
+command line are ours in both.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e import programs
+from e2e.conftest import ROOT, Gates, Job, wait_until
+
+PUBLIC = ROOT / ".public-client"
+PACKAGES = {"ours": ROOT, "public": PUBLIC}
+
+# Writes down every batch, and stops before its third, as long as it is told to.
+PROGRAM = """
+import json, os, sys, time
+from pathlib import Path
+import elasticai_api
+from elasticai_api.common.data_shard_service import build_data_shard_service
+
+gates = Path(os.environ["ELASTICDL_TEST_GATES"])
+node = os.environ["ELASTICDL_NODE"]
+print("package", elasticai_api.__file__, flush=True)
+service = build_data_shard_service(
+    batch_size=10,
+    num_epochs=3,
+    dataset_size=205,
+    shuffle_shards=True,
+    num_minibatches_per_shard=2,
+    dataset_name="numbers",
+)
+epochs = []
+batches = open(gates / f"batches-{node}", "w", buffering=1)
+count = 0
+while True:
+    shard = service.fetch_shard()
+    if not shard:
+        break
+    epochs.append(service.get_current_epoch())
+    for start in range(shard.start, shard.end, 10):
+        count += 1
+        if count == 3:
+            (gates / f"third-{node}").touch()
+            while (gates / "hold").exists():
+                time.sleep(0.01)
+        end = min(start + 10, shard.end)
+        batches.write(f"{start} {end}\\n")
+        service.report_batch_done(end - start)
+print("epochs", *sorted(set(epochs)), flush=True)
+"""
+
+RECORDS = """
+import json, os
+from pathlib import Path
+from elasticai_api.common.data_shard_service import RecordIndexService
+
+service = RecordIndexService(
+    batch_size=10, num_epochs=2, dataset_size=100, shuffle=True, num_minibatches_per_shard=2, dataset_name="records"
+)
+records = []
+while True:
+    try:
+        records.append(service.fetch_record_index())
+    except StopIteration:
+        break
+    if len(records) == 50:
+        checkpoint = json.loads(service.get_shard_checkpoint())
+    if len(records) % 10 == 0:
+        service.report_batch_done()
+result = {"records": records, "keys": sorted(checkpoint), "name": checkpoint["dataset_name"]}
+Path(os.environ["ELASTICDL_TEST_GATES"], "result").write_text(json.dumps(result))
+"""
+
+
+@pytest.fixture(params=list(PACKAGES))
+def start_program(
+    request: pytest.FixtureRequest, start_job: Callable[..., Job], tmp_path: Path
+) -> Callable[..., Job]:
+    assert (PUBLIC / "elasticai_api").is_dir(), "The public package is missing: make .public-client"
+
+    def start(text: str, *flags: str) -> Job:
+        (tmp_path / "program").mkdir()
+        script = tmp_path / "program" / "train.py"
+        script.write_text(text)
+        command = f"env PYTHONPATH={PACKAGES[request.param]} {sys.executable} {script}"
+        return start_job("train", f"--job_command={command}", "--job_name=program", *flags)
+
+    return start
+
+
+def _batches(gates: Gates) -> list[tuple[int, int]]:
+    lines = [line for path in gates.folder.glob("batches-*") for line in path.read_text().splitlines()]
+    return [(int(start), int(end)) for start, end in map(str.split, lines)]
+
+
+EXPECTED = Counter([(start, min(start + 10, 205)) for start in range(0, 205, 10)] * 3)
+
+
+def test_to_the_end(start_program: Callable[..., Job], gates: Gates, request: pytest.FixtureRequest) -> None:
+    job = start_program(PROGRAM, "--num_workers=2")
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
+    assert Counter(_batches(gates)) == EXPECTED
+    logs = job.logs()
+    package = PACKAGES["public" if "[public]" in request.node.name else "ours"]
+    assert f"package {package / 'elasticai_api'}" in logs
+    epochs = {epoch for line in logs.splitlines() if line.startswith("epochs") for epoch in line.split()[1:]}
+    assert epochs == {"1", "2", "3"}
+
+
+def test_a_killed_worker(start_program: Callable[..., Job], gates: Gates) -> None:
+    (gates.folder / "hold").touch()
+    job = start_program(PROGRAM, "--num_workers=2")
+    wait_until((gates.folder / "third-worker-0").exists, "worker-0 has trained two batches")
+    wait_until((gates.folder / "third-worker-1").exists, "worker-1 has trained two batches")
+    programs.kill(job, "worker-0")
+    (gates.folder / "hold").unlink()
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
+    assert Counter(_batches(gates)) == EXPECTED
+
+
+def test_a_killed_master(start_program: Callable[..., Job], gates: Gates) -> None:
+    (gates.folder / "hold").touch()
+    job = start_program(PROGRAM, "--num_workers=2")
+    wait_until((gates.folder / "third-worker-0").exists, "worker-0 has trained two batches")
+    programs.kill(job, "master")
+    (gates.folder / "hold").unlink()
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
+    assert Counter(_batches(gates)) == EXPECTED
+
+
+def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> None:
+    job = start_program(RECORDS, "--num_workers=1")
+    programs.assert_exact(job, dataset="records", epochs=2, size=100)
+    result: dict[str, Any] = json.loads((gates.folder / "result").read_text())
+    assert Counter(result["records"]) == Counter(list(range(100)) * 2)
+    assert result["records"][:100] != sorted(result["records"][:100])
+    assert result["name"] == "records"
+    assert {
+        "todo",
+        "doing",
+        "current_epoch",
+        "num_epochs",
+        "batch_size",
+        "dataset_size",
+        "shuffle_shards",
+    } <= set(result["keys"])
