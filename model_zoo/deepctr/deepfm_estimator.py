@@ -24,7 +24,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from elasticai_api.common.data_shard_service import build_data_shard_service
-from model_zoo.estimator_shards import ElasticDataShardReportHook, ShardIndices
+from model_zoo.elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
 
 NUMBERS = [f"I{number}" for number in range(1, 14)]
 CATEGORIES = [f"C{number}" for number in range(1, 27)]
@@ -139,7 +139,7 @@ def main(arguments: argparse.Namespace) -> None:
             dataset_name="criteo_training_data",
         )
         indices = ShardIndices(shard_service, arguments.batch_size)
-        hooks.append(ElasticDataShardReportHook(indices))
+        hooks += [ElasticDataShardReportHook(indices), KeepServedModelHook(config)]
     tf.estimator.train_and_evaluate(
         make_estimator(config),
         tf.estimator.TrainSpec(lambda: train_input_fn(trained, indices, arguments.batch_size), hooks=hooks),

@@ -1,17 +1,22 @@
-"""How the Estimator programs of this zoo read their data: in shards that the master of the job hands out.
+"""What the Estimator programs of this zoo have in common: the three things that make an Estimator elastic.
 
-`ShardIndices` turns shards into sample indices for `tf.data`, and remembers which samples were read but not trained
-yet. TensorFlow needs that: when a parameter server dies, the session of a worker is made anew and so is its input,
-which begins where nobody has trained, and not behind what was only read ahead. `ElasticDataShardReportHook` tells
-after each step that a batch is done.
+`ShardIndices` turns shards, which the master of the job hands out, into sample indices for `tf.data`, and remembers
+which samples were read but not trained yet. When a parameter server dies, TensorFlow makes the session of a worker anew
+and with it its input, which is to begin where nobody has trained, and not behind what was only read ahead.
 
-Both use nothing of `elasticai_api` but `fetch_shard` and `report_batch_done`, so they work with the public package of
+`ElasticDataShardReportHook` tells after each step that a batch is done.
+
+`KeepServedModelHook` is for a chief that was killed. A chief begins by restoring the newest checkpoint, which throws
+away what the workers have trained since. So what the parameter servers hold is saved first.
+
+They use nothing of `elasticai_api` but `fetch_shard` and `report_batch_done`, and so work with the public package of
 that name as well.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -67,3 +72,21 @@ class ElasticDataShardReportHook(tf.estimator.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         self._indices.batch_done()
+
+
+class KeepServedModelHook(tf.estimator.SessionRunHook):
+    """In a chief, before it restores a checkpoint: saves the model that the parameter servers hold, if they do."""
+
+    def __init__(self, config: tf.estimator.RunConfig) -> None:
+        self._config = config
+
+    def begin(self) -> None:
+        if not self._config.is_chief or not self._config.num_ps_replicas:
+            return
+        missing = tf.compat.v1.report_uninitialized_variables(tf.compat.v1.global_variables())
+        saver = tf.compat.v1.train.Saver(save_relative_paths=True)
+        step = tf.compat.v1.train.get_global_step()
+        with tf.compat.v1.Session(self._config.master, config=self._config.session_config) as session:
+            if session.run(missing).size == 0:
+                saver.save(session, os.path.join(self._config.model_dir, "model.ckpt"), global_step=step)
+                tf.compat.v1.logging.info("The servers have a model, of step %d: saved.", session.run(step))
