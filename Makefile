@@ -46,7 +46,8 @@ unit: $(TEST_ENV)/$(STAMP)
 
 # What touches Keras, once more with Keras 3.
 unit-keras3: $(KERAS3_ENV)/$(STAMP)
-	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py -k "not torch"
+	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py \
+	  tests/elasticai_api/test_tensorflow.py -k "not torch and not estimator"
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3

@@ -21,7 +21,7 @@ from e2e.conftest import ROOT, Gates, Job, wait_until
 PUBLIC = ROOT / ".public-client"
 PACKAGES = {"ours": ROOT, "public": PUBLIC}
 
-# Writes down every batch, and stops before its third, as long as it is told to.
+# Writes down every batch. Before its fourth, the second of a shard, it waits as long as it is told to.
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
@@ -34,7 +34,7 @@ print("package", elasticai_api.__file__, flush=True)
 service = build_data_shard_service(
     batch_size=10,
     num_epochs=3,
-    dataset_size=205,
+    dataset_size=200,
     shuffle_shards=True,
     num_minibatches_per_shard=2,
     dataset_name="numbers",
@@ -49,8 +49,10 @@ while True:
     epochs.append(service.get_current_epoch())
     for start in range(shard.start, shard.end, 10):
         count += 1
-        if count == 3:
-            (gates / f"third-{node}").touch()
+        if count == 4:
+            # What the public package has no word for, it does not do.
+            getattr(service, "flush", lambda: None)()
+            (gates / f"fourth-{node}").touch()
             while (gates / "hold").exists():
                 time.sleep(0.01)
         end = min(start + 10, shard.end)
@@ -83,16 +85,19 @@ Path(os.environ["ELASTICDL_TEST_GATES"], "result").write_text(json.dumps(result)
 
 
 @pytest.fixture(params=list(PACKAGES))
-def start_program(
-    request: pytest.FixtureRequest, start_job: Callable[..., Job], tmp_path: Path
-) -> Callable[..., Job]:
+def package(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def start_program(package: str, start_job: Callable[..., Job], tmp_path: Path) -> Callable[..., Job]:
     assert (PUBLIC / "elasticai_api").is_dir(), "The public package is missing: make .public-client"
 
     def start(text: str, *flags: str) -> Job:
         (tmp_path / "program").mkdir()
         script = tmp_path / "program" / "train.py"
         script.write_text(text)
-        command = f"env PYTHONPATH={PACKAGES[request.param]} {sys.executable} {script}"
+        command = f"env PYTHONPATH={PACKAGES[package]} {sys.executable} {script}"
         return start_job("train", f"--job_command={command}", "--job_name=program", *flags)
 
     return start
@@ -103,38 +108,40 @@ def _batches(gates: Gates) -> list[tuple[int, int]]:
     return [(int(start), int(end)) for start, end in map(str.split, lines)]
 
 
-EXPECTED = Counter([(start, min(start + 10, 205)) for start in range(0, 205, 10)] * 3)
+EXPECTED = Counter([(start, start + 10) for start in range(0, 200, 10)] * 3)
 
 
-def test_to_the_end(start_program: Callable[..., Job], gates: Gates, request: pytest.FixtureRequest) -> None:
+def test_to_the_end(package: str, start_program: Callable[..., Job], gates: Gates) -> None:
     job = start_program(PROGRAM, "--num_workers=2")
-    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=200)
     assert Counter(_batches(gates)) == EXPECTED
     logs = job.logs()
-    package = PACKAGES["public" if "[public]" in request.node.name else "ours"]
-    assert f"package {package / 'elasticai_api'}" in logs
+    assert f"package {PACKAGES[package] / 'elasticai_api'}" in logs
     epochs = {epoch for line in logs.splitlines() if line.startswith("epochs") for epoch in line.split()[1:]}
     assert epochs == {"1", "2", "3"}
 
 
-def test_a_killed_worker(start_program: Callable[..., Job], gates: Gates) -> None:
+def test_a_killed_worker(package: str, start_program: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_program(PROGRAM, "--num_workers=2")
-    wait_until((gates.folder / "third-worker-0").exists, "worker-0 has trained two batches")
-    wait_until((gates.folder / "third-worker-1").exists, "worker-1 has trained two batches")
+    wait_until((gates.folder / "fourth-worker-0").exists, "worker-0 has trained three batches")
+    wait_until((gates.folder / "fourth-worker-1").exists, "worker-1 has trained three batches")
+    last = (gates.folder / "batches-worker-0").read_text().splitlines()[2].split()
     programs.kill(job, "worker-0")
     (gates.folder / "hold").unlink()
-    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
-    assert Counter(_batches(gates)) == EXPECTED
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=200)
+    # With ours no batch is trained again. The public package reports whole shards only.
+    again = Counter() if package == "ours" else Counter([(int(last[0]), int(last[1]))])
+    assert Counter(_batches(gates)) == EXPECTED + again
 
 
 def test_a_killed_master(start_program: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_program(PROGRAM, "--num_workers=2")
-    wait_until((gates.folder / "third-worker-0").exists, "worker-0 has trained two batches")
+    wait_until((gates.folder / "fourth-worker-0").exists, "worker-0 has trained three batches")
     programs.kill(job, "master")
     (gates.folder / "hold").unlink()
-    programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
+    programs.assert_exact(job, dataset="numbers", epochs=3, size=200)
     assert Counter(_batches(gates)) == EXPECTED
 
 
