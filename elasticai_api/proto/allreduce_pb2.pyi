@@ -22,8 +22,10 @@ class OpenRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., dataset: _Optional[str] = ..., size: _Optional[int] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., shuffle: bool = ...) -> None: ...
 
 class OpenReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("generation",)
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class GatherRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "address", "generation", "since", "round", "dataset")

@@ -54,6 +54,10 @@ class Line:
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAUTHENTICATED:
                     raise TokenError(error.details()) from None
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    raise MasterError(
+                        "This job is none for all-reduce: start it with --distribution_strategy=AllreduceStrategy."
+                    ) from None
                 if error.code() not in _GONE or self.closed:
                     raise MasterError(error.details() or str(error.code())) from error
 

@@ -56,7 +56,7 @@ class AllReduceService(AllReduceServicer):
             self._master.do("data.open", announcement=announcement)
         except LedgerError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return pb.OpenReply()
+        return pb.OpenReply(generation=self._master.state.generation)
 
     async def Order(self, request: pb.OrderRequest, context: Context) -> pb.OrderReply:
         if not 0 <= request.count <= _MOST_ORDER:

@@ -8,6 +8,7 @@ members agree on among themselves. The first of them writes the checkpoint.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -115,6 +116,7 @@ class AllReduceLoop(TrainingLoop):
         model = _ReplicatedModel(self._trainer)
         self._model = model
         self._make_ready()
+        self._warm_up()
         self._team = model.team = Team(
             line=self._line,
             meeting=self._meeting,
@@ -126,6 +128,12 @@ class AllReduceLoop(TrainingLoop):
             changed=self._changed,
             first_report=self._reports,
         )
+
+    def _warm_up(self) -> None:
+        """What takes long the first time is done before the others wait for this worker."""
+        # An optimizer's first step loads this, which takes a second.
+        importlib.import_module("torch._dynamo")
+        self._torch.optimizer_state()
 
     def _wanted_pause(self) -> int:
         directive = self._link.directive()

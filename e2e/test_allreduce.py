@@ -1,0 +1,163 @@
+"""Jobs that train by all-reduce: workers come and go, and the training is the same as if they had not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.conftest import Job, wait_until
+
+SIZE = 1437
+EPOCHS = 2
+_LOSS = re.compile(r"Loss\[step=(\d+)\]: ([0-9.]+)")
+_ROUND = re.compile(r"Round (\d+): (\d+) of (\d+), at step (\d+)")
+
+
+@pytest.fixture
+def start_team(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job]:
+    def start(*arguments: str, **more: Any) -> Job:
+        return start_job(
+            "train",
+            "--model_zoo=e2e/zoo",
+            "--model_def=gated.model.custom_model",
+            f"--training_data={digits}/train",
+            f"--validation_data={digits}/test",
+            "--job_name=team",
+            "--minibatch_size=16",
+            f"--num_epochs={EPOCHS}",
+            "--num_workers=3",
+            "--distribution_strategy=AllreduceStrategy",
+            "--log_loss_steps=1",
+            *arguments,
+            **more,
+        )
+
+    return start
+
+
+def _losses(job: Job) -> dict[int, float]:
+    """By step. All workers that made a step must tell the same loss of it."""
+    found: dict[int, float] = {}
+    for log in (job.folder / "logs").glob("worker-*.log"):
+        for step, loss in _LOSS.findall(log.read_text()):
+            assert found.setdefault(int(step), float(loss)) == pytest.approx(float(loss), abs=1e-5)
+    return found
+
+
+def _rounds(job: Job, worker: str) -> list[tuple[int, int]]:
+    """The sizes of the rounds that a worker was in, and the steps at which they began."""
+    log = job.folder / "logs" / f"{worker}.log"
+    text = log.read_text() if log.exists() else ""
+    return [(int(size), int(step)) for _, _, size, step in _ROUND.findall(text)]
+
+
+def _members(job: Job) -> list[str]:
+    """Of the newest round, the oldest first."""
+    log = (job.folder / "logs" / "master.log").read_text()
+    found: list[str] = re.findall(r"Round \d+: (.*)\.", log)
+    return found[-1].split(", ") if found else []
+
+
+def _until(job: Job, condition: Callable[[], Any], what: str) -> None:
+    """As `wait_until`, but not beyond the end of the job."""
+    wait_until(lambda: condition() or job.process.poll() is not None, what)
+    assert condition(), f"the job ended before: {what}"
+
+
+def test_the_loss_curve_is_that_of_one_process(
+    start_team: Callable[..., Job], start_job: Callable[..., Job], gates: Any, digits: Path
+) -> None:
+    """Three workers, one of which is killed while the others wait for it in the middle of a step."""
+    alone = start_job(
+        "train",
+        "--model_zoo=e2e/zoo",
+        "--model_def=gated.model.custom_model",
+        f"--training_data={digits}/train",
+        "--job_name=alone",
+        "--minibatch_size=48",
+        f"--num_epochs={EPOCHS}",
+        "--shuffle=false",
+        "--log_loss_steps=1",
+    )
+    alone.assert_exact(epochs=EPOCHS, size=SIZE)
+    job = start_team("--shuffle=false", environment={"ELASTICDL_TEST_SLOW": "0.02"})
+    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-1")), "all three train")
+    gates.hold("train-worker-1")
+    before = len(_losses(job))
+    job.kill("worker-1")
+    gates.release("train-worker-1")
+    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 2, "the others go on")
+    gates.hold("train")
+    _until(job, lambda: "worker-3" in _members(job), "its replacement is ready")
+    gates.release("train")
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    expected, found = _losses(alone), _losses(job)
+    assert len(expected) == EPOCHS * 30
+    assert 0 < before < len(expected)
+    assert found == pytest.approx(expected, abs=2e-4)
+    assert not any(row["again"] for row in job.audit()["rows"])
+    names = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
+    assert names == {"worker-0", "worker-1", "worker-2", "worker-3"}
+
+
+@pytest.mark.parametrize("victim", ["first", "worker", "master"])
+@pytest.mark.parametrize("phase", ["train", "evaluate", "epoch-0"])
+def test_killed(start_team: Callable[..., Job], gates: Any, victim: str, phase: str) -> None:
+    job = start_team("--evaluation_steps=20", environment={"ELASTICDL_TEST_SLOW": "0.01"})
+    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-0")), "all three train")
+    gates.hold(phase)
+    gates.wait_for(phase)
+    first, other, _ = _members(job)
+    job.kill({"first": first, "worker": other, "master": "master"}[victim])
+    gates.release(phase)
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    assert not any(row["again"] for row in job.audit()["rows"])
+    assert {e["epoch"] for e in job.status()["evaluations"]} >= {0, 1}
+
+
+def test_all_workers_killed(start_team: Callable[..., Job], tmp_path: Path) -> None:
+    """The model is gone with them: the job goes back to its checkpoint."""
+    checkpoints = tmp_path / "checkpoints"
+    job = start_team(
+        f"--checkpoint_dir={checkpoints}",
+        "--checkpoint_steps=5",
+        environment={"ELASTICDL_TEST_SLOW": "0.02"},
+    )
+    _until(job, lambda: list(checkpoints.glob("version-*")), "a checkpoint")
+    for node in ("worker-0", "worker-1", "worker-2"):
+        job.kill(node)
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+
+
+def test_growing_and_shrinking(start_team: Callable[..., Job], tmp_path: Path) -> None:
+    job = start_team(
+        f"--output={tmp_path}/out",
+        "--num_epochs=3",
+        environment={"ELASTICDL_TEST_SLOW": "0.02"},
+    )
+    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-0")), "all three train")
+    assert job.command("jobs", "scale", "team", "--num_workers=1").returncode == 0
+    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 1, "worker-0 trains alone")
+    assert job.command("jobs", "scale", "team", "--num_workers=3").returncode == 0
+    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 3, "two have joined")
+    job.assert_exact(epochs=3, size=SIZE)
+    assert not any(row["again"] for row in job.audit()["rows"])
+    assert (tmp_path / "out" / "state_dict.pt").exists()
+
+
+def test_keras_is_told_to_go_elsewhere(start_job: Callable[..., Job], digits: Path) -> None:
+    job = start_job(
+        "train",
+        "--model_zoo=model_zoo",
+        "--model_def=digits.keras_cnn.custom_model",
+        f"--training_data={digits}/train",
+        "--job_name=keras",
+        "--num_workers=2",
+        "--distribution_strategy=AllreduceStrategy",
+    )
+    assert job.wait() == 1
+    assert "AllreduceStrategy is for models in PyTorch" in job.output

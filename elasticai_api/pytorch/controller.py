@@ -1,0 +1,337 @@
+"""Elastic all-reduce for a training loop of the user's own.
+
+    controller = create_elastic_controller(batch_size=64, num_epochs=10, dataset_size=len(dataset), shuffle=True)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(optimizer)
+    train = controller.elastic_run(train_one_batch)
+    with controller.scope():
+        for data, target in controller.loader(dataset, num_workers=2):
+            loss = train(model, optimizer, data, target)
+
+`train_one_batch` is what it would be in one process: zero_grad, forward, backward, step. Inside of it the optimizer
+does nothing. When the batches of a step have been computed, by whichever workers there are, their gradients are
+averaged and the optimizer steps in all of them. A step is as many batches as the job was started with workers, however
+many there are at the moment, so that the training is the same. Without a master the program trains in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from elasticai_api.common.constants import DefaultDatasetName, PodEnv
+from elasticai_api.errors import ElasticError
+from elasticai_api.proto import allreduce_pb2 as pb
+from elasticai_api.pytorch.group import MeetingPoint
+from elasticai_api.pytorch.loading import Batches
+from elasticai_api.pytorch.place import MicroBatch
+from elasticai_api.pytorch.replica import ModuleReplica
+from elasticai_api.pytorch.solo import Solo
+from elasticai_api.pytorch.standings import Line
+from elasticai_api.pytorch.team import Team
+
+_NODE = "ELASTICDL_NODE"
+
+
+def create_elastic_controller(
+    batch_size: int,
+    num_epochs: int | None = None,
+    dataset_size: int | None = None,
+    shuffle: bool = False,
+    *,
+    dataset_name: str | None = None,
+) -> ElasticController:
+    """`batch_size` is that of one call of the training function; the global one is so many times more as the job was
+    started with workers. Without `dataset_size` it is the length of the data set that is loaded.
+    """
+    return ElasticController(
+        batch_size=batch_size,
+        num_epochs=1 if num_epochs is None else num_epochs,
+        dataset_size=dataset_size,
+        shuffle=shuffle,
+        dataset_name=dataset_name or DefaultDatasetName.TRAINING,
+    )
+
+
+class ElasticController:
+    def __init__(
+        self, *, batch_size: int, num_epochs: int, dataset_size: int | None, shuffle: bool, dataset_name: str
+    ) -> None:
+        for name, value in (
+            ("batch_size", batch_size),
+            ("num_epochs", num_epochs),
+            ("dataset_size", dataset_size),
+        ):
+            if value is not None and value < 1:
+                raise ElasticError(f"{name} must be at least 1, not {value}.")
+        self._batch_size = batch_size
+        self._epochs = num_epochs
+        self._size = dataset_size
+        self._shuffle = shuffle
+        self._name = dataset_name
+        self._model: Any = None
+        self._optimizer: Any = None
+        self._schedulers: list[Any] = []
+        self._before_step: list[Callable[[], object]] = []
+        self._line: Line | None = None
+        self._meeting: MeetingPoint | None = None
+        self._team: Team | Solo | None = None
+        self._reports = 0
+        self._current: MicroBatch | None = None
+        self._changed = threading.Event()
+
+    # -- what is trained -------------------------------------------------------------------------------------
+
+    def set_broadcast_model(self, model: Any) -> None:
+        """The model that all workers train: newcomers get its values from those who are there."""
+        self._model = model
+        model.zero_grad = _ignore
+
+    def set_broadcast_optimizer(self, optimizer: Any) -> None:
+        """Its state is shared like the model. From now on it steps when a step of all workers is complete."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ElasticError(
+                "LBFGS computes the loss several times a step, which workers that share one can't do."
+            )
+        self._optimizer = _SteppedByTeam(optimizer)
+        # A method, as schedules expect it to be.
+        optimizer.step = types.MethodType(_closure_only, optimizer)
+        optimizer.zero_grad = _ignore
+
+    def set_broadcast_scheduler(self, scheduler: Any) -> None:
+        """A learning-rate schedule that goes by steps: it is stepped after the optimizer, in all workers alike."""
+        self._schedulers.append(scheduler)
+
+    def before_step(self, function: Callable[[], object]) -> None:
+        """Called with the averaged gradients of a step in place, before the optimizer uses them: to clip them, say."""
+        self._before_step.append(function)
+
+    # -- training --------------------------------------------------------------------------------------------
+
+    def elastic_run(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The training function of one batch, made to share its gradients. To be called once a batch."""
+
+        def run(*arguments: Any, **keywords: Any) -> Any:
+            team, micro = self._team, self._current
+            if team is None or micro is None:
+                raise ElasticError(
+                    "The function of elastic_run is to be called once for each batch of controller.loader(...)."
+                )
+            # Dropout and the like depend on what is computed, not on who computes it.
+            torch.manual_seed(hash((micro.epoch, micro.place)) & (2**63 - 1))
+            team.expect(micro.samples)
+            result = function(*arguments, **keywords)
+            self._current = None
+            team.done(micro.samples, _loss_of(result))
+            return result
+
+        return run
+
+    def loader(self, dataset: Any, **options: Any) -> Iterator[Any]:
+        """The batches of a map-style data set that this worker has to compute, of all epochs. Options are those of
+        `torch.utils.data.DataLoader`: `num_workers`, `collate_fn`, `pin_memory` and so on.
+        """
+        if self._size is None:
+            self._size = len(dataset)
+        batches = Batches(dataset, **options)
+        while (micro := self._next()) is not None:
+            assert self._team is not None
+            batch = batches.of(self._team, micro)
+            self._current = micro
+            yield batch
+            if self._current is micro:
+                raise ElasticError(
+                    "A batch of the loader was not trained: call the function of elastic_run on it."
+                )
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Around the training: at its end the others and the master know what this worker has done."""
+        try:
+            yield
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        team, self._team = self._team, None
+        if isinstance(team, Team):
+            if not team.over:
+                team.flush()
+                team.leave()
+            team.close()
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    # -- where it is -----------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Steps of the optimizer so far, by all workers together."""
+        return self._team.place.step if self._team is not None and self._team.place is not None else 0
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean loss of the last step, over all workers."""
+        return self._team.last_loss if self._team is not None else None
+
+    @property
+    def first(self) -> bool:
+        """This worker is the oldest: the one that should write checkpoints and the like."""
+        return self._team is None or self._team.first
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The workers that train together at the moment, the oldest first."""
+        return self._team.members if self._team is not None else ()
+
+    def get_current_epoch(self) -> int:
+        return self._team.place.epoch if self._team is not None and self._team.place is not None else 0
+
+    def get_minibatch_count_per_epoch(self) -> int:
+        if self._size is None:
+            raise ElasticError("The size of the data set is not known yet.")
+        return -(-self._size // self._batch_size)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _next(self) -> MicroBatch | None:
+        while True:
+            team = self._team or self._begin()
+            self._changed.clear()
+            micro = team.next()
+            if micro is not None:
+                return micro
+            if team.complete or not isinstance(team, Team) or team.standing().finished:
+                return None
+            if team.over:
+                # All who had the state of the training are gone: it begins again.
+                self._reports = team.close()
+                self._team = None
+                continue
+            self._changed.wait()
+
+    def _begin(self) -> Team | Solo:
+        if self._model is None or self._optimizer is None:
+            raise ElasticError("Call set_broadcast_model and set_broadcast_optimizer before the training.")
+        assert self._size is not None
+        replica = _ProgramReplica(self._model, self._optimizer, self._schedulers, self._before_step)
+        if not os.environ.get(PodEnv.MASTER_ADDR):
+            self._team = Solo(
+                replica=replica,
+                size=self._size,
+                batch_size=self._batch_size,
+                epochs=self._epochs,
+                per_step=int(os.environ.get(PodEnv.WORKER_NUM) or 1),
+                shuffle=self._shuffle,
+            )
+            return self._team
+        # An optimizer's first step loads this, which takes a second: before the others wait for this worker.
+        importlib.import_module("torch._dynamo")
+        line = self._open_line()
+        if self._meeting is None:
+            self._meeting = MeetingPoint(os.environ.get("MY_POD_IP") or "127.0.0.1")
+        self._team = Team(
+            line=line,
+            meeting=self._meeting,
+            dataset=self._name,
+            generation=line.call(line.stub.Open, self._announcement()).generation,
+            replica=replica,
+            changed=self._changed.set,
+            first_report=self._reports,
+        )
+        return self._team
+
+    def _open_line(self) -> Line:
+        if self._line is None:
+            worker = os.environ.get(_NODE) or "-".join(
+                (os.environ.get(PodEnv.WORKER_TYPE) or "worker", os.environ.get(PodEnv.WORKER_ID) or "0")
+            )
+            self._line = Line.of_file(
+                address=os.environ[PodEnv.MASTER_ADDR],
+                token_file=os.environ[PodEnv.TOKEN_FILE],
+                worker=worker,
+            )
+        return self._line
+
+    def _announcement(self) -> pb.OpenRequest:
+        assert self._line is not None
+        return pb.OpenRequest(
+            worker=self._line.worker,
+            dataset=self._name,
+            size=self._size,
+            batch_size=self._batch_size,
+            epochs=self._epochs,
+            shuffle=self._shuffle,
+        )
+
+
+class _ProgramReplica(ModuleReplica):
+    """The program's model and optimizer, and what else goes by steps."""
+
+    def __init__(
+        self, model: Any, optimizer: Any, schedulers: list[Any], before_step: list[Callable[[], object]]
+    ) -> None:
+        super().__init__(model, optimizer)
+        self._schedulers = schedulers
+        self._before_step = before_step
+
+    def apply(self) -> None:
+        for function in self._before_step:
+            function()
+        super().apply()
+        for scheduler in self._schedulers:
+            scheduler.step()
+
+    def read(self) -> tuple[dict[str, Any], Any]:
+        tensors, rest = super().read()
+        counts = [scheduler.state_dict() for scheduler in self._schedulers]
+        return tensors, {
+            **rest,
+            "schedulers": [
+                {k: v for k, v in state.items() if isinstance(v, (bool, int, float, list)) or v is None}
+                for state in counts
+            ],
+        }
+
+    def write(self, tensors: dict[str, Any], rest: Any) -> None:
+        super().write(tensors, rest)
+        for scheduler, state in zip(self._schedulers, rest["schedulers"], strict=True):
+            scheduler.load_state_dict({**scheduler.state_dict(), **state})
+
+
+class _SteppedByTeam:
+    """The optimizer as it was before the program's own calls of it were made to do nothing."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._step = optimizer.step
+        self.state_dict = optimizer.state_dict
+        self.load_state_dict = optimizer.load_state_dict
+
+    def step(self) -> None:
+        self._step()
+
+
+def _ignore(*arguments: object, **keywords: object) -> None:
+    """In place of what would undo the sums of a step that is not complete."""
+
+
+def _closure_only(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
+    """In place of the optimizer's step, which comes when all gradients are there."""
+    return closure() if closure is not None else None
+
+
+def _loss_of(result: Any) -> float:
+    """What the training function returns, if that is its loss; for people who look at the job."""
+    if isinstance(result, (tuple, list)) and result:
+        result = result[0]
+    if isinstance(result, torch.Tensor) and result.numel() == 1:
+        return float(result.detach())
+    return float(result) if isinstance(result, (int, float)) else 0.0
