@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from elasticai_api.common.master import Master, ShardProgress
 from elasticai_api.errors import ElasticError, MasterError
@@ -31,10 +31,10 @@ _END_SECONDS = 30.0
 class Reports:
     """The reports on one data set."""
 
-    def __init__(self, master: Master, dataset: str, *, on_lost: Callable[[list[int]], None]) -> None:
+    def __init__(self, master: Master, dataset: str) -> None:
         self._master = master
         self._dataset = dataset
-        self._on_lost = on_lost
+        self._lost: list[int] = []
         self._moved = threading.Condition()
         self._progress: dict[int, ShardProgress] = {}
         self._step: int | None = None
@@ -75,6 +75,12 @@ class Reports:
         if self._error is not None:
             raise self._error
 
+    def take_lost(self) -> list[int]:
+        """Shards that the master says are not this worker's any more; each is said once."""
+        with self._moved:
+            lost, self._lost = self._lost, []
+            return lost
+
     def forget(self) -> None:
         """What was noted of shards does not count any more."""
         with self._moved:
@@ -84,7 +90,7 @@ class Reports:
         """Until everything noted has been answered. False if it takes longer than that."""
         self.check()
         with self._moved:
-            self._hurry = True
+            self._hurry = self._pending()
             self._moved.notify_all()
             done = self._moved.wait_for(
                 lambda: self._error is not None or not (self._sending or self._pending()), seconds
@@ -150,7 +156,7 @@ class Reports:
         lost = self._master.progress(self._dataset, shards, global_step=step, loss=loss)
         if lost:
             log.warning("Shards %s of %s are done by another worker now.", lost, self._dataset)
-            self._on_lost(lost)
         with self._moved:
+            self._lost += lost
             self._sending = False
             self._moved.notify_all()

@@ -97,8 +97,8 @@ class DataShardService:
                 remainder=remainder,
             )
         self._master = master_client or build_master_client()
-        self._reports = Reports(self._master, self._dataset_name, on_lost=self._lose)
-        # At the end of the program at the latest: what was reported last is told, and nobody waits any more.
+        self._reports = Reports(self._master, self._dataset_name)
+        # When nobody uses it any more, at the end of the program at the latest: what was reported last is told.
         self._ending = weakref.finalize(self, _end, self._reports, None if master_client else self._master)
         if params is not None:
             self._master.announce(params)
@@ -154,6 +154,7 @@ class DataShardService:
         samples = batch_size or self._batch_size
         check_batch_size(samples)
         with self._lock:
+            self._held.lose(self._reports.take_lost())
             if err_msg:
                 failed = self._held.failed(samples, task_ids)
                 progress = []
@@ -173,6 +174,7 @@ class DataShardService:
         """Gives back all shards that are not done, because of an error."""
         self._reports.flush()
         with self._lock:
+            self._held.lose(self._reports.take_lost())
             held = self._held.clear()
         for task_id in held:
             self._master.fail(self._dataset_name, task_id, err_msg)
@@ -232,10 +234,6 @@ class DataShardService:
             self._held.clear()
             self._current = None
         self._reports.forget()
-
-    def _lose(self, task_ids: list[int]) -> None:
-        with self._lock:
-            self._held.lose(task_ids)
 
 
 def _end(reports: Reports, master: Master | None) -> None:

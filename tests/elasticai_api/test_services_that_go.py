@@ -1,0 +1,34 @@
+"""A service that nobody uses any more tells what it has to tell, and leaves no thread and no connection behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+from elasticai_api.common.data_shard_service import build_data_shard_service
+
+
+def test_a_service_that_is_forgotten(job: Any) -> None:
+    service = build_data_shard_service(batch_size=4, dataset_size=50, dataset_name="d")
+    service.fetch_shard()
+    service.report_batch_done()
+    service.report_batch_done()
+    gone = weakref.ref(service)
+    del service
+    gc.collect()
+    assert gone() is None
+    assert job.done("d") == 8
+    for thread in threading.enumerate():
+        if thread.name == "elasticai reports":
+            thread.join()
+
+
+def test_closed_twice(job: Any) -> None:
+    service = build_data_shard_service(batch_size=4, dataset_size=50, dataset_name="d")
+    service.fetch_shard()
+    service.report_batch_done()
+    service.close()
+    service.close()
+    assert job.done("d") == 4
