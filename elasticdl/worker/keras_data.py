@@ -1,8 +1,11 @@
 """From shards to batches of tensors: the feed of a model definition in TensorFlow's input pipeline.
 
-The feed is called once, as part of a function for any shard (`keras_pipeline.py`), since building a pipeline takes
-far longer than running it. Some feeds cannot be part of a function: they look at values, or go through their data
-set in Python. Those are called anew for each shard, and may do whatever can be done with a data set.
+There are three ways, by what the feed does. If it makes each sample of one record, all shards are one stream of
+records (`keras_stream.py`). If it does more (shuffles, filters, repeats), each shard goes through it by itself, but
+the feed is called only once for all of them, as part of a graph for any shard (`keras_pipeline.py`), since building a
+pipeline takes far longer than running it. And some feeds cannot be part of a graph: they look at values, or go
+through their data set in Python. Those are called anew for each shard, and may do whatever can be done with a data
+set.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from elasticdl.worker.keras_account import ShardAccount
 from elasticdl.worker.keras_feed import Feed
 from elasticdl.worker.keras_pipeline import NotTraceable, Pipeline, batch_length
 from elasticdl.worker.keras_source import NUMBER, Source
+from elasticdl.worker.keras_stream import NotAStream, RecordStream
 from elasticdl.worker.trainer import Batch, Shard
 
 _AHEAD = 2
@@ -65,21 +69,24 @@ class BatchStream(Iterator[Batch]):
         if not readable:
             self._source.close(number)
             return ShardAccount(records, in_order=True).end()
-        try:
-            pipeline = Pipeline(
-                self._feed, self._source, self._shards, first=number, batch_size=self._batch_size
-            )
-            self._batches = pipeline
-            self._close = weakref.finalize(self, pipeline.close)
-        except NotTraceable:
-            generator = _shard_by_shard(
-                self._feed, self._source, self._shards, number, self._batch_size, self._closed
-            )
-            self._batches = generator
-            self._close = weakref.finalize(self, _end_generator, generator, self._closed)
+        self._batches = self._open(number)
         if self._closed.is_set():
             self._close()
         return None
+
+    def _open(self, number: int) -> Iterator[Batch]:
+        for kind in (RecordStream, Pipeline):
+            with contextlib.suppress(NotAStream, NotTraceable):
+                batches = kind(
+                    self._feed, self._source, self._shards, first=number, batch_size=self._batch_size
+                )
+                self._close = weakref.finalize(self, batches.close)
+                return batches
+        generator = _shard_by_shard(
+            self._feed, self._source, self._shards, number, self._batch_size, self._closed
+        )
+        self._close = weakref.finalize(self, _end_generator, generator, self._closed)
+        return generator
 
 
 def _end_generator(generator: Generator[Batch, None, None], closed: threading.Event) -> None:

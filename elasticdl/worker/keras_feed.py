@@ -20,6 +20,8 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.keras_errors import definition_error, program_error
 
 _ONE_FOR_ONE = {"Map", "Prefetch", "Scan", "AssertCardinality", "Restructured", "Model", "Finalize"}
+# What such a step makes of an element may depend on those before it.
+_NOT_OF_ONE_ALONE = {"Scan", "AssertCardinality"}
 _BATCHING = {"Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "DenseToRagged", "LegacyRebatch"}
 _LEAVES_BATCHES = {"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"}
 
@@ -29,7 +31,10 @@ class FeedSteps:
     """What lies between a source and a data set made from it."""
 
     reaches_source: bool = False
+    # One sample for each record, in their order.
     in_order: bool = False
+    # And each made of its record alone: it makes no difference then which ones come before and behind it.
+    one_by_one: bool = False
     # Elements are batches of samples.
     batched: bool = False
     # The result is stored beyond the shard: the next shard would get the samples of this one.
@@ -39,7 +44,7 @@ class FeedSteps:
 def steps_between(dataset: Any, source: Any) -> FeedSteps:
     """Both are tf.data.Datasets. What tf.data keeps of its inputs is private, and the same in all of TensorFlow 2."""
     if dataset is source:
-        return FeedSteps(reaches_source=True, in_order=True)
+        return FeedSteps(reaches_source=True, in_order=True, one_by_one=True)
     inputs = dataset._inputs() if hasattr(dataset, "_inputs") else []
     branches = [steps_between(one, source) for one in inputs]
     kind = type(dataset).__name__.strip("_").removesuffix("V2").removesuffix("Dataset")
@@ -54,24 +59,32 @@ def steps_between(dataset: Any, source: Any) -> FeedSteps:
             stored=any(branch.stored for branch in branches),
         )
     reaches = any(branch.reaches_source for branch in branches)
-    before = replace(
-        branches[0], reaches_source=reaches, in_order=branches[0].in_order and len(branches) == 1
-    )
-    if kind in _ONE_FOR_ONE:
-        return before
-    if kind == "ParallelMap":
-        return replace(before, in_order=before.in_order and getattr(dataset, "_deterministic", "") != "false")
+    before = replace(branches[0], reaches_source=reaches)
+    if len(branches) > 1:
+        before = _loose(before)
+    if kind in _ONE_FOR_ONE or kind == "ParallelMap":
+        alone = kind not in _NOT_OF_ONE_ALONE and not _uses_data_sets(dataset)
+        before = replace(before, one_by_one=before.one_by_one and alone)
+        return _loose(before) if getattr(dataset, "_deterministic", "") == "false" else before
     if kind == "Options":
-        return replace(before, in_order=before.in_order and dataset.options().deterministic is not False)
+        return _loose(before) if dataset.options().deterministic is False else before
     if kind == "Cache":
-        return replace(before, stored=before.stored or _has_file(dataset))
+        return replace(before, one_by_one=False, stored=before.stored or _has_file(dataset))
     if kind in _BATCHING:
-        return replace(before, batched=True, in_order=False)
+        return replace(_loose(before), batched=True)
     if kind in _LEAVES_BATCHES:
-        return replace(before, batched=False, in_order=False)
-    return replace(
-        before, in_order=False, stored=before.stored or kind in ("Snapshot", "Save", "LegacySnapshot")
-    )
+        return replace(_loose(before), batched=False)
+    return replace(_loose(before), stored=before.stored or kind in ("Snapshot", "Save", "LegacySnapshot"))
+
+
+def _loose(steps: FeedSteps) -> FeedSteps:
+    return replace(steps, in_order=False, one_by_one=False)
+
+
+def _uses_data_sets(dataset: Any) -> bool:
+    """A step's function may refer to a data set, also to the one it is a step of, and go through that each time."""
+    function = getattr(getattr(dataset, "_map_func", None), "function", None)
+    return any(tensor.dtype == tf.variant for tensor in getattr(function, "captured_inputs", ()))
 
 
 class Feed:

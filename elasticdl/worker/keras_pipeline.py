@@ -1,4 +1,4 @@
-"""All shards through one tf.data.Dataset.
+"""All shards through one tf.data.Dataset, each through the feed by itself: for feeds that shuffle, filter, repeat.
 
 A thread of ours asks for shards, which may take any time, and passes their numbers through a queue of TensorFlow's:
 a wait there holds none of TensorFlow's threads, of which a small machine has only one or two for everything,
@@ -22,12 +22,8 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.worker.keras_account import ShardAccount
 from elasticdl.worker.keras_feed import Feed, FeedSteps
 from elasticdl.worker.keras_layout import Layout
-from elasticdl.worker.keras_source import NUMBER, Source, endless, plain
+from elasticdl.worker.keras_source import NUMBER, Source, batches_ahead, close_queue, endless, is_plain, plain
 from elasticdl.worker.trainer import Batch, Shard
-
-# Batches to have ready: enough to bridge the change to the next shard, within a bound for the memory they take.
-_MOST_AHEAD, _LEAST_AHEAD = 8, 2
-_BYTES_AHEAD = 64 << 20
 
 # In place of a shard's number: there are no more shards.
 _NO_MORE = -1
@@ -131,12 +127,12 @@ class _Handout:
             return
         except BaseException as error:  # noqa: BLE001 - raised to whoever waits for a batch
             self.failure = error
-            self._queue.close(cancel_pending_enqueues=True)
+            close_queue(self._queue)
 
     def close(self) -> None:
         self._closed = True
         self._wanted.release()
-        self._queue.close(cancel_pending_enqueues=True)
+        close_queue(self._queue)
 
     def _next(self) -> int:
         if self._first is not None:
@@ -157,8 +153,7 @@ def _dataset(
         samples, steps = feed.apply(source.dataset(number, layout))
         batches = samples.batch(batch_size)
         spec = batches.element_spec
-        # Only of plain tensors is it clear how to make a batch without samples.
-        if not steps.reaches_source or not all(map(_is_plain, tf.nest.flatten(spec))):
+        if not steps.reaches_source or not all(map(is_plain, tf.nest.flatten(spec))):
             raise NotTraceable
 
         @plain
@@ -191,25 +186,13 @@ def _dataset(
         return function(number)
 
     batches = endless().map(next_number).take_while(is_shard).flat_map(of_shard)
-    return batches.prefetch(_ahead(batches.element_spec, batch_size)), steps
+    return batches.prefetch(batches_ahead(batches.element_spec, batch_size)), steps
 
 
 def batch_length(features: Any) -> int:
     return int(tf.nest.flatten(features)[0].shape[0])
 
 
-def _is_plain(spec: Any) -> bool:
-    return isinstance(spec, tf.TensorSpec) and spec.dtype not in (tf.variant, tf.resource)
-
-
 def _without_samples(spec: Any) -> Any:
     axes = [0] if spec.shape.rank is None else [axis or 0 for axis in spec.shape]
     return tf.zeros([0, *axes[1:]], spec.dtype)
-
-
-def _ahead(spec: Any, batch_size: int) -> int:
-    size = 0
-    for leaf in tf.nest.flatten(spec):
-        known = [axis for axis in leaf.shape[1:] if axis] if leaf.shape.rank else []
-        size += batch_size * int(np.prod(known, dtype=np.int64)) * leaf.dtype.size
-    return int(np.clip(_BYTES_AHEAD // max(size, 1), _LEAST_AHEAD, _MOST_AHEAD))

@@ -18,6 +18,10 @@ from elasticdl.worker.trainer import Shard
 
 NUMBER = tf.TensorSpec([], tf.int64)
 
+# Batches to have ready: enough to bridge the change to the next shard, within a bound for the memory they take.
+_MOST_AHEAD, _LEAST_AHEAD = 8, 2
+_BYTES_AHEAD = 64 << 20
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -59,9 +63,7 @@ class Source:
 
     def dataset(self, number: Any, layout: Layout) -> Any:
         """The records of the shard whose number is in a tensor."""
-        types = [
-            tf.string if column.dtype == TEXT else tf.as_dtype(column.dtype) for column in layout.columns
-        ]
+        types = tensor_types(layout)
 
         def read(number: Any, index: Any) -> list[Any]:
             try:
@@ -75,25 +77,65 @@ class Source:
         @plain
         def chunk(index: Any) -> Any:
             more, *arrays = tf.numpy_function(read, [number, index], [tf.bool, *types])
-            more.set_shape([])
-            for array, column in zip(arrays, layout.columns, strict=True):
-                array.set_shape([None, *column.shape])
-            return more, tuple(arrays)
+            return shaped(more, arrays, layout)
 
-        @plain
-        def there_is_more(more: Any, _: Any) -> Any:
-            return more
+        return one_by_one(endless().map(chunk), layout, ahead=1)
 
-        @plain
-        def one_by_one(_: Any, arrays: Any) -> Any:
-            if layout.kind != "columns":
-                return tf.data.Dataset.from_tensor_slices(arrays[0])
-            names = [column.name for column in layout.columns]
-            return tf.data.Dataset.from_tensor_slices(dict(zip(names, arrays, strict=True)))
 
-        return endless().map(chunk).take_while(there_is_more).prefetch(1).flat_map(one_by_one)
+def tensor_types(layout: Layout) -> list[Any]:
+    return [tf.string if column.dtype == TEXT else tf.as_dtype(column.dtype) for column in layout.columns]
+
+
+def shaped(more: Any, arrays: list[Any], layout: Layout) -> tuple[Any, tuple[Any, ...]]:
+    """A chunk that came from Python, where TensorFlow does not see its shapes."""
+    more.set_shape([])
+    for array, column in zip(arrays, layout.columns, strict=True):
+        array.set_shape([None, *column.shape])
+    return more, tuple(arrays)
+
+
+def one_by_one(chunks: Any, layout: Layout, *, ahead: int = 0) -> Any:
+    """The records of chunks, up to the one that says that there is no more."""
+
+    @plain
+    def there_is_more(more: Any, _: Any) -> Any:
+        return more
+
+    @plain
+    def records(_: Any, arrays: Any) -> Any:
+        if layout.kind != "columns":
+            return tf.data.Dataset.from_tensor_slices(arrays[0])
+        names = [column.name for column in layout.columns]
+        return tf.data.Dataset.from_tensor_slices(dict(zip(names, arrays, strict=True)))
+
+    found = chunks.take_while(there_is_more)
+    return (found.prefetch(ahead) if ahead else found).flat_map(records)
 
 
 def endless() -> Any:
     """0, 1, 2, …"""
     return tf.data.Dataset.range(np.iinfo(np.int64).max)
+
+
+def close_queue(queue: Any) -> None:
+    """Ends all waiting for it. Whoever lets go of the last reference may be in the middle of making a graph, where
+    this would become a part of that.
+    """
+    if tf.executing_eagerly():
+        queue.close(cancel_pending_enqueues=True)
+    else:
+        threading.Thread(target=queue.close, args=(True,), name="closing", daemon=True).start()
+
+
+def is_plain(spec: Any) -> bool:
+    """Only of plain tensors is it clear how to make a batch of fewer samples, or of none."""
+    return isinstance(spec, tf.TensorSpec) and spec.dtype not in (tf.variant, tf.resource)
+
+
+def batches_ahead(spec: Any, batch_size: int) -> int:
+    """How many batches of that kind to have ready."""
+    size = 0
+    for leaf in tf.nest.flatten(spec):
+        known = [axis for axis in leaf.shape[1:] if axis] if leaf.shape.rank else []
+        size += batch_size * int(np.prod(known, dtype=np.int64)) * leaf.dtype.size
+    return int(np.clip(_BYTES_AHEAD // max(size, 1), _LEAST_AHEAD, _MOST_AHEAD))

@@ -8,16 +8,23 @@ import tensorflow as tf
 
 from elasticdl.worker.keras_feed import FeedSteps, steps_between
 
-IN_ORDER: dict[str, Callable[[Any], Any]] = {
+ONE_BY_ONE: dict[str, Callable[[Any], Any]] = {
     "as it is": lambda d: d,
     "map": lambda d: d.map(lambda x: x + 1),
     "parallel map": lambda d: d.map(lambda x: x + 1, num_parallel_calls=tf.data.AUTOTUNE),
     "deterministic map": lambda d: d.map(lambda x: x + 1, num_parallel_calls=2, deterministic=True),
     "prefetch": lambda d: d.prefetch(2),
-    "cache in memory": lambda d: d.cache(),
     "options": lambda d: d.with_options(tf.data.Options()),
-    "zip of itself": lambda d: tf.data.Dataset.zip((d.map(lambda x: x), d)),
     "several": lambda d: d.map(lambda x: x).prefetch(1).map(lambda x: x, num_parallel_calls=2),
+}
+
+IN_ORDER: dict[str, Callable[[Any], Any]] = {
+    "cache in memory": lambda d: d.cache(),
+    "zip of itself": lambda d: tf.data.Dataset.zip((d.map(lambda x: x), d)),
+    "running sum": lambda d: d.scan(tf.constant(0, tf.int64), lambda total, x: (total + x, total + x)),
+    "cardinality": lambda d: d.apply(tf.data.experimental.assert_cardinality(10)),
+    "map that goes through all": lambda d: d.map(lambda x: d.reduce(x, tf.add)),
+    "parallel map that does": lambda d: d.map(lambda x: d.reduce(x, tf.add), num_parallel_calls=2),
 }
 
 
@@ -62,6 +69,12 @@ BATCHES: dict[str, Callable[[Any], Any]] = {
 @pytest.fixture
 def source() -> Any:
     return tf.data.Dataset.range(10)
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_one_by_one(source: Any, name: str) -> None:
+    found = steps_between(ONE_BY_ONE[name](source), source)
+    assert found == FeedSteps(reaches_source=True, in_order=True, one_by_one=True)
 
 
 @pytest.mark.parametrize("name", IN_ORDER)

@@ -122,6 +122,29 @@ def test_streams_leave_no_threads(stream: Callable[..., Any]) -> None:
     assert tasks() < before + 20
 
 
+def shuffled(dataset: Any, *_: Any) -> Any:
+    return traced(dataset.shuffle(4))
+
+
+@pytest.mark.parametrize("feed", [traced, shuffled])
+def test_dropped_while_a_graph_is_made(stream: Callable[..., Any], feed: Any) -> None:
+    """Python may find that nobody refers to it any more at any moment."""
+    held = [stream(SHARDS, feed)]
+    next(held[0])
+
+    @tf.function
+    def graph(value: Any) -> Any:
+        held.clear()
+        gc.collect()
+        return value + 1
+
+    assert int(graph(tf.constant(1))) == 2
+    operations = [
+        operation.type for operation in graph.get_concrete_function(tf.constant(1)).graph.get_operations()
+    ]
+    assert not [kind for kind in operations if "Queue" in kind]
+
+
 PROGRAM = """
 import sys
 import tensorflow as tf
