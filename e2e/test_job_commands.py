@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e import programs
-from e2e.conftest import Gates, Job, wait_until
+from e2e.conftest import ROOT, Gates, Job, wait_until
 from e2e.plain import Bench
 
 # Leaves what it was given, stays while it is held, and ends.
@@ -58,14 +58,19 @@ def start_script(start_job: Callable[..., Job], tmp_path: Path) -> Callable[...,
         script = tmp_path / "train.py"
         script.write_text(text)
         command = f"--job_command={sys.executable} {script} {arguments}"
-        return start_job("train", command, "--job_name=script", *flags, **more)
+        # Where it is not installed, the program finds elasticai_api in the folder of the project.
+        environment = {"PYTHONPATH": str(ROOT)}
+        return start_job("train", command, "--job_name=script", *flags, environment=environment, **more)
 
     return start
 
 
-def _began(gates: Gates, *nodes: str) -> dict[str, dict[str, Any]]:
-    for node in nodes:
-        wait_until((gates.folder / f"began-{node}").exists, f"{node} begins")
+def _began(job: Job, gates: Gates, *nodes: str) -> dict[str, dict[str, Any]]:
+    def begun() -> bool:
+        assert job.process.poll() is None, job.output
+        return all((gates.folder / f"began-{node}").exists() for node in nodes)
+
+    wait_until(begun, f"{nodes} begin")
     texts = {node: (gates.folder / f"began-{node}").read_text() for node in nodes}
     return {node: json.loads(text) if text else {} for node, text in texts.items()}
 
@@ -73,9 +78,9 @@ def _began(gates: Gates, *nodes: str) -> dict[str, dict[str, Any]]:
 def test_an_ordinary_script_as_several_processes(start_script: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SCRIPT, "--num_workers=3", arguments="--width 3 'two words'")
-    given = _began(gates, "worker-0", "worker-1", "worker-2")
+    given = _began(job, gates, "worker-0", "worker-1", "worker-2")
     programs.kill(job, "worker-1")
-    given |= _began(gates, "worker-3")
+    given |= _began(job, gates, "worker-3")
     (gates.folder / "hold").unlink()
     assert job.wait() == 0, job.output + job.logs()
     programs.assert_nothing_left(job)
@@ -96,7 +101,7 @@ def test_an_ordinary_script_as_several_processes(start_script: Callable[..., Job
 def test_a_master_killed_under_an_ordinary_script(start_script: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SCRIPT, "--num_workers=2")
-    _began(gates, "worker-0", "worker-1")
+    _began(job, gates, "worker-0", "worker-1")
     before = [programs.pid_of(job, node) for node in ("worker-0", "worker-1")]
     programs.kill(job, "master")
     wait_until(lambda: "started again" in job.output, "the master is back")
@@ -166,7 +171,8 @@ def test_a_command_with_a_pipe(start_job: Callable[..., Job]) -> None:
 
 
 def test_quotes_that_do_not_close(bench: Bench) -> None:
-    bench.run("train", "--job_command=python -c 'print(1)").refused("--job_command")
+    ended = bench.run("train", "--job_command=python -c 'print(1)", "--relaunch_on_worker_failure=0")
+    ended.failed("worker-0 | ", "nterminated quoted string")
 
 
 # -- shards --------------------------------------------------------------------------------------------------
@@ -175,10 +181,10 @@ def test_quotes_that_do_not_close(bench: Bench) -> None:
 def test_workers_come_and_go(start_script: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SHARDED, "--num_workers=1", arguments="205")
-    _began(gates, "worker-0")
+    _began(job, gates, "worker-0")
     grown = job.command("jobs", "scale", "script", "--num_workers=3")
     assert grown.returncode == 0, grown.stderr
-    _began(gates, "worker-1", "worker-2")
+    _began(job, gates, "worker-1", "worker-2")
     shrunk = job.command("jobs", "scale", "script", "--num_workers=2")
     assert shrunk.returncode == 0, shrunk.stderr
     (gates.folder / "hold").unlink()
@@ -191,7 +197,7 @@ def test_workers_come_and_go(start_script: Callable[..., Job], gates: Gates) -> 
 def test_killed_with_a_shard_in_hand(start_script: Callable[..., Job], gates: Gates, victim: str) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SHARDED, "--num_workers=2", arguments="205")
-    _began(gates, "worker-0", "worker-1")
+    _began(job, gates, "worker-0", "worker-1")
     programs.kill(job, victim)
     (gates.folder / "hold").unlink()
     programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
