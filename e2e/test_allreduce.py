@@ -133,17 +133,18 @@ def test_all_workers_killed(start_team: Callable[..., Job], tmp_path: Path) -> N
     job.assert_exact(epochs=EPOCHS, size=SIZE)
 
 
-def test_growing_and_shrinking(start_team: Callable[..., Job], tmp_path: Path) -> None:
+def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
     job = start_team(
-        f"--output={tmp_path}/out",
-        "--num_epochs=3",
-        environment={"ELASTICDL_TEST_SLOW": "0.02"},
+        f"--output={tmp_path}/out", "--num_epochs=3", environment={"ELASTICDL_TEST_SLOW": "0.02"}
     )
     _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-0")), "all three train")
     assert job.command("jobs", "scale", "team", "--num_workers=1").returncode == 0
     _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 1, "worker-0 trains alone")
+    gates.hold("train")
     assert job.command("jobs", "scale", "team", "--num_workers=3").returncode == 0
-    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 3, "two have joined")
+    _until(job, lambda: len(_members(job)) == 3, "two have come")
+    gates.release("train")
+    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 3, "they train")
     job.assert_exact(epochs=3, size=SIZE)
     assert not any(row["again"] for row in job.audit()["rows"])
     assert (tmp_path / "out" / "state_dict.pt").exists()

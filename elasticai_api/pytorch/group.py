@@ -26,6 +26,8 @@ import torch.distributed as dist
 _GLANCE = timedelta(milliseconds=100)
 # The longest that a healthy peer may take for a step or an evaluation. A dead one is noticed in other ways.
 _PATIENCE = timedelta(minutes=30)
+# The longest that members wait for each other at the beginning of a round, before they try the next one.
+_MEETING = timedelta(minutes=5)
 
 Stale = Callable[[], bool]
 
@@ -184,11 +186,8 @@ def form(
 def _connect(number: int, rank: int, size: int, address: str, meeting: MeetingPoint) -> Any:
     host, port = address.rsplit(":", 1)
     own_host = meeting.address.rsplit(":", 1)[0]
-    store = (
-        meeting.store
-        if address == meeting.address
-        else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_PATIENCE)
-    )
+    # A connection of its own, also to the own store: whoever waits on one that was given up blocks all others on it.
+    store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_MEETING)
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=own_host)]
     options._timeout = _PATIENCE

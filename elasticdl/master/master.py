@@ -210,7 +210,9 @@ class Master:
 
     def save_folder(self) -> Path:
         """Where the files of the checkpoint of the present cut go."""
-        return checkpoints.temporary_folder(self.checkpoint_folder(), self.state.ledger.steps)
+        # Not by the step: reports on their way when a worker is told of the cut still add some.
+        number = self.state.cut.number if self.state.cut is not None else 0
+        return checkpoints.temporary_folder(self.checkpoint_folder(), number)
 
     def checkpoint_folder(self) -> Path:
         given = self.spec.checkpoint.checkpoint_dir
@@ -409,7 +411,7 @@ class Master:
         if saving is None:
             return
         directory = self.checkpoint_folder()
-        partial = checkpoints.temporary_folder(directory, saving.step)
+        partial = checkpoints.temporary_folder(directory, saving.cut)
         addresses = self.state.ps_addresses()
         error = ""
         path = ""

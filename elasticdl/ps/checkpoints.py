@@ -66,9 +66,9 @@ class Checkpoint:
         return [self.path / file.name for file in self.manifest.files]
 
 
-def temporary_folder(directory: Path, step: int) -> Path:
-    """Where the files of a checkpoint to come are written."""
-    return directory / f".version-{step}.partial"
+def temporary_folder(directory: Path, number: int) -> Path:
+    """Where the files of a checkpoint to come are written; the number is that of its cut."""
+    return directory / f".version-{number}.partial"
 
 
 def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
