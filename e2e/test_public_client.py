@@ -7,6 +7,9 @@ command line are ours in both.
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -161,3 +164,29 @@ def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> 
         "dataset_size",
         "shuffle_shards",
     } <= set(result["keys"])
+
+
+def test_an_estimator_with_all_its_roles(package: str, start_job: Callable[..., Job], tmp_path: Path) -> None:
+    """The program of the guide: chief, worker, parameter server and evaluator."""
+    shutil.copytree(ROOT / "model_zoo", tmp_path / "model_zoo", ignore=shutil.ignore_patterns("__pycache__"))
+    make = [sys.executable, "-m", "elasticdl", "data", "make", "iris", f"--file={tmp_path}/iris.data"]
+    subprocess.run(make, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    # From a folder without our package in it: Python looks there first.
+    program = (
+        f"cd {tmp_path} && PYTHONPATH={PACKAGES[package]} exec {sys.executable} -m model_zoo.iris.dnn_estimator "
+        "--training_data=iris.data --num_epochs=40"
+    )
+    job = start_job(
+        "train",
+        f"--job_command={program}",
+        "--need_tf_config=true",
+        "--distribution_strategy=ParameterServerStrategy",
+        "--num_ps=1",
+        "--num_workers=1",
+        "--num_evaluator=1",
+        "--job_name=estimator",
+    )
+    programs.assert_exact(job, dataset="iris_training_data", epochs=40, size=120)
+    accuracy = re.search(r"^Final accuracy: ([\d.]+)", programs.log(job, "chief-0"), re.M)
+    assert accuracy, job.logs()
+    assert float(accuracy[1]) >= 0.9
