@@ -187,6 +187,8 @@ def test_an_estimator_with_all_its_roles(package: str, start_job: Callable[..., 
         "--job_name=estimator",
     )
     programs.assert_exact(job, dataset="iris_training_data", epochs=40, size=120)
+    # What only the public package says.
+    assert ("training process reporter" in programs.log(job, "chief-0")) == (package == "public")
     accuracy = re.search(r"^Final accuracy: ([\d.]+)", programs.log(job, "chief-0"), re.M)
     assert accuracy, job.logs()
     assert float(accuracy[1]) >= 0.9

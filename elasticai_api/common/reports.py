@@ -40,6 +40,7 @@ class Reports:
         self._step: int | None = None
         self._loss: float | None = None
         self._hurry = False
+        self._awaits_turn = False
         self._sending = False
         self._sent_at = 0.0
         self._closed = False
@@ -115,7 +116,9 @@ class Reports:
         if self._thread is None and self._master.remote:
             self._thread = threading.Thread(target=self._run, name="elasticai reports", daemon=True)
             self._thread.start()
-        self._moved.notify_all()
+        # While the thread waits for its next turn it needs no word of every batch.
+        if self._hurry or not self._awaits_turn:
+            self._moved.notify_all()
 
     def _after_note(self) -> None:
         if not self._master.remote:
@@ -135,7 +138,9 @@ class Reports:
                 if not self._pending():
                     return
                 pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
+                self._awaits_turn = True
                 self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
+                self._awaits_turn = False
             try:
                 self._send()
             # Whatever it is, the program is to hear of it, and nobody may wait for this thread in vain.

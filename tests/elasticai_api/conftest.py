@@ -85,11 +85,13 @@ class ForgetfulService(ShardService):
     """Does what it is asked to, and now and then the answer gets lost on its way."""
 
     answers_to_lose = 0
+    reports = 0
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         return await self._answer(await super().get_dataset_task(request, context), context)
 
     async def Report(self, request: Any, context: Any) -> Any:
+        self.reports += 1
         return await self._answer(await super().Report(request, context), context)
 
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:

@@ -1,0 +1,32 @@
+"""Reports cost the training nothing: a few a second inside a shard, however many batches there are."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from elasticai_api.common.data_shard_service import build_data_shard_service
+
+
+def test_many_batches_few_reports(job: Any) -> None:
+    service = build_data_shard_service(
+        batch_size=1, dataset_size=100_000, num_minibatches_per_shard=100_000, dataset_name="d"
+    )
+    service.fetch_shard()
+    before = time.monotonic()
+    for _ in range(20_000):
+        service.report_batch_done()
+    service.flush()
+    seconds = time.monotonic() - before
+    assert job.done("d") == 20_000
+    # The first at once, then at most ten a second, then the last.
+    assert job.service.reports <= 2 + 10 * seconds
+
+
+def test_every_end_of_a_shard_is_a_report(job: Any) -> None:
+    service = build_data_shard_service(
+        batch_size=1, dataset_size=50, num_minibatches_per_shard=2, dataset_name="d"
+    )
+    while service.fetch_shard() is not None:
+        service.report_batch_done(2)
+    assert job.service.reports == 25
