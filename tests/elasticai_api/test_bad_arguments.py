@@ -17,7 +17,7 @@ GOOD: dict[str, Any] = {"batch_size": 4, "num_epochs": 2, "dataset_size": 100}
     [
         ("dataset_size", 0, "dataset_size must be at least 1, not 0."),
         ("dataset_size", -5, "dataset_size must be at least 1, not -5."),
-        ("dataset_size", 2**63, "dataset_size must be at most 9223372036854775807, not 9223372036854775808."),
+        ("dataset_size", 2**63, "dataset_size must be at most 4611686018427387904, not 9223372036854775808."),
         ("dataset_size", 1.5, "dataset_size must be a whole number, not 1.5."),
         ("dataset_size", "100", "dataset_size must be a whole number, not '100'."),
         ("batch_size", 0, "batch_size must be at least 1, not 0."),
