@@ -11,7 +11,15 @@ from pathlib import Path
 
 from benchmarks.report import Result, print_results, write_json
 
-NAMES = ("master_shards", "master_memory", "one_worker", "first_batch", "kill_one_of_two", "estimator")
+NAMES = (
+    "master_shards",
+    "master_memory",
+    "one_worker",
+    "first_batch",
+    "kill_one_of_two",
+    "estimator",
+    "allreduce",
+)
 
 
 def main() -> int:
