@@ -2,7 +2,7 @@
 
 What is noted is sent by a thread of its own, one report at a time, at most ten a second; what is noted in the meantime
 goes with the next. The end of a shard is told at once, for others may wait for it. `flush` waits until all that was
-noted has been answered: before a shard is asked for, and when the program ends.
+noted has been answered: before a worker takes it for the end of the data that it gets no shard, and when it ends.
 
 If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
 program by its next call here.
@@ -75,6 +75,12 @@ class Reports:
             raise MasterError("Shards are fetched and reported by the process that made the service.")
         if self._error is not None:
             raise self._error
+
+    def all_told(self) -> bool:
+        """The master knows all that was noted. Raises what ended the reporting, if something did."""
+        self.check()
+        with self._moved:
+            return not (self._sending or self._pending())
 
     def take_lost(self) -> list[int]:
         """Shards that the master says are not this worker's any more; each is said once."""

@@ -126,9 +126,12 @@ class DataShardService:
     def get_task(self, task_type: int | None = None) -> pb.Task:
         """The next shard together with its number; of type NONE when there is nothing more for this worker."""
         with self._asking:
-            # A worker that seems to hold shards is not made to wait for more.
-            self._reports.flush()
+            all_told = self._reports.all_told()
             task = self._master.next_task(self._dataset_name)
+            if task.type == pb.NONE and not all_told:
+                # A worker that seems to hold shards is not made to wait for more. Does it?
+                self._reports.flush()
+                task = self._master.next_task(self._dataset_name)
         if task.shard.end > task.shard.start:
             with self._lock:
                 self._held.add(task)
