@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +152,45 @@ def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_p
     job.assert_exact(epochs=3, size=SIZE)
     assert not any(row["again"] for row in job.audit()["rows"])
     assert (tmp_path / "out" / "state_dict.pt").exists()
+
+
+def test_a_loop_of_ones_own(start_job: Callable[..., Job], tmp_path: Path) -> None:
+    """One of two is killed: the losses of all steps are those of the program alone, in one process."""
+    program = [sys.executable, "-m", "model_zoo.digits.allreduce_loop", "--num_epochs=4"]
+    calm = start_job(
+        "train",
+        f"--job_command={shlex.join(program)}",
+        "--num_workers=2",
+        "--distribution_strategy=AllreduceStrategy",
+        "--job_name=calm",
+    )
+    assert calm.wait() == 0, calm.output
+    job = start_job(
+        "train",
+        f"--job_command={shlex.join([*program, '--seconds_per_batch=0.1', f'--output={tmp_path}/model.pt'])}",
+        "--num_workers=2",
+        "--distribution_strategy=AllreduceStrategy",
+        "--job_name=loop",
+    )
+    _until(job, lambda: "workers 2" in _log(job, "worker-0"), "both train")
+    os.kill(int(job.command("jobs", "pid", "loop", "worker-1").stdout), signal.SIGKILL)
+    assert job.wait() == 0, job.output
+    assert job.audit()["exact"]
+    assert not any(row["again"] for row in job.audit()["rows"])
+    assert (tmp_path / "model.pt").exists()
+    expected, found = _printed(calm), _printed(job)
+    assert sorted(expected) == list(range(1, 4 * 29 + 1))
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def _log(job: Job, node: str) -> str:
+    path = job.folder / "logs" / f"{node}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def _printed(job: Job) -> dict[int, float]:
+    text = "".join(path.read_text() for path in (job.folder / "logs").glob("worker-*.log"))
+    return {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([0-9.]+)", text)}
 
 
 def test_keras_is_told_to_go_elsewhere(start_job: Callable[..., Job], digits: Path) -> None:
