@@ -154,6 +154,28 @@ def test_deepfm_to_its_end(start_program: Callable[..., Job], clicks: Path) -> N
     assert f"into {clicks}/ckpts/model.ckpt" in programs.log(job, "chief-0")
 
 
+def test_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates) -> None:
+    _set_holds(gates, "fetch", MIDDLE)
+    (gates.folder / "hold-fetch-worker-1").write_text("10")
+    job = start_iris()
+    _wait_for_the_middle(gates)
+    grown = job.command("jobs", "scale", job.name, "--num_workers=2")
+    assert grown.returncode == 0, grown.stderr
+    wait_until((gates.folder / "held-fetch-worker-1").exists, "the second worker trains")
+    assert programs.environment_of(gates.folder, "worker-1")["TF_CONFIG"]["task"] == {
+        "type": "worker",
+        "index": 1,
+    }
+    shrunk = job.command("jobs", "scale", job.name, "--num_workers=1")
+    assert shrunk.returncode == 0, shrunk.stderr
+    _release(gates, "fetch")
+    programs.assert_exact(job, **IRIS)
+    assert _final(job, "accuracy") >= 0.9
+    assert programs.nodes(job, "worker") == {"worker-0", "worker-1"}
+    # It was sent away, and had trained until then.
+    assert "Loss for final step" in programs.log(job, "worker-1")
+
+
 # -- killed --------------------------------------------------------------------------------------------------
 
 
