@@ -383,15 +383,19 @@ class Team:
             self._start()
         behind = [rank for rank, row in enumerate(rows) if not row[_HAS] or row[_STEP] < furthest]
         taking = group.rank in behind and group.rank != source
-        if any(rank != source for rank in behind):
-            send_state(group, source, self._replica, take=taking)
         row = torch.tensor(self._row() if group.rank == source else [0] * _CLAIMS, dtype=torch.int64)
         group.broadcast([row], source)
         told = row.tolist()
+        if any(rank != source for rank in behind):
+            send_state(group, source, self._replica, take=taking)
         if taking:
+            # Nothing that could fail lies between the state and its place.
             self.place = Place(step=told[_STEP], epoch=told[_EPOCH], at=told[_AT])
-            self.pause, self.ended = told[_PAUSE], bool(told[_ENDED])
             self._forget_step()
+        # One may have heard of an agreement in a step that others, who were cut off, made without it.
+        furthest_rows = [r for rank, r in enumerate(rows) if rank not in behind]
+        self.pause = max((r[_PAUSE] for r in furthest_rows), default=0)
+        self.ended = any(r[_ENDED] for r in furthest_rows)
         self._standings.synced(group.number)
         self._line.call(
             self._line.stub.Synced,
@@ -403,7 +407,7 @@ class Team:
             ),
         )
         self._divide(group, rows, behind)
-        if any(r[_UNSETTLED] for rank, r in enumerate(rows) if rank not in behind):
+        if any(r[_UNSETTLED] for r in furthest_rows):
             self._settle(group)
 
     def _start(self) -> None:
