@@ -316,6 +316,11 @@ class Ledger:
         """The newest one, counted from 0."""
         return self._account(dataset).epoch
 
+    def epochs_begun(self, dataset: str) -> int:
+        """How many epochs something has been given out of."""
+        account = self._account(dataset)
+        return account.epoch + (account.issued > 0)
+
     def epoch_done(self, dataset: str) -> bool:
         """All samples of the current epoch are done."""
         return self._account(dataset).epoch_done

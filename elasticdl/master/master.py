@@ -75,6 +75,8 @@ class Master:
         self.work = Signal()
         self.rate = Rate()
         self.losses: list[tuple[int, float]] = []
+        # As a program of the user's own counts its steps, where it tells.
+        self.global_step = 0
         self.started = time.time()
         self._platform = platform
         self._environment = environment

@@ -191,6 +191,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
         loss = request.loss if request.HasField("loss") else None
+        self._master.global_step = max(self._master.global_step, request.global_step)
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
         self._master.liveness.heard(worker)
@@ -234,8 +235,8 @@ class ShardService(MasterServicer, ProgressServicer):
     ) -> pb.GetDatasetEpochResponse:
         name = request.dataset_name or _UNNAMED_TRAINING
         known = name in self._master.state.data.announced
-        # Counted from 1, as the public package's masters do; 0 before there is anything.
-        return pb.GetDatasetEpochResponse(epoch=self._master.state.ledger.epoch(name) + 1 if known else 0)
+        # Counted from 1, as the public package's masters do; 0 before anything was given out.
+        return pb.GetDatasetEpochResponse(epoch=self._master.state.ledger.epochs_begun(name) if known else 0)
 
     async def get_shard_checkpoint(
         self, request: pb.GetShardCheckpointRequest, context: Context

@@ -45,7 +45,7 @@ def job_status(master: Master) -> dict[str, Any]:
         "size": size,
         "samples_done": done,
         "samples_total": total,
-        "step": state.ledger.steps,
+        "step": master.global_step or state.ledger.steps,
         "samples_per_second": rate,
         "seconds_left": (total - done) / rate if rate > 0 and total else None,
         "loss": losses[-1][1] if losses else None,

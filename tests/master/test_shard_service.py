@@ -249,6 +249,8 @@ def test_a_shard_that_keeps_failing_fails_the_job_with_the_error_of_the_program(
 def test_checkpoints_of_shards(master: Master) -> None:
     async def talk(client: Client) -> None:
         await client.announce()
+        epoch = await client.shards.get_dataset_epoch(pb.GetDatasetEpochRequest(dataset_name="d"))
+        assert epoch.epoch == 0
         await client.fetch(0)
         kept = await client.shards.get_shard_checkpoint(pb.GetShardCheckpointRequest(dataset_name="d"))
         await client.done(await client.fetch(0))
