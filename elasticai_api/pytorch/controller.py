@@ -206,6 +206,9 @@ class ElasticController:
         while True:
             team = self._team or self._begin()
             self._changed.clear()
+            if isinstance(team, Team) and team.between_steps and team.standing().leaving:
+                # Sent away: for the program that is the end of the data.
+                return None
             micro = team.next()
             if micro is not None:
                 return micro

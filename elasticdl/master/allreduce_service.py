@@ -201,6 +201,7 @@ class AllReduceService(AllReduceServicer):
             per_step=self._rendezvous.capacity,
             last_step=state.plan.max_step,
             finished=bool(state.outcome) or not self._alive(worker),
+            leaving=self._alive(worker) and state.roster.nodes[worker].draining,
         )
         _fill_in_data(standing, state, dataset)
         return standing
