@@ -380,6 +380,8 @@ class Team:
         furthest = max((rows[rank][_STEP] for rank in having), default=-1)
         source = next((rank for rank in having if rows[rank][_STEP] == furthest), 0)
         if not having and group.rank == 0:
+            if not self.standing().fresh:
+                raise GroupBroken("those who have the state of the training have not come yet")
             self._start()
         behind = [rank for rank, row in enumerate(rows) if not row[_HAS] or row[_STEP] < furthest]
         taking = group.rank in behind and group.rank != source

@@ -19,7 +19,7 @@ from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.proto.allreduce_pb2_grpc import AllReduceServicer
 from elasticdl.master.ledger import LedgerError
 from elasticdl.master.master import Master
-from elasticdl.master.rendezvous import PATIENCE, Rendezvous
+from elasticdl.master.rendezvous import PATIENCE, RETURN_SECONDS, Rendezvous
 from elasticdl.master.state import JobState
 
 log = logging.getLogger("elasticdl.master")
@@ -38,6 +38,7 @@ class AllReduceService(AllReduceServicer):
         self._clock = clock
         self._rendezvous = Rendezvous(capacity=max(1, master.plan.workers))
         self._generation = master.state.generation
+        self._looked = False
         self._told = 0
         self._timers: set[asyncio.Task[None]] = set()
 
@@ -106,15 +107,21 @@ class AllReduceService(AllReduceServicer):
     async def Broken(self, request: pb.BrokenRequest, context: Context) -> pb.BrokenReply:
         log.info("%s has lost a connection of round %d: %s", request.worker, request.round, request.reason)
         self._rendezvous.broken(request.worker, request.round, self._clock())
-        timer = asyncio.create_task(self._meet_again())
-        self._timers.add(timer)
-        timer.add_done_callback(self._timers.discard)
+        self._later(PATIENCE)
         return pb.BrokenReply()
 
-    async def _meet_again(self) -> None:
-        await asyncio.sleep(PATIENCE * 1.1)
+    def _later(self, seconds: float) -> None:
+        """Looks again when so much time has passed, and a little."""
+        timer = asyncio.create_task(self._meet_again(seconds * 1.1))
+        self._timers.add(timer)
+        timer.add_done_callback(self._timers.discard)
+
+    async def _meet_again(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         self._rendezvous.tick(self._clock())
         self._tell()
+        if self._rendezvous.incomplete:
+            self._later(PATIENCE)
 
     async def Waiting(self, request: pb.WaitingRequest, context: Context) -> pb.WaitingReply:
         self._rendezvous.waiting(request.worker, request.round, request.seconds, self._clock())
@@ -175,6 +182,11 @@ class AllReduceService(AllReduceServicer):
     def _look(self) -> None:
         """Takes over what the state says of nodes and generations."""
         state = self._master.state
+        if not self._looked:
+            self._looked = True
+            if state.steps.holders:
+                self._rendezvous.resume(state.steps.holders, self._clock())
+                self._later(RETURN_SECONDS)
         if state.generation != self._generation:
             self._generation = state.generation
             self._rendezvous.clear()
@@ -201,6 +213,7 @@ class AllReduceService(AllReduceServicer):
             per_step=self._rendezvous.capacity,
             last_step=state.plan.max_step,
             finished=bool(state.outcome) or not self._alive(worker),
+            fresh=not state.steps.holders,
             leaving=self._alive(worker) and state.roster.nodes[worker].draining,
         )
         _fill_in_data(standing, state, dataset)

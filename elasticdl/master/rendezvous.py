@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 
 # How long the news of a death may be on its way when its connections have been closed already.
 PATIENCE = 0.5
+# How long a master that was restarted waits for those who trained together, before they meet without somebody.
+RETURN_SECONDS = 3.0
 # Who waits says so again within this time; who has not is not waiting.
 WAITING_NEWS = 12.0
 
@@ -70,9 +72,17 @@ class Rendezvous:
     _ready: dict[str, Ready] = field(default_factory=dict)
     _arrivals: int = 0
     _broken_at: float | None = None
+    # Who is waited for after a restart of the master, and until when.
+    _missing: set[str] = field(default_factory=set)
+    _missed_at: float = 0.0
     _waits: dict[str, _Wait] = field(default_factory=dict)
 
     # -- events ----------------------------------------------------------------------------------------------
+
+    def resume(self, workers: Collection[str], now: float) -> None:
+        """The master was restarted while these trained. They still do; all are asked to meet again at once."""
+        self._missing = set(workers)
+        self._missed_at = now + RETURN_SECONDS
 
     def ready(self, *, worker: str, incarnation: str, address: str, since: int, known_round: int) -> None:
         """A worker says that it is ready, for the first time or after it lost its line to the master."""
@@ -88,6 +98,7 @@ class Rendezvous:
         self._ready[worker] = Ready(
             worker=worker, incarnation=incarnation, address=address, since=since, arrival=arrival
         )
+        self._missing.discard(worker)
         self._settle()
 
     def synced(self, worker: str, number: int) -> None:
@@ -107,7 +118,9 @@ class Rendezvous:
         gone = [worker for worker in self._ready if worker not in alive]
         for worker in gone:
             del self._ready[worker]
-        if gone:
+        dead = self._missing.difference(alive)
+        self._missing -= dead
+        if gone or dead:
             self._settle()
 
     def clear(self) -> None:
@@ -121,6 +134,10 @@ class Rendezvous:
 
     def tick(self, now: float) -> None:
         """Time has passed."""
+        # Without one of those who have the state there is nothing to meet for.
+        if self._missing and now >= self._missed_at and any(m.since for m in self._ready.values()):
+            self._missing.clear()
+            self._settle()
         if self._broken_at is not None and now >= self._broken_at + PATIENCE:
             self._next_round(self._members())
 
@@ -129,6 +146,11 @@ class Rendezvous:
             self._waits[worker] = _Wait(told_at=now, seconds=seconds)
 
     # -- what follows ----------------------------------------------------------------------------------------
+
+    @property
+    def incomplete(self) -> bool:
+        """Some are waited for."""
+        return bool(self._missing)
 
     def hanging(self, limit: float, now: float) -> list[str]:
         """Members that others have been waiting for longer than `limit`."""
@@ -141,6 +163,8 @@ class Rendezvous:
         return tuple(sorted(self._ready.values(), key=lambda member: member.age)[: self.capacity])
 
     def _settle(self) -> None:
+        if self._missing:
+            return
         members = self._members()
         if {m.identity for m in members} != {m.identity for m in self.round.members}:
             self._next_round(members)

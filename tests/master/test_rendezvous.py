@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.master.rendezvous import PATIENCE, Rendezvous
+from elasticdl.master.rendezvous import PATIENCE, RETURN_SECONDS, Rendezvous
 
 
 def _meeting(capacity: int = 3) -> Rendezvous:
@@ -150,3 +150,42 @@ def test_when_the_state_is_lost_all_come_again() -> None:
     assert (meeting.round.number, meeting.round.workers) == (3, ())
     _come(meeting, "worker-1")
     assert (meeting.round.number, meeting.round.workers) == (4, ("worker-1",))
+
+
+def test_after_a_restart_of_the_master_those_who_trained_meet_once() -> None:
+    meeting = _meeting()
+    meeting.resume(["worker-0", "worker-1"], now=100.0)
+    _come(meeting, "worker-2", known_round=5)
+    _come(meeting, "worker-1", since=2, known_round=5)
+    # Nothing new to those who still train together in round 5.
+    assert meeting.round.number == 5
+    _come(meeting, "worker-0", since=1, known_round=5)
+    assert (meeting.round.number, meeting.round.workers) == (6, ("worker-0", "worker-1", "worker-2"))
+
+
+def test_after_a_restart_of_the_master_nobody_is_waited_for_long() -> None:
+    meeting = _meeting()
+    meeting.resume(["worker-0", "worker-1"], now=100.0)
+    _come(meeting, "worker-1", since=2, known_round=5)
+    meeting.tick(100.0 + RETURN_SECONDS)
+    assert (meeting.round.number, meeting.round.workers) == (6, ("worker-1",))
+
+
+def test_after_a_restart_of_the_master_the_dead_are_not_waited_for() -> None:
+    meeting = _meeting()
+    meeting.resume(["worker-0", "worker-1"], now=100.0)
+    _come(meeting, "worker-1", since=2, known_round=5)
+    meeting.keep(["worker-1"])
+    assert (meeting.round.number, meeting.round.workers) == (6, ("worker-1",))
+
+
+def test_after_a_restart_of_the_master_newcomers_do_not_meet_alone() -> None:
+    """They would begin the training anew, while somebody has its state."""
+    meeting = _meeting()
+    meeting.resume(["worker-0"], now=100.0)
+    _come(meeting, "worker-1")
+    meeting.tick(200.0)
+    assert meeting.incomplete
+    assert meeting.round.workers == ()
+    _come(meeting, "worker-0", since=1, known_round=4)
+    assert (meeting.round.number, meeting.round.workers) == (5, ("worker-0", "worker-1"))
