@@ -238,7 +238,7 @@ def test_every_role_of_deepfm_killed_one_after_the_other(
     program = (
         "e2e.gated_program model_zoo.deepctr.deepfm_estimator "
         f"--training_data={clicks}/train --validation_data={clicks}/train "
-        f"--num_epochs={CLICK_EPOCHS} --evaluation_seconds=1 --checkpoint_steps=50"
+        f"--num_epochs={CLICK_EPOCHS} --evaluation_seconds=1 --checkpoint_steps=50 --num_minibatches_per_shard=1"
     )
     _set_holds(gates, "fetch", MIDDLE)
     (gates.folder / "hold-fetch-chief-1").write_text("10")

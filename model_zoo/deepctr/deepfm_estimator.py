@@ -165,7 +165,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--model_dir", default="", help="for checkpoints [default: ckpts beside the data]")
     parser.add_argument("--batch_size", type=int, default=20)
     parser.add_argument("--num_epochs", type=int, default=100)
-    parser.add_argument("--num_minibatches_per_shard", type=int, default=1)
+    parser.add_argument("--num_minibatches_per_shard", type=int, default=5)
     parser.add_argument("--checkpoint_steps", type=int, default=100)
     parser.add_argument(
         "--evaluation_seconds", type=int, default=10, help="at least, between two evaluations"
