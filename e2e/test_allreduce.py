@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,26 @@ def test_killed(start_team: Callable[..., Job], gates: Any, victim: str, phase: 
     job.assert_exact(epochs=EPOCHS, size=SIZE)
     assert not any(row["again"] for row in job.audit()["rows"])
     assert {e["epoch"] for e in job.status()["evaluations"]} >= {0, 1}
+
+
+def test_the_loss_curve_outlives_many_kills(start_team: Callable[..., Job], tmp_path: Path) -> None:
+    """Workers and the master, at any moment, also all workers in a row: steps that are trained again are the same."""
+    flags = ("--num_epochs=4", "--evaluation_steps=30", "--checkpoint_steps=17")
+    calm = start_team(*flags, f"--checkpoint_dir={tmp_path}/calm", "--job_name=calm")
+    calm.assert_exact(epochs=4, size=SIZE)
+    job = start_team(
+        *flags, f"--checkpoint_dir={tmp_path}/checkpoints", environment={"ELASTICDL_TEST_SLOW": "0.05"}
+    )
+    chance = random.Random(0)
+    for _ in range(8):
+        pause = time.monotonic() + chance.uniform(0.5, 5.0)
+        _until(
+            job, lambda end=pause: time.monotonic() > end and len(job.processes()) > 1, "something to kill"
+        )
+        node = chance.choice(sorted(set(job.processes()) - ({"master"} if chance.random() < 0.6 else set())))
+        job.kill(node)
+    job.assert_exact(epochs=4, size=SIZE)
+    assert _losses(job) == pytest.approx(_losses(calm), abs=1e-4)
 
 
 def test_all_workers_killed(start_team: Callable[..., Job], tmp_path: Path) -> None:
