@@ -16,8 +16,8 @@ from elasticdl.master.program_course import settle_program
 if TYPE_CHECKING:
     from elasticdl.master.state import JobState
 
-# Epoch ends are told to the callbacks of workers; one that comes late needs to hear only of the newest.
-_EPOCHS_TOLD = 3
+# Epoch ends are told to the callbacks of workers, and to those that come late all that are kept: some megabytes.
+_EPOCHS_KEPT = 10_000
 # The task that the end of an epoch is for the leader, with the epoch's number behind it.
 EPOCH_TASK = "epoch-"
 
@@ -29,6 +29,11 @@ def mark(state: JobState, every: int) -> int:
 
 def at_epoch_end(state: JobState) -> bool:
     return state.ledger.epoch_done(TRAINING) or state.ledger.finished(TRAINING)
+
+
+def saved_at_epoch_end(state: JobState) -> bool:
+    """Where nothing else is said, a checkpoint is taken at the end of each epoch."""
+    return not state.plan.checkpoint_steps or state.ledger.finished(TRAINING)
 
 
 def settle(state: JobState) -> None:
@@ -75,7 +80,7 @@ def _ask_for_cut(state: JobState) -> None:
     elif at_epoch_end(state):
         if state.cut_epoch < state.ledger.epoch(TRAINING) and state.evaluation is None:
             evaluate = state.plan.evaluates
-            save = not state.plan.checkpoint_steps or state.ledger.finished(TRAINING)
+            save = saved_at_epoch_end(state)
             if not evaluate and not save:
                 state.cut_epoch = state.ledger.epoch(TRAINING)
     else:
@@ -102,7 +107,7 @@ def _close_epoch(state: JobState) -> None:
         state.epochs_ended.append(
             {"epoch": epoch, "metrics": metrics, "loss": loss / batches if batches else 0.0}
         )
-        del state.epochs_ended[:-_EPOCHS_TOLD]
+        del state.epochs_ended[:-_EPOCHS_KEPT]
     if state.told_epoch < epoch:
         # The leader's callbacks hear of the end of the epoch before the next begins: they may end the
         # training.

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from elasticdl.master.course import EPOCH_TASK, at_epoch_end, mark, settle
+from elasticdl.master.course import EPOCH_TASK, at_epoch_end, mark, saved_at_epoch_end, settle
 from elasticdl.master.cuts import Cut, SavedModel, Saving
 from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.evaluation import Evaluation, JournaledStates
@@ -378,8 +378,15 @@ class JobState:
         self.cuts_passed = cut
         at_end = at_epoch_end(self)
         epoch = self.ledger.epoch(TRAINING)
+        evaluate = taken.evaluate
         if at_end:
-            self.cut_epoch = epoch
+            # It may have been asked for inside of the epoch, for one of the two: the end of an epoch is owed both.
+            saved = taken.save or not saved_at_epoch_end(self)
+            if saved and (taken.evaluate or not self.plan.evaluates or self.evaluation is None):
+                self.cut_epoch = epoch
+                evaluate = self.plan.evaluates and not self.stopping
+            else:
+                evaluate = False
         if taken.save:
             self.saving = Saving(
                 cut=cut,
@@ -389,7 +396,7 @@ class JobState:
                 files=taken.files,
             )
             self.saved_mark = mark(self, self.plan.checkpoint_steps)
-        if taken.evaluate:
+        if evaluate:
             self.evaluated_mark = mark(self, self.plan.evaluation_steps)
             self._begin_evaluation(number=cut, epoch=epoch if at_end else -1)
 
