@@ -235,3 +235,46 @@ def test_a_worker_killed_in_the_middle_of_an_epoch(train: Callable[..., Job], ga
     next(process for process in job.processes().values() if process.pid == victim).kill()
     gates.release("train")
     job.assert_exact(epochs=2, size=SIZE)
+
+
+# With a checkpoint at the end of each epoch, with some inside of it, and with a model that outlives its workers.
+WHERE = {
+    "local": ("--distribution_strategy=Local",),
+    "checkpoints": ("--distribution_strategy=Local", "--checkpoint_steps=10"),
+    "served": ("--num_ps=1", "--num_workers=1"),
+}
+
+
+@pytest.mark.parametrize("callbacks", ["reducing", "multiplying"])
+@pytest.mark.parametrize("where", WHERE)
+def test_replacement_goes_on_with_the_learning_rate(
+    train: Callable[..., Job], gates: Any, digits: Path, tmp_path: Path, where: str, callbacks: str
+) -> None:
+    """The rate that each batch is trained with is that of its epoch, whoever trains it."""
+    gates.hold("train-3")
+    job = train(
+        *WHERE[where],
+        f"--callbacks={callbacks}",
+        "--optimizer=sgd",
+        f"--checkpoint_dir={tmp_path}/checkpoints",
+        f"--validation_data={digits}/test",
+        "--num_epochs=5",
+    )
+    gates.wait_for("train-3")
+    job.kill("worker-0")
+    gates.release("train-3")
+    job.assert_exact(epochs=5, size=SIZE)
+    found = {
+        tuple(json.loads(line))
+        for path in gates.folder.glob("rates-*")
+        for line in path.read_text().splitlines()
+    }
+    first = 0.1
+    assert sorted(found) == [
+        (epoch, pytest.approx(first * factor, rel=1e-6))
+        for epoch, factor in enumerate([1, 1, 0.5, 0.25, 0.125])
+    ]
+    epochs = {
+        json.loads(line)[0] for line in (gates.folder / "rates-worker-1.jsonl").read_text().splitlines()
+    }
+    assert epochs >= {3, 4}

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from elasticdl.master.state import JobState
 from elasticdl.wire import master_pb2
+
+# Directives are sent often; who needs older ones asks for the history.
+_EPOCHS_TOLD = 3
+
+
+def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
+    return [master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"]) for e in epochs]
 
 
 def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Directive:
@@ -31,10 +40,7 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
             if owner == name
         ],
         drain=node is None or node.draining or not node.alive,
-        epochs_ended=[
-            master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"])
-            for e in state.epochs_ended
-        ],
+        epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_TOLD:]),
         task=state.task if leads else "",
         finished=over,
         leader=leads,

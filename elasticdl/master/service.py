@@ -17,7 +17,7 @@ import grpc.aio
 from elasticdl.jobs.spec import to_yaml
 from elasticdl.master import evaluation
 from elasticdl.master.datasets import TRAINING
-from elasticdl.master.directives import directive_for
+from elasticdl.master.directives import directive_for, epoch_ends
 from elasticdl.master.ledger import LedgerError, LostLease
 from elasticdl.master.master import Master
 from elasticdl.master.status import job_status
@@ -199,6 +199,9 @@ class MasterService(MasterServicer):
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:
         self._master.do("finish_task", task=request.task, result=request.result, error=request.error)
         return pb.FinishTaskReply()
+
+    async def History(self, request: pb.HistoryRequest, context: Context) -> pb.HistoryReply:
+        return pb.HistoryReply(epochs=epoch_ends(self._master.state.epochs_ended))
 
     # -- people ----------------------------------------------------------------------------------------------
 

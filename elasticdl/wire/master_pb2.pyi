@@ -321,6 +321,16 @@ class FinishTaskReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class HistoryRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HistoryReply(_message.Message):
+    __slots__ = ("epochs",)
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    epochs: _containers.RepeatedCompositeFieldContainer[EpochEnd]
+    def __init__(self, epochs: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ...) -> None: ...
+
 class FailRequest(_message.Message):
     __slots__ = ("node", "kind", "message", "traceback", "lease_id")
     NODE_FIELD_NUMBER: _ClassVar[int]

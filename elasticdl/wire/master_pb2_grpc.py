@@ -64,6 +64,11 @@ class MasterStub(object):
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.FinishTaskRequest.SerializeToString,
                 response_deserializer=elasticdl_dot_wire_dot_master__pb2.FinishTaskReply.FromString,
                 )
+        self.History = channel.unary_unary(
+                '/elasticdl.Master/History',
+                request_serializer=elasticdl_dot_wire_dot_master__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=elasticdl_dot_wire_dot_master__pb2.HistoryReply.FromString,
+                )
         self.Fail = channel.unary_unary(
                 '/elasticdl.Master/Fail',
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.FailRequest.SerializeToString,
@@ -159,6 +164,13 @@ class MasterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def History(self, request, context):
+        """All epochs that are over, oldest first: for callbacks that begin in the middle of a training.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Fail(self, request, context):
         """A node's own error, before it exits.
         """
@@ -237,6 +249,11 @@ def add_MasterServicer_to_server(servicer, server):
                     servicer.FinishTask,
                     request_deserializer=elasticdl_dot_wire_dot_master__pb2.FinishTaskRequest.FromString,
                     response_serializer=elasticdl_dot_wire_dot_master__pb2.FinishTaskReply.SerializeToString,
+            ),
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=elasticdl_dot_wire_dot_master__pb2.HistoryRequest.FromString,
+                    response_serializer=elasticdl_dot_wire_dot_master__pb2.HistoryReply.SerializeToString,
             ),
             'Fail': grpc.unary_unary_rpc_method_handler(
                     servicer.Fail,
@@ -435,6 +452,23 @@ class Master(object):
         return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/FinishTask',
             elasticdl_dot_wire_dot_master__pb2.FinishTaskRequest.SerializeToString,
             elasticdl_dot_wire_dot_master__pb2.FinishTaskReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/History',
+            elasticdl_dot_wire_dot_master__pb2.HistoryRequest.SerializeToString,
+            elasticdl_dot_wire_dot_master__pb2.HistoryReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -29,6 +29,7 @@ from elasticdl.worker.keras_metrics import EvaluationMetrics
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
+from elasticdl.worker.rates import Rates
 from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
 
 Array = NDArray[Any]
@@ -138,14 +139,24 @@ class KerasTrainer(Trainer):
 
     # -- around it -------------------------------------------------------------------------------------------
 
-    def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
+    def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
         callbacks = make_callbacks(self._definition.callbacks, name=self._definition.name)
         directions: dict[str, str] = {}
+        rates: Rates | None = None
         if callbacks:
             # They look at model.optimizer, which `fit` would have found there.
             self.model.optimizer = self._optimized.native
             directions = self._evaluated.directions
-        return KerasCallbacks(callbacks, self.model, leader=leader, epochs=epochs, directions=directions)
+            rates = self._optimized.rates
+        return KerasCallbacks(
+            callbacks,
+            self.model,
+            leader=leader,
+            epochs=epochs,
+            directions=directions,
+            rates=rates,
+            resumed=resumed,
+        )
 
     def export(self, path: Path, example: Batch) -> list[str]:
         self.build(example)

@@ -2,7 +2,10 @@
 
 They find what `fit` would give them: the model, its optimizer, `stop_training`, a history. What differs:
 
-- Callbacks that write files or send data do so in one worker, the leader; in the others they are left out.
+- Callbacks that write files or send data do so in one worker, the leader; in the others they are left out. One of
+  the definition's own is such a callback if it has `writes_files = True`.
+- A worker that begins in the middle of a training tells its callbacks first what has been. Of that, nothing is
+  written again; and what they keep of the model (`restore_best_weights`) begins anew.
 - `BackupAndRestore` is left out everywhere: checkpoints of the job do what it is for.
 - Where the model lives on parameter servers, weights that a callback sets (`restore_best_weights`) are those of
   this worker alone.
@@ -12,16 +15,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.worker.keras_errors import definition_error, program_error
-from elasticdl.worker.trainer import CallbackRunner
+from elasticdl.worker.rates import Rates, rehearse
+from elasticdl.worker.trainer import CallbackRunner, EndedEpoch
 
 log = logging.getLogger("elasticdl.worker")
 
 _LEADERS_ONLY = {"TensorBoard", "ModelCheckpoint", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint"}
+# Of these, those that remember something that decides what they write.
+_REMEMBERING = {"ModelCheckpoint"}
 _NOWHERE = {"BackupAndRestore"}
 # Where a callback is to find out by itself whether more is better, and the metric does not say.
 _MORE_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "specificity", "sensitivity")
@@ -45,9 +52,18 @@ def make_callbacks(make: Callable[[], Any] | None, *, name: str) -> list[Any]:
 
 class KerasCallbacks(CallbackRunner):
     def __init__(
-        self, callbacks: list[Any], model: Any, *, leader: bool, epochs: int, directions: Mapping[str, str]
+        self,
+        callbacks: list[Any],
+        model: Any,
+        *,
+        leader: bool,
+        epochs: int,
+        directions: Mapping[str, str],
+        rates: Rates | None = None,
+        resumed: bool = False,
     ) -> None:
         self._model = model
+        self._rates = rates
         self._callbacks = []
         for callback in callbacks:
             kinds = {base.__name__ for base in type(callback).__mro__}
@@ -55,8 +71,11 @@ class KerasCallbacks(CallbackRunner):
                 log.warning(
                     "BackupAndRestore is left out: the job keeps checkpoints itself (--checkpoint_dir)."
                 )
-            elif leader or not kinds & _LEADERS_ONLY:
+            elif leader or not _writes(callback):
                 self._callbacks.append(callback)
+                if resumed and "CSVLogger" in kinds:
+                    # Else it would begin with an empty file.
+                    callback.append = True
         model.stop_training = False
         self._told = [*_history(model), *self._callbacks]
         for callback in self._told:
@@ -70,7 +89,44 @@ class KerasCallbacks(CallbackRunner):
         if event == "on_train_batch_begin" and hasattr(self._model, "_train_counter"):
             # By this tf.keras's TensorBoard callback counts batches.
             self._model._train_counter.assign_add(1)
-        for callback in self._told:
+        self._tell(self._told, event, *args)
+
+    def catch_up(self, past: Sequence[EndedEpoch], epoch: int) -> None:
+        if not self._callbacks:
+            return
+        hearing = [
+            callback for callback in self._told if not _writes(callback) or _is_a(callback, _REMEMBERING)
+        ]
+        still = _Still(self._model)
+        verbosities = [getattr(callback, "verbose", 0) for callback in hearing]
+        for callback in hearing:
+            if _is_a(callback, _REMEMBERING):
+                callback.set_model(still)
+            if hasattr(callback, "verbose"):
+                callback.verbose = 0
+
+        def events() -> Iterator[Callable[[], None]]:
+            for ended in past:
+                yield partial(self._tell, hearing, "on_epoch_begin", ended.epoch, {})
+                yield partial(self._tell, hearing, "on_epoch_end", ended.epoch, dict(ended.logs))
+            for callback, verbosity in zip(hearing, verbosities, strict=True):
+                if _is_a(callback, _REMEMBERING):
+                    callback.set_model(self._model)
+                if hasattr(callback, "verbose"):
+                    callback.verbose = verbosity
+                if getattr(callback, "best_weights", None) is not None:
+                    # Those of now, which were not the best then.
+                    callback.best_weights = None
+            yield partial(self.fire, "on_epoch_begin", epoch, {})
+
+        if self._rates is None:
+            for event in events():
+                event()
+        else:
+            rehearse(self._rates, events())
+
+    def _tell(self, callbacks: list[Any], event: str, *args: Any) -> None:
+        for callback in callbacks:
             self._call(callback, event, *args)
 
     def _call(self, callback: Any, event: str, *args: Any) -> None:
@@ -94,6 +150,30 @@ class KerasCallbacks(CallbackRunner):
     @property
     def empty(self) -> bool:
         return not self._callbacks
+
+
+def _is_a(callback: Any, kinds: Collection[str]) -> bool:
+    return any(base.__name__ in kinds for base in type(callback).__mro__)
+
+
+def _writes(callback: Any) -> bool:
+    return _is_a(callback, _LEADERS_ONLY) or bool(getattr(callback, "writes_files", False))
+
+
+class _Still:
+    """A model that does not let itself be saved: for a callback that is to learn what was best, and write nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def save(self, *_: Any, **__: Any) -> None:
+        return
+
+    def save_weights(self, *_: Any, **__: Any) -> None:
+        return
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
 
 
 def _history(model: Any) -> list[Any]:

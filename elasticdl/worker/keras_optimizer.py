@@ -17,6 +17,7 @@ from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.keras_errors import definition_error
 from elasticdl.worker.keras_variables import read, stable_names, write_all
+from elasticdl.worker.rates import Rates
 
 Array = NDArray[Any]
 
@@ -69,6 +70,7 @@ class KerasOptimizer:
                 f"The function optimizer of {name} returns a {type(self.native).__name__}.",
                 hint="It must return a Keras optimizer, such as tf.keras.optimizers.Adam(0.001).",
             )
+        self.rates = _OneRate(self.native)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Its variables made beforehand: inside a function they could only be made once."""
@@ -155,6 +157,32 @@ class KerasOptimizer:
             # tf.keras does not count it among them, but a callback may have changed it.
             variables.append(rate)
         return dict(zip(stable_names(variables), variables, strict=True))
+
+
+class _OneRate(Rates):
+    """The rate as callbacks see it. A schedule instead of a number is nothing that they could change."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self.initial = self.read()
+
+    def read(self) -> tuple[float, ...]:
+        rate = self._rate()
+        if rate is None or (callable(rate) and not hasattr(rate, "assign")):
+            return ()
+        return (float(rate.numpy() if hasattr(rate, "numpy") else rate),)
+
+    def write(self, rates: tuple[float, ...]) -> None:
+        for rate in rates:
+            self._native.learning_rate = rate
+
+    def _rate(self) -> Any:
+        # Where losses are scaled, one optimizer is inside another.
+        native = getattr(self._native, "inner_optimizer", self._native)
+        rate = getattr(native, "_learning_rate", None)
+        if rate is None and hasattr(native, "_get_hyper"):
+            rate = native._get_hyper("learning_rate")
+        return rate
 
 
 def _is_schedule(rate: Any) -> bool:

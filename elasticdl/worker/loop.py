@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any
 
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
@@ -33,7 +32,7 @@ from elasticdl.worker.link import MasterLink
 from elasticdl.worker.models import Model, OwnModel, ServedModel
 from elasticdl.worker.reporter import Reporter
 from elasticdl.worker.shards import LeasedShards
-from elasticdl.worker.trainer import Batch, CallbackRunner, Shard, Trainer
+from elasticdl.worker.trainer import Batch, CallbackRunner, EndedEpoch, Shard, Trainer
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -365,15 +364,31 @@ class TrainingLoop:
     def _callback_runner(self, directive: pb.Directive) -> CallbackRunner:
         if self._callbacks is None:
             self._callbacks = self._trainer.callbacks(
-                leader=directive.leader, epochs=self._spec.training.num_epochs
+                leader=directive.leader,
+                epochs=self._spec.training.num_epochs,
+                resumed=bool(directive.epochs_ended),
             )
             self._callbacks.fire("on_train_begin", {})
         return self._callbacks
 
     def _begin_epoch(self, epoch: int, callbacks: CallbackRunner) -> None:
-        if epoch > self._epoch:
-            self._epoch = epoch
+        if epoch <= self._epoch:
+            return
+        if self._epoch < 0 < epoch and not callbacks.empty:
+            # This worker begins late: its callbacks are to know what those of the others know.
+            history = self._link.call(self._link.stub.History, pb.HistoryRequest())
+            callbacks.catch_up(
+                [
+                    EndedEpoch(epoch=ended.epoch, logs=_logs(ended))
+                    for ended in history.epochs
+                    if ended.epoch < epoch
+                ],
+                epoch,
+            )
+        else:
             callbacks.fire("on_epoch_begin", epoch, {})
+        self._epochs_told = max(self._epochs_told, epoch - 1)
+        self._epoch = epoch
 
     def _wake_callbacks(self, directive: pb.Directive) -> None:
         """The leader's callbacks hear of the end of an epoch even if others have trained all of it."""
@@ -390,9 +405,7 @@ class TrainingLoop:
                 continue
             # A worker that came to no batch of it: rates that change from epoch to epoch must not miss one.
             self._begin_epoch(ended.epoch, self._callbacks)
-            logs: dict[str, Any] = {"loss": ended.loss}
-            logs |= {f"val_{name}": value for name, value in ended.metrics.items()}
-            self._callbacks.fire("on_epoch_end", ended.epoch, logs)
+            self._callbacks.fire("on_epoch_end", ended.epoch, _logs(ended))
             if self._callbacks.stop_training:
                 self._reporter.ask_to_stop()
                 self._reporter.flush()
@@ -412,6 +425,10 @@ class TrainingLoop:
         self._tell_epochs(directive)
         if self._callbacks is not None:
             self._callbacks.fire("on_train_end", {})
+
+
+def _logs(ended: pb.EpochEnd) -> dict[str, float]:
+    return {"loss": ended.loss} | {f"val_{name}": value for name, value in ended.metrics.items()}
 
 
 class _LossLog:

@@ -225,12 +225,13 @@ class TorchTrainer(Trainer):
 
     # -- around it -------------------------------------------------------------------------------------------
 
-    def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
+    def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
         made = self._definition.callbacks() if self._definition.callbacks is not None else []
         return TorchCallbacks(
             made or [],
             model=self._model,
             optimizer=lambda: self._learner().optimizer,
+            rates=lambda: self._learner().rates,
             leader=leader,
             epochs=epochs,
         )

@@ -4,7 +4,8 @@
 (`on_train_begin(logs)`, `on_epoch_end(epoch, logs)`, `on_train_batch_end(batch, logs)` and so on). If they
 have them, `set_model(model)`, `set_optimizer(optimizer)` and `set_params({"epochs": n})` are called first.
 A callback ends the training with `model.stop_training = True` or `self.stop_training = True`. One that has
-`writes_files = True` runs on one worker only, all others on every worker.
+`writes_files = True` runs on one worker only, all others on every worker. A worker that begins in the middle of
+a training tells them first of all epochs before, except those that write files.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from elasticdl.worker.trainer import CallbackRunner
+from elasticdl.worker.rates import Rates, rehearse
+from elasticdl.worker.trainer import CallbackRunner, EndedEpoch
 
 
 class TorchCallbacks(CallbackRunner):
@@ -27,10 +30,12 @@ class TorchCallbacks(CallbackRunner):
         *,
         model: Any,
         optimizer: Callable[[], Any],
+        rates: Callable[[], Rates],
         leader: bool,
         epochs: int,
     ) -> None:
         self._model = model
+        self._rates = rates
         self._callbacks = [each for each in callbacks if leader or not getattr(each, "writes_files", False)]
         model.stop_training = False
         for callback in self._callbacks:
@@ -42,7 +47,21 @@ class TorchCallbacks(CallbackRunner):
                 callback.set_params({"epochs": epochs})
 
     def fire(self, event: str, *args: Any) -> None:
-        for callback in self._callbacks:
+        self._tell(self._callbacks, event, *args)
+
+    def catch_up(self, past: Sequence[EndedEpoch], epoch: int) -> None:
+        hearing = [each for each in self._callbacks if not getattr(each, "writes_files", False)]
+
+        def events() -> Iterator[Callable[[], None]]:
+            for ended in past:
+                yield partial(self._tell, hearing, "on_epoch_begin", ended.epoch, {})
+                yield partial(self._tell, hearing, "on_epoch_end", ended.epoch, dict(ended.logs))
+            yield partial(self.fire, "on_epoch_begin", epoch, {})
+
+        rehearse(self._rates(), events())
+
+    def _tell(self, callbacks: list[Any], event: str, *args: Any) -> None:
+        for callback in callbacks:
             method = getattr(callback, event, None)
             if method is not None:
                 method(*args)

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
+from elasticdl.worker.rates import Rates
 
-class Schedule:
+
+class Schedule(Rates):
     """The rates of an optimizer, with or without a schedule of torch.optim.lr_scheduler.
 
     A callback may set the rate of the optimizer (`param_groups[...]["lr"]`) at any time. Without a schedule that
@@ -32,6 +34,17 @@ class Schedule:
         # The rates of the first steps, for schedules that can only be stepped.
         self._past = array("d", [self._written])
         self.steps = 0
+        self.initial = self._scheduled = self.read()
+
+    def read(self) -> tuple[float, ...]:
+        return tuple(float(group["lr"]) for group in self._optimizer.param_groups)
+
+    def write(self, rates: tuple[float, ...]) -> None:
+        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def scheduled(self) -> tuple[float, ...]:
+        return self._scheduled
 
     @property
     def present(self) -> float:
@@ -59,7 +72,8 @@ class Schedule:
         """Brings the schedule to where a saved one was. The rate itself is restored with the optimizer."""
         if self._schedule is None:
             return
-        rates = [group["lr"] for group in self._optimizer.param_groups]
+        rates = self.read()
+        self.write(self.initial)
         self._schedule.load_state_dict(copy.deepcopy(self._start))
         self.steps = 0
         if self._by_formula(0) is None:
@@ -69,8 +83,11 @@ class Schedule:
             # These depend on nothing but the number and the present rate.
             self._schedule.last_epoch = self.steps = steps
             self._schedule._step_count = steps + 1
-        for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
+            made = self._by_formula(steps) or 0.0
+            first = self.initial[0]
+            self.write(tuple(rate * made / first if first else made for rate in self.initial))
+        self._scheduled = self.read()
+        self.write(rates)
 
     def _advance(self) -> bool:
         # Shards trained again after a failure make more batches than were planned for: a schedule that was

@@ -8,7 +8,7 @@ the border as NumPy; names of parameters are those of the framework and stable f
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -151,9 +151,9 @@ class Trainer(abc.ABC):
     # -- around it -------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def callbacks(self, *, leader: bool, epochs: int) -> CallbackRunner:
+    def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
         """The definition's callbacks, ready to be told events. Without `leader` those that write files are
-        left out.
+        left out. `resumed`: others have trained before, so files are not begun anew.
         """
 
     @abc.abstractmethod
@@ -165,12 +165,27 @@ class Trainer(abc.ABC):
         """The definition's PredictionOutputsProcessor().process, if it has one."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class EndedEpoch:
+    """An epoch that is over, and what callbacks hear of it."""
+
+    epoch: int
+    logs: dict[str, float]
+
+
 class CallbackRunner(abc.ABC):
     """The events of a model definition's callbacks, in the order a Keras user expects them."""
 
     @abc.abstractmethod
     def fire(self, event: str, *args: Any) -> None:
         """E.g. fire("on_epoch_end", epoch, logs). Callbacks without that event are passed over."""
+
+    @abc.abstractmethod
+    def catch_up(self, past: Sequence[EndedEpoch], epoch: int) -> None:
+        """Tells of the epochs that were over before these callbacks began, and of the beginning of `epoch`, so that
+        they go on as if they had been there from the start: patience, best values, and the learning rate, whatever
+        rate there is at the moment. What writes files writes nothing of the past.
+        """
 
     @property
     @abc.abstractmethod

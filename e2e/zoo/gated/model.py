@@ -7,6 +7,7 @@ exactly there, and let it go on.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ import torch
 
 from elasticdl import Mode, metrics
 from elasticdl.data.example import decode_example
+from elasticdl.worker.torch_callbacks import LearningRateScheduler, ReduceLROnPlateau
 
 GATES = Path(os.environ["ELASTICDL_TEST_GATES"])
 
@@ -92,5 +94,31 @@ class Points:
         gate("end")
 
 
+class Rates:
+    """Writes down the learning rate that each batch is trained with."""
+
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        node = os.environ.get("ELASTICDL_NODE", "")
+        with (GATES / f"rates-{node}.jsonl").open("a") as file:
+            file.write(json.dumps([self._epoch, self._optimizer.param_groups[0]["lr"]]) + "\n")
+        gate(f"train-{self._epoch}")
+
+
 def callbacks() -> list[Any]:
     return [Points()]
+
+
+def reducing() -> list[Any]:
+    """Half the rate from epoch to epoch, beginning with the third: no epoch is ever so much better."""
+    return [ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9), Points(), Rates()]
+
+
+def multiplying() -> list[Any]:
+    """Half the rate from epoch to epoch, beginning with the third."""
+    return [LearningRateScheduler(lambda epoch, rate: rate * (0.5 if epoch > 1 else 1.0)), Points(), Rates()]

@@ -119,6 +119,19 @@ class Values(tf.keras.callbacks.Callback):
         np.savez(GATES / f"values-{NODE}-{epoch}.npz", *self.model.get_weights())
 
 
+class Rates(tf.keras.callbacks.Callback):
+    """Writes down the learning rate that each batch is trained with."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        rate = float(np.asarray(self.model.optimizer.learning_rate))
+        with (GATES / f"rates-{NODE}.jsonl").open("a") as file:
+            file.write(json.dumps([self._epoch, rate]) + "\n")
+        gate(f"train-{self._epoch}")
+
+
 class Recorder(tf.keras.callbacks.Callback):
     """Writes down all it is told."""
 
@@ -169,6 +182,24 @@ def plateau() -> list[Any]:
     return [
         tf.keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.0, patience=1, min_delta=1e9),
         Values(),
+    ]
+
+
+def reducing() -> list[Any]:
+    """Half the rate from epoch to epoch, beginning with the third: no epoch is ever so much better."""
+    return [
+        tf.keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9),
+        Points(),
+        Rates(),
+    ]
+
+
+def multiplying() -> list[Any]:
+    """Half the rate from epoch to epoch, beginning with the third."""
+    return [
+        tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * (0.5 if epoch > 1 else 1.0)),
+        Points(),
+        Rates(),
     ]
 
 

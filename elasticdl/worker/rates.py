@@ -1,0 +1,47 @@
+"""Learning rates that callbacks set from epoch to epoch, in a worker that begins in the middle of a training.
+
+Such a worker has a rate already, from a checkpoint or from others, that was made by callbacks like its own; and its
+own hear now of all epochs before, to remember what they would remember (`CallbackRunner.catch_up`). A rate that they
+reduce must not be reduced twice. So they begin with the rate that the training began with, and what they make of it
+counts: also where the checkpoint was taken just before the end of an epoch was told.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable
+
+
+class Rates(abc.ABC):
+    """The learning rates of an optimizer: one for each group of parameters, none if callbacks cannot change it."""
+
+    # Before any batch and any callback.
+    initial: tuple[float, ...] = ()
+
+    @abc.abstractmethod
+    def read(self) -> tuple[float, ...]: ...
+
+    @abc.abstractmethod
+    def write(self, rates: tuple[float, ...]) -> None: ...
+
+    def scheduled(self) -> tuple[float, ...]:
+        """What a schedule that goes by batches has made of the initial ones, without callbacks."""
+        return self.initial
+
+
+def rehearse(rates: Rates, events: Iterable[Callable[[], None]]) -> None:
+    """Events of the past, from the rates of the beginning on. If none of them changes a rate, they stay as they are:
+    then it is by batches that they change, if at all.
+    """
+    present = rates.read()
+    rates.write(rates.initial)
+    changed = False
+    for event in events:
+        before = rates.read()
+        event()
+        changed = changed or rates.read() != before
+    if not changed:
+        rates.write(present)
+        return
+    together = zip(rates.read(), rates.initial, rates.scheduled(), strict=True)
+    rates.write(tuple(made if then in (0.0, now) else made * now / then for made, then, now in together))
