@@ -152,29 +152,25 @@ def _usual(steps: list[Step]) -> float:
 def _elastic_death() -> _Death:
     with _job(_ENDLESS) as (stamps, folder, _):
 
-        def together(at_least: int) -> list[Step] | None:
-            steps = [step for step in _read(stamps, "worker-0") if step[2] == 2]
-            return steps if len(steps) >= at_least else None
+        def steps(size: int, after: float, count: int) -> list[Step] | None:
+            """Of the one that lives: so many of its steps with so many members."""
+            found = [s for s in _read(stamps, "worker-0") if s[2] == size and s[0] > after]
+            return found if len(found) >= count else None
 
-        usual = _usual(wait_until(lambda: together(15), "both train")[_WARM_UP:])
+        together = wait_until(lambda: steps(2, 0.0, _WARM_UP + 15), "both train")[_WARM_UP:]
         victim = with_environment(ELASTICDL_NODE="worker-1", ELASTICDL_TOKEN_FILE=str(folder / "token"))
         killed = time.time()
         for process in victim:
             process.send_signal(signal.SIGKILL)
-        after = wait_until(
-            lambda: next((s for s in _read(stamps, "worker-0") if s[0] > killed and s[2] == 1), None),
-            "the other goes on",
-        )
-        # It trains the whole step alone, which takes twice as long.
-        lost = after[0] - killed - 2 * usual
-        joined = wait_until(
-            lambda: next((s for s in _read(stamps, "worker-0") if s[0] > after[0] and s[2] == 2), None),
-            "the replacement takes part",
-        )
+        alone = wait_until(lambda: steps(1, killed, 5), "the other goes on")
+        before = max(s[0] for s in _read(stamps, "worker-0") if s[0] <= alone[0][0] and s[2] == 2)
+        # The step under way is done by one alone, as the next ones are.
+        lost = alone[0][0] - before - _usual(alone)
+        joined = wait_until(lambda: steps(2, alone[0][0], 1), "the replacement takes part")[0]
         ready = _READY.findall((folder / "logs" / "master.log").read_text())[-1]
         moment = datetime.datetime.strptime(ready, "%Y-%m-%d %H:%M:%S,%f").timestamp()
-        # A step of one worker may be under way when it comes.
-        return _Death(lost=lost, joined=joined[0] - moment - 3 * usual)
+        # A step of the one may just have begun when the other comes; then comes one of both.
+        return _Death(lost=lost, joined=joined[0] - moment - _usual(alone) - _usual(together))
 
 
 def _restart() -> float:
@@ -185,17 +181,20 @@ def _restart() -> float:
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--nproc_per_node=2"]
         command += ["--max_restarts=3", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}"]
         command += ["-m", _PROGRAM, "plain", "1000", str(stamps)]
-        with running(command, log=folder / "log", environment=_ONE_THREAD):
-            usual = _usual(wait_until(lambda: (s := _read(stamps)) and len(s) >= 15 and s, "both train"))
-            victim = with_environment(LOCAL_RANK="1")
-            killed = time.time()
-            for process in victim:
+        with running(command, log=folder / "log", environment=_ONE_THREAD) as torchrun:
+            usual = _usual(wait_until(lambda: (s := _read(stamps)) and len(s) >= 20 and s, "both train"))
+            files = set(stamps.glob("*"))
+            for process in with_environment(LOCAL_RANK="1"):
                 if str(stamps) in process.cmdline():
                     process.send_signal(signal.SIGKILL)
-            before = set(stamps.glob("*"))
 
             def again() -> float | None:
-                new = [file for file in stamps.glob("*") if file not in before and file.stat().st_size]
+                new = [file for file in stamps.glob("*") if file not in files and file.stat().st_size]
                 return min((float(f.read_text().split()[0]) for f in new), default=None)
 
-            return wait_until(again, "the next attempt trains") - killed - usual
+            first = wait_until(again, "the next attempt trains")
+            last = max(s[0] for file in files for s in _read(stamps, file.name))
+            # Its processes have a session of their own, and outlive being killed.
+            torchrun.terminate()
+            torchrun.wait(timeout=60)
+            return first - last - usual
