@@ -39,3 +39,24 @@ def test_all_ends_are_kept_and_the_newest_are_told(toy_job: Callable[..., Any]) 
     assert [ended.epoch for ended in epoch_ends(state.epochs_ended)] == list(range(6))
     told = directive_for(state, "worker-0", save_to="").epochs_ended
     assert [ended.epoch for ended in told] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("saves", "evaluations"), [(20, 0), (0, 20), (20, 20)])
+def test_cut_asked_for_in_an_epoch_and_taken_at_its_end(
+    toy_job: Callable[..., Any], saves: int, evaluations: int
+) -> None:
+    """Workers report now and then: when they hear of the cut they may be through with the epoch."""
+    plan = replace(PLAN, checkpoint_steps=saves, evaluation_steps=evaluations, epochs=2, shard_size=100)
+    job = toy_job(plan, sizes={"training": 100, "evaluation": 20})
+    job.start_nodes()
+    (worker,) = job.workers.values()
+    while job.state.cut is None:
+        job.work(worker)
+    while job._train(worker):
+        pass
+    assert job.state.cut is not None
+    assert job.state.ledger.epoch_done("training")
+    job.run()
+    assert [ended["epoch"] for ended in job.state.epochs_ended if ended["metrics"]] == [0, 1]
+    assert job.state.saved is not None
+    assert job.state.saved.step == 50
