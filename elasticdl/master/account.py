@@ -170,7 +170,9 @@ class Account:
         if not 0 <= epoch < self.spec.epochs or not 0 <= place <= self.order.size:
             raise LedgerError(f"{self.spec.name} has no place {place} in epoch {epoch + 1}.")
         if self.held or self.queue:
-            raise LedgerError(f"Shards of {self.spec.name} have been given out: it is not gone through in order.")
+            raise LedgerError(
+                f"Shards of {self.spec.name} have been given out: it is not gone through in order."
+            )
         done = 0
         while self.epoch < epoch:
             done += self._pass_shards(self.order.size)
