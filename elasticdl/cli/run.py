@@ -215,6 +215,9 @@ class _RunningJob:
         control: MasterControl | None = None
         while True:
             master = next(s for s in self._host.statuses() if s.name == MASTER)
+            # Before the end is looked at: a failure that ends the job is to be told too.
+            if self._spec.program == "command":
+                self._tell_failures()
             if master.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED):
                 if control is not None:
                     control.__exit__(None, None, None)
@@ -229,8 +232,6 @@ class _RunningJob:
             if self._interrupts > 1:
                 self._host.kill_all()
                 continue
-            if self._spec.program == "command":
-                self._tell_failures()
             if control is None and self._folder.master_address() is not None:
                 control = MasterControl(self._folder)
             if control is not None:
