@@ -189,7 +189,9 @@ class _RunningJob:
     def run(self) -> None:
         self._display.begin(self._spec, self._folder)
         if self._spec.cluster.volume:
-            self._display.note("--volume: nothing is mounted here; the paths of the job are those of this machine.")
+            self._display.note(
+                "--volume: nothing is mounted here; the paths of the job are those of this machine."
+            )
         self._start_master(again=False)
         with self._signals():
             status = self._watch()

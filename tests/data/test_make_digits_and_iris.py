@@ -78,7 +78,7 @@ def test_iris_as_the_one_well_known_file(tmp_path):
     lines = path.read_text().splitlines()
     assert lines[0] == "5.1,3.5,1.4,0.2,Iris-setosa"
     assert lines[149] == "5.9,3.0,5.1,1.8,Iris-virginica"
-    assert len(set(line.rpartition(",")[2] for line in lines)) == 3
+    assert len({line.rpartition(",")[2] for line in lines}) == 3
     with pytest.raises(UserError, match=r"iris\.data exists") as error:
         make_iris_file(path)
     assert error.value.hint == "Add --overwrite to replace it."
