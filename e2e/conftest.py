@@ -18,6 +18,7 @@ import pytest
 # Whoever started the tests may have interrupts and hang-ups ignored, which the jobs started here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 # Long enough for a loaded machine; nothing is asserted about time, this only ends what hangs.

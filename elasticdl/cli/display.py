@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Plain lines: at least so long between two of them, unless there is news.
 _LINE_SECONDS = 5.0
+_NEWS_SECONDS = 1.0
 
 
 class Display(abc.ABC):
@@ -65,7 +66,7 @@ class _Lines(Display):
 
     def __init__(self) -> None:
         self._last = 0.0
-        self._news: tuple[Any, ...] = ()
+        self._news: tuple[str, int] = ("", -1)
         self._evaluations = 0
         self._nodes: dict[str, str] = {}
 
@@ -80,7 +81,12 @@ class _Lines(Display):
             )
         self._evaluations = len(status["evaluations"])
         news = (status["phase"], status["epoch"])
-        if news == self._news and time.monotonic() - self._last < _LINE_SECONDS:
+        quiet = time.monotonic() - self._last
+        # Epochs of a small data set follow each other faster than anybody reads.
+        if (
+            quiet < (_LINE_SECONDS if news == self._news else _NEWS_SECONDS)
+            and status["phase"] == self._news[0]
+        ):
             return
         self._news, self._last = news, time.monotonic()
         self.note(one_line(status))

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -124,6 +125,10 @@ def _check_command(command: str) -> None:
     """A command that needs no shell can be looked for before anything is started."""
     words = command_line(command)
     if words[:2] == ("/bin/sh", "-c"):
+        # Only reads it: a quote that does not close, a pipe to nowhere.
+        read = subprocess.run([words[0], "-n", *words[1:]], capture_output=True, text=True, check=False)
+        if read.returncode:
+            raise UserError(f"--job_command: the shell does not understand it: {read.stderr.strip()}")
         return
     # As the nodes will look for it: where this interpreter is, first.
     places = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
