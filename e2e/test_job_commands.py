@@ -172,7 +172,7 @@ def test_a_command_with_a_pipe(start_job: Callable[..., Job]) -> None:
 
 def test_quotes_that_do_not_close(bench: Bench) -> None:
     ended = bench.run("train", "--job_command=python -c 'print(1)")
-    ended.failed("--job_command: the shell does not understand it", "nterminated quoted string")
+    ended.refused("--job_command: the shell does not understand it", "nterminated quoted string")
 
 
 # -- shards --------------------------------------------------------------------------------------------------
