@@ -51,11 +51,12 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m pytest -n 2 e2e
+	$(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
-	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py -k "not tensorboard and not plateau"
+	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py \
+	  -k "not tensorboard and not plateau and not checkpoints and not local-multiplying and not local-reducing"
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks
