@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.processes import elasticdl, finish, free_port, running, wait_until, with_environment
@@ -62,13 +63,11 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     )
     return [
         at_least(speed, 0.95),
-        Result(
-            **{
-                **death.__dict__,
-                "compared": f"{ratio:.3g}× less",
-                "target": "≥ 10× less and ≤ 1 s",
-                "passed": ratio >= 10 and lost <= 1,
-            }
+        replace(
+            death,
+            compared=f"{ratio:.3g}× less",
+            target="≥ 10× less and ≤ 1 s",
+            passed=ratio >= 10 and lost <= 1,
         ),
         at_most_more(joined, 1.0),
     ]

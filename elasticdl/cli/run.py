@@ -29,7 +29,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.store import JobStore, new_suffix
-from elasticdl.master.program_nodes import command_line
+from elasticdl.master.program_nodes import command_line, search_path
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
 
@@ -130,9 +130,7 @@ def _check_command(command: str) -> None:
         if read.returncode:
             raise UserError(f"--job_command: the shell does not understand it: {read.stderr.strip()}")
         return
-    # As the nodes will look for it: where this interpreter is, first.
-    places = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    if shutil.which(words[0], path=places) is None:
+    if shutil.which(words[0], path=search_path()) is None:
         raise UserError(
             f"--job_command: there is no program {words[0]!r}.",
             hint="Give its path, or a program on your PATH.",

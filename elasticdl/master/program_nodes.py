@@ -58,8 +58,7 @@ class ProgramNodes:
 
     def request(self, node: Node, *, addresses: dict[str, list[str]], targets: dict[str, int]) -> NodeRequest:
         environment = {
-            # The interpreter that runs us is the one a "python" in the command means.
-            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]),
+            "PATH": search_path(),
             **self._environment,
             **self._spec.nodes.envs,
             "ELASTICDL_NODE": node.name,
@@ -80,6 +79,11 @@ class ProgramNodes:
             command=command_line(self._spec.model.job_command),
             environment=environment,
         )
+
+
+def search_path() -> str:
+    """Where programs are looked for: a "python" in a command means the interpreter that runs us."""
+    return os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
 
 def command_line(command: str) -> tuple[str, ...]:
