@@ -31,9 +31,9 @@ def test_killed_while_starting(start_gated: Callable[..., Any], gates: Any, vict
 
 @pytest.mark.parametrize("victim", ["worker", "ps", "master"])
 def test_killed_in_the_middle_of_an_epoch(start_gated: Callable[..., Any], gates: Any, victim: str) -> None:
+    gates.hold("train")
     job = start_gated(environment={"ELASTICDL_TEST_SLOW": "0.01"})
     pids = gates.wait_for("train", 2)
-    gates.hold("train")
     job.kill({"worker": _node_of(job, pids[0]), "ps": "ps-0", "master": "master"}[victim])
     gates.release("train")
     job.assert_exact(epochs=EPOCHS, size=SIZE)

@@ -38,10 +38,12 @@ def test_out_of_memory_is_told_apart(start_gated: Callable[..., Any], gates: Any
 
 
 def test_a_stalled_worker_loses_its_shard(start_gated: Callable[..., Any], gates: Any) -> None:
+    gates.hold("train")
     job = start_gated(
         "--stall_factor=5", "--stall_floor_seconds=2", environment={"ELASTICDL_TEST_SLOW": "0.01"}
     )
     gates.wait_for("train", 2)
     gates.hold("train-worker-0")
+    gates.release("train")
     job.assert_exact(epochs=2, size=SIZE)
     assert "worker-0 makes no progress" in (job.folder / "logs" / "master.log").read_text()
