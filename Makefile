@@ -78,7 +78,7 @@ clean:
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
-	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,datasets,dev]'
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,kubernetes,datasets,dev]'
 	touch $@
 
 $(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)

@@ -24,6 +24,9 @@ class PodEnv:
     # Of the public package: the same calls without a token, at a port of their own.
     DLROVER_MASTER_ADDR = "DLROVER_MASTER_ADDR"
     TOKEN_FILE = "ELASTICDL_TOKEN_FILE"
+    # Where set, connections with the token are encrypted: the job's own authority, and the name of its servers.
+    CA_FILE = "ELASTICDL_CA_FILE"
+    TLS_NAME = "ELASTICDL_TLS_NAME"
     WORKER_TYPE = "WORKER_TYPE"
     WORKER_ID = "WORKER_ID"
     WORKER_NUM = "WORKER_NUM"

@@ -25,6 +25,7 @@ from typing import NoReturn, TypeVar
 import grpc
 
 from elasticai_api.common.alone import AloneMaster
+from elasticai_api.common.connection import not_trusted, open_channel
 from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.master import DatasetParams, Master, ShardProgress
 from elasticai_api.errors import MasterError, ShardError, TokenError
@@ -92,7 +93,11 @@ class MasterClient(Master):
         self._closed = threading.Event()
         # Processes forked off this one must leave its connection alone.
         self._process = os.getpid()
-        self._channel = grpc.insecure_channel(master_addr, options=_OPTIONS)
+        self._channel = (
+            grpc.insecure_channel(master_addr, options=_OPTIONS)
+            if token is None
+            else open_channel(master_addr, _OPTIONS)
+        )
         self._shards = MasterStub(self._channel)  # type: ignore[no-untyped-call]
         self._progress = ProgressStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -223,6 +228,11 @@ class MasterClient(Master):
                     raise MasterError("The connection to the master has been closed.") from None
                 if error.code() not in _AWAY:
                     self._raise(error)
+                if not_trusted(error):
+                    raise MasterError(
+                        f"What listens at {self.address} is not the master of this job: it has no certificate of "
+                        f"the authority in the file that {PodEnv.CA_FILE} names ({_words(error)})."
+                    ) from None
                 now = time.monotonic()
                 if away_since is None:
                     away_since = now

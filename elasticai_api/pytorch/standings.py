@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from elasticai_api.common.connection import open_channel
 from elasticai_api.errors import MasterError, TokenError
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.proto.allreduce_pb2_grpc import AllReduceStub
@@ -38,7 +39,7 @@ class Line:
         self.worker = worker
         self.incarnation = uuid.uuid4().hex
         self._metadata = (("authorization", f"Bearer {token}"),)
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._channel = open_channel(address, _OPTIONS)
         self.stub: Any = AllReduceStub(self._channel)  # type: ignore[no-untyped-call]
         self.closed = False
 

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 # Set by the master for every node: a job that set them itself would cut its nodes off.
 _OURS = (
     "DLROVER_MASTER_ADDR",
+    "ELASTICDL_ADVERTISE",
+    "ELASTICDL_BIND",
+    "ELASTICDL_CA_FILE",
+    "ELASTICDL_CERT_FILE",
+    "ELASTICDL_KEY_FILE",
+    "ELASTICDL_PORT",
+    "ELASTICDL_TLS_NAME",
     "ELASTICDL_TOKEN_FILE",
     "MASTER_ADDR",
     "MY_POD_IP",

@@ -34,7 +34,7 @@ from elasticdl.master.shard_service import ShardService
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
-from elasticdl.wire.channel import SERVER_OPTIONS, AioTokenInterceptor
+from elasticdl.wire.channel import add_port, new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
 
 log = logging.getLogger("elasticdl.master")
@@ -74,7 +74,7 @@ async def _serve(folder: Path) -> int:
     platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
     environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
     master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
-    server = grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=SERVER_OPTIONS)
+    server = new_aio_server(token)
     add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]
     if spec.training.distribution_strategy == ALLREDUCE:
         add_allreduce_calls(AllReduceService(master), server)  # type: ignore[no-untyped-call]
@@ -86,9 +86,9 @@ async def _serve(folder: Path) -> int:
         add_progress_calls(shards, server)  # type: ignore[no-untyped-call]
         if spec.model.public_client:
             # The public package sends no token: it gets at the shards of this job, and at nothing else.
-            public = grpc.aio.server(options=SERVER_OPTIONS)
+            public = new_aio_server(None)
             add_shard_calls(shards, public)  # type: ignore[no-untyped-call]
-            environment["DLROVER_MASTER_ADDR"] = _bind(public, folder / "public.addr", 0)
+            environment["DLROVER_MASTER_ADDR"] = _bind(public, folder / "public.addr", 0, public=True)
     address = environment["MASTER_ADDR"] = _bind(server, folder / "master.addr", spec.cluster.master_port)
     if public is not None:
         (folder / "public.addr").write_text(environment["DLROVER_MASTER_ADDR"])
@@ -113,7 +113,7 @@ async def _serve(folder: Path) -> int:
         await server.stop(grace=None)
 
 
-def _bind(server: grpc.aio.Server, before: Path, wanted: int) -> str:
+def _bind(server: grpc.aio.Server, before: Path, wanted: int, *, public: bool = False) -> str:
     """The address it listens at: that of the master that was here before, if there was one."""
     if before.exists():
         wanted = int(before.read_text().rsplit(":", 1)[1])
@@ -121,7 +121,7 @@ def _bind(server: grpc.aio.Server, before: Path, wanted: int) -> str:
     deadline = time.monotonic() + (10.0 if before.exists() else 0.0)
     while True:
         try:
-            port = server.add_insecure_port(f"127.0.0.1:{wanted}")
+            port = add_port(server, f"127.0.0.1:{wanted}", public=public)
         except RuntimeError:
             port = 0
         if port:

@@ -1,7 +1,8 @@
 """`python -m elasticdl.ps`: the process of a parameter server.
 
 Its environment says who it is (ELASTICDL_NODE, WORKER_ID), where its master is (MASTER_ADDR), which token
-opens it (the file ELASTICDL_TOKEN_FILE), and where it listens itself (MY_POD_IP, or else this machine alone).
+opens it (the file ELASTICDL_TOKEN_FILE), where it listens itself (ELASTICDL_BIND and ELASTICDL_PORT, or else on this
+machine alone, at any port), and where the others find it if that is another address (ELASTICDL_ADVERTISE, HOST:PORT).
 All else it learns from the master.
 """
 
@@ -21,6 +22,7 @@ from elasticdl.ps.membership import Identity, Member, NotWanted
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.store import ServerSettings
 from elasticdl.wire.channel import read_token
+from elasticdl.wire.security import ADVERTISE, BIND, PORT, NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
 
@@ -42,7 +44,12 @@ def main(environment: Mapping[str, str]) -> int:
         master_address=environment["MASTER_ADDR"],
         token=read_token(environment["ELASTICDL_TOKEN_FILE"]),
     )
-    server = ParameterServer(token=identity.token, host=environment.get("MY_POD_IP") or "127.0.0.1")
+    server = ParameterServer(
+        token=identity.token,
+        host=environment.get(BIND) or "127.0.0.1",
+        port=int(environment.get(PORT) or 0),
+        advertise=environment.get(ADVERTISE) or None,
+    )
     member = Member(identity, server, settings_of)
     codes: list[int] = []
 
@@ -64,6 +71,9 @@ def _serve(member: Member) -> int:
         member.run()
     except NotWanted as error:
         log.info("Not wanted any more: %s", error)
+    except NotTrusted as error:
+        log.error("%s", error)
+        return EXIT_FAULT
     except UserError as error:
         log.error("%s", error)
         member.fail(str(error))

@@ -24,6 +24,7 @@ from elasticdl.ps.store import ServerSettings, Store
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
+from elasticdl.wire.security import check_peer
 
 log = logging.getLogger("elasticdl.ps")
 
@@ -73,8 +74,10 @@ class Member:
     def run(self) -> None:
         """Serves until the master says that it is enough, or until `close` in another thread.
 
-        Raises `UserError` if a checkpoint cannot be used, `NotWanted` if the master has no use for this node.
+        Raises `UserError` if a checkpoint cannot be used, `NotWanted` if the master has no use for this node,
+        `NotTrusted` if what listens at its address is not the master of this job.
         """
+        check_peer(self._identity.master_address)
         pause = _FIRST_PAUSE_SECONDS
         while not self._stopped.is_set():
             try:

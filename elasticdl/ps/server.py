@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from elasticdl.ps.failures import ServerFailure, status_code
 from elasticdl.ps.snapshot import write_snapshot
 from elasticdl.ps.store import Pulled, Push, Store
 from elasticdl.wire import ps_pb2
-from elasticdl.wire.channel import SERVER_OPTIONS, TokenInterceptor
+from elasticdl.wire.channel import add_port, new_server
 
 log = logging.getLogger("elasticdl.ps")
 
@@ -37,18 +36,17 @@ _Method = Callable[[bytes], bytes]
 class ParameterServer:
     """A port, taken at once, and calls to it, answered from `serve` on."""
 
-    def __init__(self, *, token: str, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="call"),
-            interceptors=[TokenInterceptor(token)],
-            options=SERVER_OPTIONS,
-        )
+    def __init__(
+        self, *, token: str, host: str = "127.0.0.1", port: int = 0, advertise: str | None = None
+    ) -> None:
+        """`advertise`: where others are told to find it, if not where it listens."""
+        self._server = new_server(token, threads=_THREADS)
         wrapped = f"[{host}]" if ":" in host else host
         try:
-            taken = self._server.add_insecure_port(f"{wrapped}:{port}")
+            taken = add_port(self._server, f"{wrapped}:{port}")
         except RuntimeError as error:
             raise UserError(f"The parameter server cannot listen at {wrapped}:{port}: {error}.") from error
-        self.address = f"{wrapped}:{taken}"
+        self.address = advertise or f"{wrapped}:{taken}"
 
     def serve(self, store: Store) -> None:
         self._server.add_generic_rpc_handlers((_handlers(_Service(store)),))

@@ -2,18 +2,22 @@
 
 Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server
 checks it first of all and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in
-gRPC's threaded form and in its asyncio form, together with the settings that all our connections share.
+gRPC's threaded form and in its asyncio form, together with the settings that all our connections share. Whether they
+are encrypted is said by the environment (`security.py`).
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
+
+from elasticdl.wire.security import Security
 
 _HEADER = "authorization"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -59,16 +63,58 @@ def read_token(path: str | Path) -> str:
     return token
 
 
-def open_channel(address: str, token: str) -> grpc.Channel:
-    """A channel whose calls carry the token. It connects when first used, and again whenever it has to."""
-    channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-    return grpc.intercept_channel(channel, _TokenSender(token))
+def open_channel(address: str, token: str, *, security: Security | None = None) -> grpc.Channel:
+    """A channel whose calls carry the token. It connects when first used, and again whenever it has to.
+
+    `security`: that of the environment, unless given.
+    """
+    sender = _TokenSender(token)
+    security = security or Security.of_environment()
+    if security is None:
+        return grpc.intercept_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS), sender)
+    options: Any = (*CHANNEL_OPTIONS, *security.channel_options())
+    channel = grpc.secure_channel(address, security.channel_credentials(), options=options)
+    return grpc.intercept_channel(channel, sender)
 
 
-def open_aio_channel(address: str, token: str) -> grpc.aio.Channel:
+def open_aio_channel(address: str, token: str, *, security: Security | None = None) -> grpc.aio.Channel:
     """The same for an event loop. To be called, used and closed inside one."""
     sender: Any = [_AioUnaryTokenSender(token), _AioStreamTokenSender(token)]
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS, interceptors=sender)
+    security = security or Security.of_environment()
+    if security is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS, interceptors=sender)
+    options: Any = (*CHANNEL_OPTIONS, *security.channel_options())
+    credentials = security.channel_credentials()
+    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=sender)
+
+
+def new_server(token: str, *, threads: int) -> grpc.Server:
+    """A threaded server that answers those who know the token, so many of them at once."""
+    pool = futures.ThreadPoolExecutor(threads, thread_name_prefix="call")
+    return grpc.server(pool, interceptors=[TokenInterceptor(token)], options=SERVER_OPTIONS)
+
+
+def new_aio_server(token: str | None) -> grpc.aio.Server:
+    """The same for an event loop. Without a token it answers everybody."""
+    checks = [] if token is None else [AioTokenInterceptor(token)]
+    return grpc.aio.server(interceptors=checks, options=SERVER_OPTIONS)
+
+
+def add_port(
+    server: grpc.Server | grpc.aio.Server,
+    address: str,
+    *,
+    security: Security | None = None,
+    public: bool = False,
+) -> int:
+    """Makes a server listen at HOST:PORT, port 0 for any; returns the port. `RuntimeError`: it is taken.
+
+    `public`: for callers who know nothing of the job's certificates, so never encrypted.
+    """
+    security = None if public else security or Security.of_environment()
+    if security is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, security.server_credentials())
 
 
 class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]

@@ -16,6 +16,7 @@ from elasticdl.jobs.training import ALLREDUCE
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import read_token
+from elasticdl.wire.security import NotTrusted
 from elasticdl.worker.definition import ModelDefinition, ProgramError, load_definition, users_traceback
 from elasticdl.worker.frameworks import make_trainer
 from elasticdl.worker.link import MasterLink, NotOfThisJob
@@ -37,6 +38,9 @@ def main() -> int:
     except NotOfThisJob as error:
         print(f"Not wanted any more: {error}", file=sys.stderr)
         return 0
+    except NotTrusted as error:
+        print(error, file=sys.stderr)
+        return 1
     spec = from_yaml(reply.job_spec)
     logging.basicConfig(
         level=spec.cluster.log_level,

@@ -18,6 +18,7 @@ import grpc
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
+from elasticdl.wire.security import check_peer
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -36,6 +37,7 @@ class MasterLink:
     def __init__(self, *, address: str, token: str, node: str) -> None:
         self.node = node
         self.incarnation = uuid.uuid4().hex
+        self._address = address
         self._channel = open_channel(address, token)
         self.stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
         self._directive = pb.Directive()
@@ -57,6 +59,7 @@ class MasterLink:
 
     def join(self, address: str = "") -> pb.JoinReply:
         """Says that this node is up, and follows the master's directives from then on."""
+        check_peer(self._address)
         request = pb.JoinRequest(
             node=self.node, role=self.node.rsplit("-", 1)[0], incarnation=self.incarnation, address=address
         )

@@ -20,7 +20,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.master.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
-from elasticdl.wire.channel import SERVER_OPTIONS, AioTokenInterceptor
+from elasticdl.wire.channel import add_port, new_aio_server
 
 VARIABLES = (
     PodEnv.MASTER_ADDR,
@@ -168,12 +168,11 @@ class RunningMaster:
         self.master = master
         master.recover()
         service = self.service = ForgetfulService(master)
-        servers = [grpc.aio.server(interceptors=[AioTokenInterceptor(self.token)], options=SERVER_OPTIONS)]
-        servers.append(grpc.aio.server(options=SERVER_OPTIONS))
+        servers = [new_aio_server(self.token), new_aio_server(None)]
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
         for number, server in enumerate(servers):
             add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-            self._ports[number] = server.add_insecure_port(f"127.0.0.1:{self._ports[number]}")
+            self._ports[number] = add_port(server, f"127.0.0.1:{self._ports[number]}", public=number == 1)
             await server.start()
         for node in list(master.state.roster.nodes):
             status = {"name": node, "role": node.split("-")[0], "phase": "running", "reason": ""}

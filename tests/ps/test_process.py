@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.platforms.credentials import Credentials, tls_name
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
 from elasticdl.ps.checkpoints import Manifest, SavedFile, write_manifest
 from elasticdl.ps.client import ParameterClient
@@ -25,9 +26,10 @@ from elasticdl.ps.failures import CallStopped, OldGeneration
 from elasticdl.ps.shares import file_name, share
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 from elasticdl.wire import master_pb2, ps_pb2
-from elasticdl.wire.channel import SERVER_OPTIONS, TokenInterceptor, open_channel
+from elasticdl.wire.channel import add_port, new_server, open_channel
 from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+from elasticdl.wire.security import Security
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 MODEL = {"a": np.arange(30, dtype=np.float32), "b": np.ones(20, np.float32)}
@@ -36,7 +38,7 @@ MODEL = {"a": np.arange(30, dtype=np.float32), "b": np.ones(20, np.float32)}
 class Master(MasterServicer):
     """Takes notes of who joins, and sends the directives that it is given."""
 
-    def __init__(self, token: str, port: int = 0, **job: Any) -> None:
+    def __init__(self, token: str, port: int = 0, *, security: Security | None = None, **job: Any) -> None:
         spec = JobSpec.build(
             model_zoo="zoo",
             model_def="m.m.custom_model",
@@ -52,11 +54,9 @@ class Master(MasterServicer):
         self._wanted = threading.Condition()
         self._directive: master_pb2.Directive | None = None
         self._over = False
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(4), interceptors=[TokenInterceptor(token)], options=SERVER_OPTIONS
-        )
+        self._server = new_server(token, threads=4)
         add_MasterServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self.port = add_port(self._server, f"127.0.0.1:{port}", security=security)
         self._server.start()
 
     def Join(self, request: master_pb2.JoinRequest, context: Any) -> master_pb2.JoinReply:
@@ -94,11 +94,15 @@ class Master(MasterServicer):
 class Job:
     """One server process and its master."""
 
-    def __init__(self, folder: Path, token: str) -> None:
+    def __init__(
+        self, folder: Path, token: str, *, security: Security | None = None, **environment: str
+    ) -> None:
         self.token = token
+        self.security = security
+        self.environment = environment
         self.token_file = folder / "token"
         self.token_file.write_text(token)
-        self.master = Master(token)
+        self.master = Master(token, security=security)
         self.closing: list[Callable[[], Any]] = []
         self.process = self._start()
         self.request = self.master.joined.get(timeout=60)
@@ -110,6 +114,7 @@ class Job:
             "ELASTICDL_TOKEN_FILE": str(self.token_file),
             "ELASTICDL_NODE": "ps-0",
             "WORKER_ID": "0",
+            **self.environment,
         }
         return subprocess.Popen([sys.executable, "-m", "elasticdl.ps"], env=environment)
 
@@ -126,7 +131,7 @@ class Job:
         return client
 
     def stub(self) -> Any:
-        channel = open_channel(self.request.address, self.token)
+        channel = open_channel(self.request.address, self.token, security=self.security)
         self.closing.append(channel.close)
         return ParameterServerStub(channel)
 
@@ -167,6 +172,77 @@ def test_it_joins_as_what_it_is(job: Job) -> None:
     assert (job.request.node, job.request.role) == ("ps-0", "ps")
     assert job.request.incarnation
     assert job.request.address.startswith("127.0.0.1:")
+
+
+def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: str) -> None:
+    made = Credentials.make("mine")
+    for name, text in made.files().items():
+        (tmp_path / name).write_text(text)
+    environment = {
+        "ELASTICDL_CA_FILE": str(tmp_path / "ca.crt"),
+        "ELASTICDL_TLS_NAME": tls_name("mine"),
+        "ELASTICDL_CERT_FILE": str(tmp_path / "tls.crt"),
+        "ELASTICDL_KEY_FILE": str(tmp_path / "tls.key"),
+    }
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    told = {
+        "ELASTICDL_BIND": "0.0.0.0",
+        "ELASTICDL_PORT": str(port),
+        "ELASTICDL_ADVERTISE": f"localhost:{port}",
+    }
+    security = Security.of_environment(environment)
+    job = Job(tmp_path, token, security=security, **environment, **told)
+    try:
+        assert job.request.address == f"localhost:{port}"
+        job.master.want(generation=1)
+        status = job.stub().ServerStatus(ps_pb2.ServerStatusRequest(), wait_for_ready=True, timeout=60)
+        assert not status.initialized
+        with open_channel(job.request.address, token) as channel, pytest.raises(grpc.RpcError) as error:
+            ParameterServerStub(channel).ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    finally:
+        job.close()
+
+
+def test_it_does_not_join_a_master_of_another_authority(tmp_path: Path, token: str) -> None:
+    made, other = Credentials.make("mine"), Credentials.make("mine")
+    for name, text in made.files().items():
+        (tmp_path / name).write_text(text)
+    master = Master(
+        token,
+        security=Security(
+            ca=other.ca_crt.encode(),
+            name=tls_name("mine"),
+            certificate=other.tls_crt.encode(),
+            key=other.tls_key.encode(),
+        ),
+    )
+    (tmp_path / "token").write_text(token)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "elasticdl.ps"],
+            env={
+                **os.environ,
+                "MASTER_ADDR": f"127.0.0.1:{master.port}",
+                "ELASTICDL_TOKEN_FILE": str(tmp_path / "token"),
+                "ELASTICDL_NODE": "ps-0",
+                "WORKER_ID": "0",
+                "ELASTICDL_CA_FILE": str(tmp_path / "ca.crt"),
+                "ELASTICDL_TLS_NAME": tls_name("mine"),
+                "ELASTICDL_CERT_FILE": str(tmp_path / "tls.crt"),
+                "ELASTICDL_KEY_FILE": str(tmp_path / "tls.key"),
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        master.stop()
+    assert ended.returncode == 1
+    assert "is not elasticdl-mine" in ended.stderr
+    assert master.joined.empty()
 
 
 def test_it_trains_and_goes_when_the_job_is_over(job: Job) -> None:

@@ -1,0 +1,116 @@
+"""TLS between the nodes of a job: whom to believe, and what to show.
+
+The environment decides. Where ELASTICDL_CA_FILE names the certificate of the job's own authority (on Kubernetes), every
+connection of the job is encrypted, and who connects believes only a server with a certificate of that authority for the
+name ELASTICDL_TLS_NAME. Servers show the one in ELASTICDL_CERT_FILE, whose key is in ELASTICDL_KEY_FILE. Where the
+variable is missing (a job on one machine), connections stay on the loopback interface, unencrypted.
+
+This says who the server is. Who the caller is, is said by the job's token (`channel.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+CA_FILE = "ELASTICDL_CA_FILE"
+TLS_NAME = "ELASTICDL_TLS_NAME"
+CERT_FILE = "ELASTICDL_CERT_FILE"
+KEY_FILE = "ELASTICDL_KEY_FILE"
+# Where a server listens, and where others are told to find it, if it is not this machine alone.
+BIND = "ELASTICDL_BIND"
+PORT = "ELASTICDL_PORT"
+ADVERTISE = "ELASTICDL_ADVERTISE"
+
+# A handshake takes milliseconds; a server that is not there yet is nothing to wait for here.
+_HANDSHAKE_SECONDS = 5.0
+
+
+class NotTrusted(ValueError):
+    """Whoever listens at an address is not of this job, or not in the way that the environment says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """The certificates of one job, as PEM."""
+
+    ca: bytes
+    name: str
+    # Only where something is served.
+    certificate: bytes = b""
+    key: bytes = b""
+
+    @classmethod
+    def of_environment(cls, environment: Mapping[str, str] | None = None) -> Security | None:
+        """None: connections are not encrypted. Raises `ValueError` if the environment says half of it."""
+        given = os.environ if environment is None else environment
+        if not given.get(CA_FILE):
+            return None
+        if not given.get(TLS_NAME):
+            raise ValueError(f"{CA_FILE} is set, but not {TLS_NAME}: the name that certificates must be for.")
+        return cls(
+            ca=_read(given, CA_FILE),
+            name=given[TLS_NAME],
+            certificate=_read(given, CERT_FILE) if given.get(CERT_FILE) else b"",
+            key=_read(given, KEY_FILE) if given.get(KEY_FILE) else b"",
+        )
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(root_certificates=self.ca)
+
+    def channel_options(self) -> tuple[tuple[str, str], ...]:
+        # Addresses change; the name in the certificate does not.
+        return (("grpc.ssl_target_name_override", self.name),)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        if not self.certificate or not self.key:
+            raise ValueError(
+                f"{CA_FILE} is set, so servers need a certificate: {CERT_FILE} and {KEY_FILE} must name it and its key."
+            )
+        return grpc.ssl_server_credentials([(self.key, self.certificate)])
+
+
+def check_peer(address: str, *, security: Security | None = None) -> None:
+    """Raises `NotTrusted` if whoever listens there cannot be believed. If nobody does, that is no reason to.
+
+    A channel treats a server with the wrong certificate like one that is not there: it tries again, for ever. So this
+    is asked once, before the waiting begins.
+    """
+    security = security or Security.of_environment()
+    if security is None:
+        return
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cadata=security.ca.decode())
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_HANDSHAKE_SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=security.name),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        raise NotTrusted(
+            f"The server at {address} is not {security.name}: {error.verify_message}. "
+            f"Whom to believe is in the file that {CA_FILE} names."
+        ) from error
+    except ssl.SSLError as error:
+        if error.reason == "WRONG_VERSION_NUMBER":
+            raise NotTrusted(
+                f"The server at {address} does not encrypt; {CA_FILE} says that it must."
+            ) from error
+    except OSError:
+        # Not there yet, or just gone: those who connect wait for it.
+        return
+
+
+def _read(environment: Mapping[str, str], variable: str) -> bytes:
+    try:
+        return Path(environment[variable]).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{variable} is {environment[variable]}: {error.strerror}.") from error
