@@ -1,0 +1,44 @@
+"""A whole job whose nodes speak to each other encrypted, as on a cluster; its servers answer nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.wire.channel import open_channel
+from elasticdl.wire.master_pb2 import StatusRequest
+from elasticdl.wire.master_pb2_grpc import MasterStub
+
+
+def test_encrypted_from_the_first_call_to_the_last(
+    start_gated: Callable[..., Any], gates: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    for name, text in Credentials.make("any").files().items():
+        (folder / name).write_text(text)
+    gates.hold("train")
+    job = start_gated(
+        environment={
+            "ELASTICDL_CA_FILE": str(folder / "ca.crt"),
+            "ELASTICDL_TLS_NAME": tls_name("any"),
+            "ELASTICDL_CERT_FILE": str(folder / "tls.crt"),
+            "ELASTICDL_KEY_FILE": str(folder / "tls.key"),
+        }
+    )
+    gates.wait_for("train", 2)
+    # The command of a person is a caller like any other, and has the same environment here.
+    assert job.status()["state"] == "running"
+    token = (job.folder / "token").read_text().strip()
+    with open_channel((job.folder / "master.addr").read_text(), token) as plain:
+        with pytest.raises(grpc.RpcError) as error:
+            MasterStub(plain).Status(StatusRequest(), timeout=60)  # type: ignore[no-untyped-call]
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    job.kill("master")
+    gates.release("train")
+    job.assert_exact(epochs=2, size=1437)
