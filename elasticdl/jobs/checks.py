@@ -5,12 +5,13 @@ A check says which flags it is about, so that it can keep quiet where one of the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.placement import ROLES
+from elasticdl.jobs.pod_fields import parse_pod_fields
 from elasticdl.jobs.training import ALLREDUCE, LOCAL, PARAMETER_SERVER
 
 if TYPE_CHECKING:
@@ -192,9 +193,8 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
         )
     if cluster.cluster_spec_json:
         try:
-            content = json.loads(cluster.cluster_spec_json)
-        except ValueError as error:
-            yield _problem("cluster_spec_json", because=f"--cluster_spec_json is not JSON: {error}.")
-        else:
-            if not isinstance(content, dict):
-                yield _problem("cluster_spec_json", because="--cluster_spec_json is not a JSON object ({…}).")
+            parse_pod_fields(cluster.cluster_spec_json)
+        except BadValue as problem:
+            words = str(problem)
+            end = "" if words.endswith("?") else "."
+            yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")

@@ -167,6 +167,9 @@ def _request(value: object) -> NodeRequest:
         role=fields.take("role", _text),
         command=fields.take("command", _command),
         environment=fields.take("environment", _environment),
+        place=fields.take("place", _whole),
+        places=fields.take("places", _whole),
+        memory_doublings=fields.take("memory_doublings", _whole),
     )
     fields.end()
     return request

@@ -23,8 +23,9 @@ MASTER_ROLE = "master"
 
 
 class NodePhase(str, enum.Enum):
-    PENDING = "pending"
+    PENDING = "pending"  # the message says what it waits for, if it is not just its turn
     RUNNING = "running"
+    LEAVING = "leaving"  # somebody ends it: it is at work still, but not for long
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -49,6 +50,11 @@ class NodeRequest:
     role: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    # Which of the places of its role it takes, as those before it did that it replaces, and how many there are.
+    place: int = 0
+    places: int = 1
+    # How often those before it ran out of memory.
+    memory_doublings: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,8 +59,9 @@ def test_a_command_needs_nothing_else() -> None:
         ({"worker_image": "x"}, "--worker_image needs --image_name"),
         ({"ps_image": "x"}, "--ps_image needs --image_name"),
         ({"cluster_spec": "a", "cluster_spec_json": "{}"}, "exclude each other"),
-        ({"cluster_spec_json": "{"}, "--cluster_spec_json is not JSON"),
-        ({"cluster_spec_json": "[]"}, "not a JSON object"),
+        ({"cluster_spec_json": "{"}, "--cluster_spec_json: it is neither JSON nor YAML"),
+        ({"cluster_spec_json": "[]"}, "must be an object"),
+        ({"cluster_spec_json": '{"pod_spec": {"nodeselector": {}}}'}, "Did you mean nodeSelector?"),
         (
             {"ps_resource_request": "cpu=2", "ps_resource_limit": "cpu=1"},
             "--ps_resource_request: cpu=2 is more than its limit 1 in --ps_resource_limit",

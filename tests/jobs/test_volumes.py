@@ -1,4 +1,4 @@
-"""Volumes: folders of the machine and claims, one or several."""
+"""Volumes: folders of the machine, claims, ConfigMaps and Secrets, one or several."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ def test_all_ways_to_write_two_volumes(raw: object) -> None:
     assert grammar.parse(grammar.plain(TWO)) == TWO
 
 
+@pytest.mark.parametrize(
+    ("text", "volume", "source"),
+    [
+        ("config_map=c,mount_path=/c", Volume(config_map="c", mount_path="/c"), ("config_map", "c")),
+        (
+            "secret=s,mount_path=/s/key,sub_path=key,read_only=yes",
+            Volume(secret="s", mount_path="/s/key", sub_path="key", read_only=True),
+            ("secret", "s"),
+        ),
+        (
+            "host_path=/x,mount_path=/y,read_only=false",
+            Volume(host_path="/x", mount_path="/y"),
+            ("host_path", "/x"),
+        ),
+    ],
+)
+def test_other_sources_and_read_only(text: str, volume: Volume, source: tuple[str, str]) -> None:
+    assert grammar.parse(text) == (volume,)
+    assert grammar.parse(grammar.text((volume,))) == (volume,)
+    assert grammar.parse(grammar.plain((volume,))) == (volume,)
+    assert volume.source == source
+
+
 def test_none() -> None:
     assert grammar.parse("") == ()
 
@@ -41,8 +64,8 @@ def test_none() -> None:
     ("text", "because"),
     [
         ("host_path=/x", "needs mount_path"),
-        ("mount_path=/x", "either host_path or claim_name"),
-        ("mount_path=/x,host_path=/y,claim_name=c", "either host_path or claim_name"),
+        ("mount_path=/x", "one of host_path, claim_name, config_map, secret"),
+        ("mount_path=/x,host_path=/y,claim_name=c", "one of host_path, claim_name, config_map, secret"),
         ("mountpath=/x,host_path=/y", "Did you mean mount_path"),
         ("mount_path=x,host_path=/y", "mount_path must be an absolute path"),
         ("mount_path=/x,host_path=y", "host_path must be an absolute path"),
@@ -50,6 +73,8 @@ def test_none() -> None:
         ("mount_path=/x,host_path=/y,sub_path=/z", "sub_path must be a path inside"),
         ("mount_path=/x,claim_name=A_B", "name for Kubernetes"),
         ("mount_path=/x,host_path=/y;mount_path=/x,host_path=/z", "two volumes are mounted at /x"),
+        ("mount_path=/x,host_path=/y,read_only=perhaps", "read_only: 'perhaps' is neither true nor false"),
+        ("mount_path=/x,secret=A_B", "name for Kubernetes"),
         ("/x:/y", "not of the form"),
     ],
 )

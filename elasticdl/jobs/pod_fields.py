@@ -1,0 +1,149 @@
+"""Fields that a user adds to the pods of a job: `--cluster_spec` (a file) and `--cluster_spec_json`.
+
+    pod_spec:                 # for all pods; master_spec, ps_spec, worker_spec, chief_spec, evaluator_spec for some
+      labels: {team: vision}
+      annotations: {...}
+      env: [{name: HTTP_PROXY, value: ...}]
+      nodeSelector: {disk: ssd}
+      tolerations: [...]
+      affinity: {...}
+
+What is not about labels, annotations or variables is a field of Kubernetes' PodSpec, by its own name. `metadata` and
+`spec`, as in a pod's manifest, mean the same as `pod_spec`. What a job sets itself cannot be set here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.jobs.pairs import BadValue
+
+PodFields = dict[str, dict[str, Any]]
+
+_ALL = "pod_spec"
+_ROLES = ("master", "ps", "worker", "chief", "evaluator")
+_METADATA = ("labels", "annotations")
+_SPEC = (
+    "affinity",
+    "dnsConfig",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostAliases",
+    "imagePullSecrets",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "securityContext",
+    "setHostnameAsFQDN",
+    "subdomain",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+    "volumes",
+)
+_OTHER_SPELLINGS = {"node_selector": "nodeSelector", "image_pull_secrets": "imagePullSecrets"}
+_KNOWN = (*_METADATA, "env", "volumeMounts", *_SPEC)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("labels", "annotations", "affinity", "nodeSelector", "securityContext"), dict),
+    **dict.fromkeys(("env", "tolerations", "imagePullSecrets", "volumes", "volumeMounts"), list),
+}
+# By what two entries of a list are the same entry, of which the later counts.
+_KEYS = {"env": "name", "volumes": "name", "imagePullSecrets": "name", "volumeMounts": "mountPath"}
+_OURS = {
+    "containers": "a job makes its own container",
+    "nodeName": "the scheduler chooses; nodeSelector and affinity tell it how",
+    "priorityClassName": "that is --{master,ps,worker}_pod_priority",
+    "restartPolicy": "the master replaces pods",
+    "serviceAccountName": "that is --service_account",
+}
+_LABEL_PREFIXES = ("elasticdl-",)
+
+
+def parse_pod_fields(text: str) -> PodFields:
+    """By role, with `pod_spec` for all. YAML or JSON; raises `BadValue`."""
+    try:
+        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise BadValue(f"it is neither JSON nor YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise BadValue("it must be an object with the key pod_spec")
+    fields: PodFields = {}
+    names = [_ALL, *(f"{role}_spec" for role in _ROLES), "metadata", "spec"]
+    for key, value in document.items():
+        if key == "service_spec":
+            raise BadValue(
+                "service_spec cannot be given: nodes are told the addresses that services have now"
+            )
+        if key not in names:
+            raise BadValue(f"{key!r} is not one of {', '.join(names)}.{did_you_mean(str(key), names)}")
+        if not isinstance(value, dict):
+            raise BadValue(f"{key}: {value!r} is not an object")
+        target = _ALL if key in ("metadata", "spec") else key
+        fields[target] = _merged(fields.get(target, {}), _checked(key, value))
+    return fields
+
+
+def fields_of(fields: PodFields, role: str) -> dict[str, Any]:
+    """Those of one role's pods, flat: labels, annotations, env, and fields of PodSpec."""
+    return _merged(fields.get(_ALL, {}), fields.get(f"{role}_spec", {}))
+
+
+def add_to_pod(pod: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's manifest with these fields: maps grow together, lists grow, all else is replaced."""
+    metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
+    container = dict(spec["containers"][0])
+    for name, value in fields.items():
+        part = metadata if name in _METADATA else container if name in ("env", "volumeMounts") else spec
+        part[name] = _joined(name, part.get(name), value)
+    spec["containers"] = [container, *spec["containers"][1:]]
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    allowed: Iterable[str] = {"metadata": _METADATA, "spec": ("env", "volumeMounts", *_SPEC)}.get(
+        where, _KNOWN
+    )
+    checked: dict[str, Any] = {}
+    for written, value in given.items():
+        name = _OTHER_SPELLINGS.get(str(written), str(written))
+        if name in _OURS:
+            raise BadValue(f"{where}.{name} cannot be given: {_OURS[name]}")
+        if name not in allowed:
+            raise BadValue(
+                f"{where}.{name} is not one of {', '.join(sorted(allowed))}.{did_you_mean(name, allowed)}"
+            )
+        if name in _KINDS and not isinstance(value, _KINDS[name]):
+            what = "an object" if _KINDS[name] is dict else "a list"
+            raise BadValue(f"{where}.{name}: {value!r} is not {what}")
+        if name == "labels":
+            for label in value:
+                if label == "app" or str(label).startswith(_LABEL_PREFIXES):
+                    raise BadValue(f"{where}.labels: {label} is set by the job and cannot be given")
+        if name in _METADATA:
+            value = {str(key): str(text) for key, text in value.items()}
+        checked[name] = value
+    return checked
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(first)
+    for name, value in second.items():
+        result[name] = _joined(name, result.get(name), value)
+    return result
+
+
+def _joined(name: str, before: Any, after: Any) -> Any:
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _merged(before, after)
+    if isinstance(before, list) and isinstance(after, list):
+        key = _KEYS.get(name)
+        new = {entry.get(key) for entry in after} if key else set()
+        return [entry for entry in before if not key or entry.get(key) not in new] + after
+    return after

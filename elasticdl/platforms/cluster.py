@@ -1,0 +1,336 @@
+"""Kubernetes' API, as far as we use it: documents in, documents out, and what is a passing trouble stays here.
+
+Objects are the plain dictionaries that YAML files hold; there is no class for each kind. A request that meets a server
+that is restarting, overloaded (429) or out of reach is made again with growing pauses, for as long as `patience` says:
+a master waits for ever, a person at a terminal does not. What is wrong with the request itself is raised as a
+`ClusterError` with Kubernetes' own words.
+
+Failure modes
+    A request that was carried out but whose answer was lost is made twice: a second creation is recognised by its
+    content, a second deletion finds nothing, merge patches say the same thing again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.platforms.kubeconfig import Access, find_access
+
+if TYPE_CHECKING:
+    import httpx
+
+Document = dict[str, Any]
+
+# The path of a kind and the name of its objects there.
+KINDS = {
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Event": ("api/v1", "events"),
+    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
+    "Pod": ("api/v1", "pods"),
+    "Secret": ("api/v1", "secrets"),
+    "Service": ("api/v1", "services"),
+}
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+_REQUEST_SECONDS = 30.0
+_PASSING = (429, 500, 502, 503, 504)
+
+
+class ClusterError(UserError):
+    """What the API server has against a request."""
+
+    def __init__(self, message: str, *, status: int, reason: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        # "AlreadyExists", "Forbidden", "Invalid" ...: see the Kubernetes API's StatusReason.
+        self.reason = reason
+
+
+class ClusterAway(UserError):
+    """Nobody has answered for longer than one was willing to wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    items: tuple[Document, ...]
+    # Where a watch has to begin to miss nothing.
+    version: str
+
+
+class Cluster:
+    """One namespace of a cluster. To be used inside one event loop."""
+
+    def __init__(self, access: Access, *, patience: float) -> None:
+        self.namespace = access.namespace
+        self.server = access.server
+        self._access = access
+        self._patience = patience
+        self._http: httpx.AsyncClient | None = None
+
+    @classmethod
+    def connect(cls, *, namespace: str = "", context: str = "", patience: float = 15.0) -> Cluster:
+        """By kubectl's configuration, or by the pod's own account. Asks nobody yet."""
+        return cls(find_access(namespace=namespace, context=context), patience=patience)
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    # -- objects ---------------------------------------------------------------------------------------------
+
+    async def get(self, kind: str, name: str) -> Document | None:
+        """None if there is no such object."""
+        try:
+            return await self._ask("GET", self.path(kind, name))
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, fields: Mapping[str, str] | None = None
+    ) -> Listing:
+        answer = await self._ask("GET", self.path(kind), query=selection(labels, fields))
+        # Objects in a list do not say what they are.
+        items = tuple({**item, "kind": kind} for item in answer.get("items") or [])
+        return Listing(items=items, version=str(answer["metadata"]["resourceVersion"]))
+
+    async def create(self, document: Document) -> Document:
+        """The object as the cluster has it now. `ClusterError` with reason AlreadyExists if it was there before."""
+        kind, name = document["kind"], document["metadata"]["name"]
+        pauses = Pauses(patience=self._patience)
+        try:
+            return await self._ask("POST", self.path(kind), body=document, pauses=pauses)
+        except ClusterError as error:
+            if error.reason != "AlreadyExists" or not pauses.taken:
+                raise
+            there = await self.get(kind, name)
+            if there is None or not _contains(there, document):
+                raise
+            return there
+
+    async def patch(self, kind: str, name: str, changes: Document) -> Document | None:
+        """A merge patch: what is None is removed, what is not named stays. None if there is no such object."""
+        try:
+            return await self._ask(
+                "PATCH", self.path(kind, name), body=changes, content="application/merge-patch+json"
+            )
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def delete(
+        self, kind: str, name: str, *, grace_seconds: int | None = None, uid: str = ""
+    ) -> Document | None:
+        """What it owns goes with it, in the background. None if there is no such object (or not with that uid)."""
+        options: Document = {"propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            return await self._ask("DELETE", self.path(kind, name), body=options)
+        except ClusterError as error:
+            if error.status == 404 or (uid and error.status == 409):
+                return None
+            raise
+
+    async def logs(
+        self, pod: str, *, follow: bool = False, tail: int | None = None, previous: bool = False
+    ) -> AsyncIterator[bytes]:
+        """What a pod has printed, piece by piece as it comes. `ClusterError` if there is nothing to read yet."""
+        query: dict[str, str] = {"follow": "true"} if follow else {}
+        if tail is not None:
+            query["tailLines"] = str(tail)
+        if previous:
+            query["previous"] = "true"
+        async with self.stream(f"{self.path('Pod', pod)}/log", query, read_seconds=None) as answer:
+            async for piece in answer.aiter_bytes():
+                yield piece
+
+    def path(self, kind: str, name: str = "") -> str:
+        group, plural = KINDS[kind]
+        return f"/{group}/namespaces/{self.namespace}/{plural}" + (f"/{name}" if name else "")
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Document | None = None,
+        content: str = "application/json",
+        pauses: Pauses | None = None,
+    ) -> Document:
+        http = _library()
+        pauses = pauses or Pauses(patience=self._patience)
+        renewed = False
+        while True:
+            wait: float | None = None
+            try:
+                response = await self._client().request(
+                    method,
+                    path,
+                    params=dict(query or {}),
+                    content=json.dumps(body) if body is not None else None,
+                    headers={
+                        "Content-Type": content,
+                        **await asyncio.to_thread(self._access.identity.headers),
+                    },
+                    extensions=self._extensions(),
+                )
+            except http.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if response.status_code < 400:
+                    answer: Document = response.json()
+                    return answer
+                if response.status_code == 401 and not renewed and self._access.identity.renew():
+                    renewed = True
+                    continue
+                if response.status_code not in _PASSING:
+                    raise self._refusal(response)
+                trouble = f"{response.status_code} {_words(response)}"
+                wait = _asked_to_wait(response)
+            if not await pauses.wait(wait):
+                raise ClusterAway(
+                    f"The cluster at {self.server} does not answer ({trouble}).",
+                    hint="`kubectl cluster-info` shows whether it can be reached from here.",
+                )
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], *, read_seconds: float | None
+    ) -> AsyncIterator[httpx.Response]:
+        """One answer, to be read while it comes. Raises as requests do, but is never made twice."""
+        http, identity = _library(), self._access.identity
+        async with self._client().stream(
+            "GET",
+            path,
+            params=dict(query),
+            headers=await asyncio.to_thread(identity.headers),
+            timeout=http.Timeout(_REQUEST_SECONDS, read=read_seconds),
+            extensions=self._extensions(),
+        ) as response:
+            if response.status_code >= 400:
+                await response.aread()
+                if response.status_code == 401:
+                    identity.renew()
+                raise self._refusal(response)
+            yield response
+
+    def _extensions(self) -> dict[str, Any]:
+        name = self._access.server_name
+        return {"sni_hostname": name} if name else {}
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            http = _library()
+            # Pods are created together, and watches hold connections for good: no limit of ours on them.
+            limits = http.Limits(max_connections=None, max_keepalive_connections=20)
+            self._http = http.AsyncClient(
+                base_url=self.server,
+                verify=self._access.tls,
+                headers={"User-Agent": "elasticdl", "Accept": "application/json"},
+                limits=limits,
+                timeout=_REQUEST_SECONDS,
+                trust_env=not self._access.inside,
+            )
+        return self._http
+
+    def _refusal(self, response: httpx.Response) -> ClusterError:
+        words, reason = _words(response), ""
+        try:
+            reason = str(response.json().get("reason") or "")
+        except ValueError:
+            reason = response.reason_phrase
+        hint = ""
+        if response.status_code == 401:
+            words = f"The cluster at {self.server} does not accept the credentials: {words}"
+            hint = "`kubectl auth can-i create pods` shows whether kubectl's are accepted."
+        elif response.status_code == 403 and "quota" not in words:
+            hint = "The role that jobs need is in elasticdl/manifests/elasticdl-rbac.yaml."
+        return ClusterError(words, status=response.status_code, reason=reason, hint=hint)
+
+
+class Pauses:
+    """Growing pauses between attempts, each a little different so that not all come back at once."""
+
+    def __init__(self, *, patience: float) -> None:
+        self.taken = 0
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._deadline = time.monotonic() + patience
+
+    async def wait(self, at_least: float | None = None) -> bool:
+        """False if there is no more patience."""
+        pause = max(at_least or 0.0, self._pause * random.uniform(0.5, 1.0))
+        if time.monotonic() + pause > self._deadline:
+            return False
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        self.taken += 1
+        await asyncio.sleep(pause)
+        return True
+
+
+def selection(labels: Mapping[str, str] | None, fields: Mapping[str, str] | None) -> dict[str, str]:
+    query = {}
+    for name, given in (("labelSelector", labels), ("fieldSelector", fields)):
+        if given:
+            query[name] = ",".join(f"{key}={value}" for key, value in given.items())
+    return query
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("httpx")
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"Jobs on Kubernetes need the package {error.name}.", hint="pip install 'elasticdl[kubernetes]'"
+        ) from error
+
+
+def _words(response: httpx.Response) -> str:
+    try:
+        return str(response.json().get("message") or response.reason_phrase)
+    except (ValueError, AttributeError):
+        return response.text.strip()[:500] or response.reason_phrase
+
+
+def _asked_to_wait(response: httpx.Response) -> float | None:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else None
+
+
+def _contains(whole: object, part: object) -> bool:
+    """Whether an object is the one that was asked for, beside what the cluster has added to it."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(_contains(whole.get(key), part[key]) for key in part)
+    if isinstance(part, list):
+        return (
+            isinstance(whole, list)
+            and len(whole) >= len(part)
+            and all(_contains(there, wanted) for there, wanted in zip(whole, part, strict=False))
+        )
+    return whole == part or (isinstance(whole, str) and str(part) == whole)

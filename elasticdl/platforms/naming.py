@@ -1,0 +1,74 @@
+"""What the objects of a job are called on Kubernetes, and the labels by which they are found."""
+
+from __future__ import annotations
+
+import hashlib
+
+from elasticdl.jobs.spec import JobSpec
+
+APP = "elasticdl"
+JOB_LABEL = "elasticdl-job-name"
+ROLE_LABEL = "elasticdl-replica-type"
+INDEX_LABEL = "elasticdl-replica-index"
+PLACE_LABEL = "elasticdl-place"
+
+# All calls of the job's own nodes, with token and TLS.
+MASTER_PORT = 50001
+# The public client of `elasticai_api`: data shards and nothing else.
+SHARDS_PORT = 50002
+# Of everything else that listens.
+NODE_PORT = 50010
+
+# The names of services become names in a DNS.
+_LONGEST_SERVICE_NAME = 63
+
+
+def record_name(job: str) -> str:
+    """Of the ConfigMap that is the job, and of its Secret and its NetworkPolicy."""
+    return f"elasticdl-{job}"
+
+
+def master_name(job: str) -> str:
+    """Of the master's pod."""
+    return f"elasticdl-{job}-master"
+
+
+def master_service_name(job: str) -> str:
+    return _short(master_name(job))
+
+
+def pod_name(spec: JobSpec, node: str) -> str:
+    """Of a node such as "worker-3"."""
+    if spec.program == "command":
+        return f"{spec.job_name}-edljob-{node}"
+    return f"elasticdl-{spec.job_name}-{node}"
+
+
+def place_service_name(spec: JobSpec, role: str, place: int) -> str:
+    """Of what has the same address whichever pod is there."""
+    return _short(pod_name(spec, f"{role}-{place}"))
+
+
+def labels(job: str, role: str) -> dict[str, str]:
+    return {"app": APP, JOB_LABEL: job, ROLE_LABEL: role}
+
+
+def node_labels(job: str, node: str, place: int) -> dict[str, str]:
+    role, _, number = node.rpartition("-")
+    return {**labels(job, role), INDEX_LABEL: number, PLACE_LABEL: f"{role}-{place}"}
+
+
+def node_of(pod: dict[str, object]) -> str:
+    """The node that a pod is, "" if it is none."""
+    metadata = pod.get("metadata")
+    given = metadata.get("labels") if isinstance(metadata, dict) else None
+    if not given or ROLE_LABEL not in given or INDEX_LABEL not in given:
+        return ""
+    return f"{given[ROLE_LABEL]}-{given[INDEX_LABEL]}"
+
+
+def _short(name: str) -> str:
+    if len(name) <= _LONGEST_SERVICE_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _LONGEST_SERVICE_NAME - 9].rstrip('-')}-{digest}"

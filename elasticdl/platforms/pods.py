@@ -1,0 +1,229 @@
+"""The manifests of a job's pods: pure functions from a JobSpec and a request for a node to a document.
+
+All of a job's pods are alike in what keeps them in their place: no root, no privileges, no account of the cluster (but
+the master, which has its own), and no more of the job's secrets than they need.
+
+A pod is told to end by a SIGTERM to its program. As the first process of its own container a program would not even
+notice that unless it was written to, so the processes of a pod share a namespace whose first process is not theirs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from elasticdl.jobs.pod_fields import add_to_pod, fields_of, parse_pod_fields
+from elasticdl.jobs.priority import parse_priority
+from elasticdl.jobs.resources import Resources
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms import naming
+from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest
+from elasticdl.platforms.pod_volumes import SECRET_FOLDER, STATE_FOLDER, volumes_and_mounts
+
+Document = dict[str, Any]
+
+DEFAULT_ACCOUNT = "elasticdl"
+PYTHON = "python3"
+GRACE_SECONDS = 30
+# A program of the user's own gets no more shards from the moment it is to go. It has this long to end by itself before
+# it is told to by a signal, which most programs do not survive.
+_NOTICE_SECONDS = 15
+# Any user but root. The images that we build have one of this number.
+_USER = 1000
+# A machine that does not answer keeps its pods for so long, after the 40 s it takes to be noticed. Kubernetes' own
+# default is 300 s; a node of ours is replaced without harm.
+_LOST_SECONDS = 10
+
+
+def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
+    environment = {
+        "ELASTICDL_PLATFORM": "kubernetes",
+        "ELASTICDL_JOB": spec.job_name,
+        "ELASTICDL_JOB_DIR": STATE_FOLDER,
+        **secret_files(spec, serves=True),
+        "PYTHONUNBUFFERED": "1",
+    }
+    pod = _pod(
+        spec,
+        role=MASTER_ROLE,
+        name=naming.master_name(spec.job_name),
+        labels=naming.node_labels(spec.job_name, f"{MASTER_ROLE}-0", 0),
+        command=(PYTHON, "-m", "elasticdl.master"),
+        environment={**spec.nodes.envs, **environment},
+        resources=_resources(spec, MASTER_ROLE, doublings=0),
+        priority=spec.nodes.pod_priority(MASTER_ROLE),
+        owner=owner,
+    )
+    pod["spec"]["restartPolicy"] = "OnFailure"
+    pod["spec"]["serviceAccountName"] = spec.cluster.service_account or DEFAULT_ACCOUNT
+    pod["spec"]["automountServiceAccountToken"] = True
+    return _with_fields(spec, MASTER_ROLE, pod)
+
+
+def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = None) -> Document:
+    """What is in the request's environment is the node's, exactly as it is written there."""
+    pod = _pod(
+        spec,
+        role=request.role,
+        name=naming.pod_name(spec, request.name),
+        labels=naming.node_labels(spec.job_name, request.name, request.place),
+        command=request.command,
+        environment=request.environment,
+        resources=_resources(spec, request.role, doublings=request.memory_doublings),
+        priority=_priority(spec, request),
+        owner=owner,
+    )
+    container = pod["spec"]["containers"][0]
+    if spec.program == "command" and request.role != "ps":
+        # Where there is no shell, the signal comes at once.
+        container["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", str(_NOTICE_SECONDS)]}}}
+    return _with_fields(spec, request.role, pod)
+
+
+def secret_files(spec: JobSpec, *, serves: bool) -> dict[str, str]:
+    """Where a node finds what it is believed by, and believes others by."""
+    files = {
+        "ELASTICDL_TOKEN_FILE": f"{SECRET_FOLDER}/token",
+        "ELASTICDL_CA_FILE": f"{SECRET_FOLDER}/ca.crt",
+        "ELASTICDL_TLS_NAME": naming.record_name(spec.job_name),
+    }
+    if serves:
+        files["ELASTICDL_CERT_FILE"] = f"{SECRET_FOLDER}/tls.crt"
+        files["ELASTICDL_KEY_FILE"] = f"{SECRET_FOLDER}/tls.key"
+    return files
+
+
+def owner_references(owner: Document | None) -> list[Document]:
+    """By which an object goes when its owner does."""
+    if owner is None or "uid" not in owner["metadata"]:
+        return []
+    return [
+        {
+            "apiVersion": owner.get("apiVersion", "v1"),
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+
+
+def _pod(
+    spec: JobSpec,
+    *,
+    role: str,
+    name: str,
+    labels: dict[str, str],
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    resources: Document,
+    priority: str,
+    owner: Document | None,
+) -> Document:
+    cluster = spec.cluster
+    serves = role == MASTER_ROLE or (role == "ps" and spec.program == "definition")
+    volumes, mounts = volumes_and_mounts(spec, serves=serves)
+    container: Document = {
+        "name": role,
+        "image": image_of(spec, role),
+        "command": [escaped(word) for word in command],
+        "env": _variables(role, environment),
+        "resources": resources,
+        "volumeMounts": mounts,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        # The last lines of a program that failed tell why.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if cluster.image_pull_policy:
+        container["imagePullPolicy"] = cluster.image_pull_policy
+    pod: Document = {
+        "containers": [container],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "shareProcessNamespace": True,
+        "automountServiceAccountToken": False,
+        # Else every pod would have variables for every service of the namespace.
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumes": volumes,
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{trouble}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": _LOST_SECONDS,
+            }
+            for trouble in ("not-ready", "unreachable")
+        ],
+    }
+    if cluster.image_pull_secret:
+        pod["imagePullSecrets"] = [{"name": cluster.image_pull_secret}]
+    if priority:
+        pod["priorityClassName"] = priority
+    metadata: Document = {"name": name, "namespace": cluster.namespace, "labels": labels}
+    if references := owner_references(owner):
+        metadata["ownerReferences"] = references
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def image_of(spec: JobSpec, role: str) -> str:
+    cluster = spec.cluster
+    other = {MASTER_ROLE: "", "ps": cluster.ps_image}.get(role, cluster.worker_image)
+    return other or cluster.image_name
+
+
+def _variables(role: str, environment: dict[str, str]) -> list[Document]:
+    variables: list[Document] = [
+        {"name": name, "value": escaped(value)} for name, value in environment.items()
+    ]
+    if "MY_POD_IP" not in environment:
+        variables.append({"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    if role != MASTER_ROLE and "ELASTICDL_THREADS" not in environment:
+        # A part of a core counts as one; without a limit it is all that the machine has.
+        limit = {"containerName": role, "resource": "limits.cpu", "divisor": "1"}
+        variables.append({"name": "ELASTICDL_THREADS", "valueFrom": {"resourceFieldRef": limit}})
+    return variables
+
+
+def escaped(text: str) -> str:
+    """Text that Kubernetes leaves as it is: it takes $(NAME) for a variable."""
+    return text.replace("$", "$$")
+
+
+def _resources(spec: JobSpec, role: str, *, doublings: int) -> Document:
+    request, limit = spec.nodes.resource_request(role), spec.nodes.resource_limit(role)
+    limits = {**_texts(request), **_texts(limit)}
+    requests = _texts(request)
+    if doublings and request.memory is not None:
+        most = (limit.memory or request.memory).amount
+        requests["memory"] = _bytes(min(request.memory.amount * 2**doublings, most))
+    return {"requests": requests, "limits": limits}
+
+
+def _texts(resources: Resources) -> dict[str, str]:
+    return {name: quantity.text for name, quantity in resources.by_name().items()}
+
+
+def _bytes(amount: Fraction) -> str:
+    return str(int(amount))
+
+
+def _priority(spec: JobSpec, request: NodeRequest) -> str:
+    text = spec.nodes.pod_priority(request.role)
+    if not text or request.role != "worker":
+        return text
+    # By its place, so that a replacement is what the one before it was.
+    return parse_priority(text).class_of(request.place, request.places)
+
+
+def _with_fields(spec: JobSpec, role: str, pod: Document) -> Document:
+    text = spec.cluster.cluster_spec_json
+    return add_to_pod(pod, fields_of(parse_pod_fields(text), role)) if text else pod
