@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shlex
 import signal
 import sys
 import time
@@ -15,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from e2e import programs
 from e2e.conftest import Job, wait_until
 
 SIZE = 1437
 EPOCHS = 2
 _LOSS = re.compile(r"Loss\[step=(\d+)\]: ([0-9.]+)")
+_UNNAMED = "_EDL_DEFAULT_TRAINING_DATA"
 _ROUND = re.compile(r"Round (\d+): (\d+) of (\d+), at step (\d+)")
 
 
@@ -63,7 +63,7 @@ def _rounds(job: Job, worker: str) -> list[tuple[int, int]]:
 
 def _members(job: Job) -> list[str]:
     """Of the newest round, the oldest first."""
-    log = (job.folder / "logs" / "master.log").read_text()
+    log = programs.log(job, "master")
     found: list[str] = re.findall(r"Round \d+: (.*)\.", log)
     return found[-1].split(", ") if found else []
 
@@ -176,43 +176,92 @@ def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_p
     assert (tmp_path / "out" / "state_dict.pt").exists()
 
 
-def test_a_loop_of_ones_own(start_job: Callable[..., Job], tmp_path: Path) -> None:
-    """One of two is killed: the losses of all steps are those of the program alone, in one process."""
-    program = [sys.executable, "-m", "model_zoo.digits.allreduce_loop", "--num_epochs=4"]
-    calm = start_job(
-        "train",
-        f"--job_command={shlex.join(program)}",
-        "--num_workers=2",
-        "--distribution_strategy=AllreduceStrategy",
-        "--job_name=calm",
-    )
+def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
+    """Three workers, one of which is killed; sent away until one is left; three again. The losses of all steps are
+    those of a job that is left alone, and nobody was restarted.
+    """
+    loop = "model_zoo.digits.allreduce_loop --num_epochs=3"
+
+    def start(name: str, module: str) -> Job:
+        return start_job(
+            "train",
+            f"--job_command={sys.executable} -m {module}",
+            "--num_workers=3",
+            "--distribution_strategy=AllreduceStrategy",
+            f"--job_name={name}",
+        )
+
+    calm = start("calm", loop)
+    _hold(gates, 0)
+    job = start("loop", f"e2e.gated_loop {loop} --output={tmp_path}/model.pt")
+    _until(job, lambda: len(_members(job)) == 3, "three are ready")
+    _hold(gates, 5)
+    _wait_held(job, gates, 5, "worker-0", "worker-1", "worker-2")
+    before = programs.pid_of(job, "worker-0")
+    programs.kill(job, "worker-1")
+    _until(job, lambda: "worker-3" in _members(job), "one takes its place")
+    _hold(gates, 10)
+    _wait_held(job, gates, 10, *_members(job))
+    assert job.command("jobs", "scale", "loop", "--num_workers=1").returncode == 0
+    _until(job, lambda: _members(job) == ["worker-0"], "the others are gone")
+    _hold(gates, 20)
+    _wait_held(job, gates, 20, "worker-0")
+    assert job.command("jobs", "scale", "loop", "--num_workers=3").returncode == 0
+    _until(job, lambda: len(_members(job)) == 3, "two have come")
+    _hold(gates, 30)
+    _wait_held(job, gates, 30, *_members(job))
+    assert programs.pid_of(job, "worker-0") == before
+    (gates.folder / "hold").unlink()
+    programs.assert_exact(job, dataset=_UNNAMED, epochs=3, size=1797)
     assert calm.wait() == 0, calm.output
-    job = start_job(
-        "train",
-        f"--job_command={shlex.join([*program, '--seconds_per_batch=0.1', f'--output={tmp_path}/model.pt'])}",
-        "--num_workers=2",
-        "--distribution_strategy=AllreduceStrategy",
-        "--job_name=loop",
-    )
-    _until(job, lambda: "workers 2" in _log(job, "worker-0"), "both train")
-    os.kill(int(job.command("jobs", "pid", "loop", "worker-1").stdout), signal.SIGKILL)
-    assert job.wait() == 0, job.output
-    assert job.audit()["exact"]
     assert not any(row["again"] for row in job.audit()["rows"])
     assert (tmp_path / "model.pt").exists()
+    # One for the killed, two for those who were sent away.
+    assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(6)}
     expected, found = _printed(calm), _printed(job)
-    assert sorted(expected) == list(range(1, 4 * 29 + 1))
+    # 57 batches an epoch, three a step, whoever is there.
+    assert sorted(expected) == list(range(1, 3 * 19 + 1))
     assert found == pytest.approx(expected, rel=1e-3)
 
 
-def _log(job: Job, node: str) -> str:
-    path = job.folder / "logs" / f"{node}.log"
-    return path.read_text() if path.exists() else ""
+def _hold(gates: Any, step: int) -> None:
+    """From now on processes under `e2e.gated_loop` stay where they have made so many steps."""
+    (gates.folder / "new").write_text(str(step))
+    (gates.folder / "new").rename(gates.folder / "hold")
+
+
+def _wait_held(job: Job, gates: Any, step: int, *nodes: str) -> None:
+    files = [gates.folder / f"held-{step}-{node}" for node in nodes]
+    _until(job, lambda: all(file.exists() for file in files), f"{nodes} come to step {step}")
 
 
 def _printed(job: Job) -> dict[int, float]:
     text = "".join(path.read_text() for path in (job.folder / "logs").glob("worker-*.log"))
     return {int(step): float(loss) for step, loss in re.findall(r"step (\d+) loss ([0-9.]+)", text)}
+
+
+@pytest.mark.parametrize("hang", ["stuck", "stopped"])
+def test_a_member_that_hangs(start_team: Callable[..., Job], gates: Any, hang: str) -> None:
+    """It is stuck in its step; or it is stopped from outside, and another is killed, so that the next round has to
+    begin with one who does not come. The others go on without it, and it is replaced.
+    """
+    gates.hold("train")
+    # The hold counts as a part of the first step: little of it is to count as usual.
+    job = start_team("--stall_floor_seconds=5", "--stall_factor=0.1")
+    _until(job, lambda: len(_members(job)) == 3, "all are ready")
+    _, other, last = _members(job)
+    if hang == "stuck":
+        gates.hold(f"train-{last}")
+    else:
+        job.processes()[last].send_signal(signal.SIGSTOP)
+        job.kill(other)
+    gates.release("train")
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    assert f"{last} makes the others wait: it is ended, and they go on without it." in programs.log(
+        job, "master"
+    )
+    assert not any(row["again"] for row in job.audit()["rows"])
+    assert "worker-3" in programs.nodes(job, "worker")
 
 
 def test_keras_is_told_to_go_elsewhere(start_job: Callable[..., Job], digits: Path) -> None:

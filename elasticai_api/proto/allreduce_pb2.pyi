@@ -124,16 +124,18 @@ class BrokenReply(_message.Message):
     def __init__(self) -> None: ...
 
 class WaitingRequest(_message.Message):
-    __slots__ = ("worker", "round", "seconds", "step_seconds")
+    __slots__ = ("worker", "round", "seconds", "step_seconds", "meeting")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MEETING_FIELD_NUMBER: _ClassVar[int]
     worker: str
     round: int
     seconds: float
     step_seconds: float
-    def __init__(self, worker: _Optional[str] = ..., round: _Optional[int] = ..., seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ...) -> None: ...
+    meeting: bool
+    def __init__(self, worker: _Optional[str] = ..., round: _Optional[int] = ..., seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ..., meeting: bool = ...) -> None: ...
 
 class WaitingReply(_message.Message):
     __slots__ = ()

@@ -43,11 +43,14 @@ class Advances:
         """What a step usually takes."""
         return statistics.median(self._seconds) if self._seconds else 0.0
 
-    def note_step(self, loss: float | None, seconds: float) -> None:
+    def note_seconds(self, seconds: float) -> None:
+        """So long a step took. For all members: whoever waits tells what would be usual."""
         with self._moved:
-            if loss is not None:
-                self._losses.append(loss)
             self._seconds.append(seconds)
+
+    def note_loss(self, loss: float) -> None:
+        with self._moved:
+            self._losses.append(loss)
 
     def note(self, place: Place) -> None:
         """Everything before this place is done, by all members."""

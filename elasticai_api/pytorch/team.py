@@ -281,7 +281,7 @@ class Team:
             return False
         standing = self.standing()
         workers = [member.worker for member in standing.members]
-        started = time.monotonic()
+        started = self._waiting_since = time.monotonic()
         rank = workers.index(self._line.worker)
         self._newer_since = None
         group: Group | None = None
@@ -319,6 +319,8 @@ class Team:
         return present and standing.size > 0 and standing.round > self._spent and not self.over
 
     def _round_is_over(self, number: int) -> bool:
+        """Whoever waits for the others to come to this round waits in vain."""
+        self._say_waiting(number)
         return self.standing().round != number or self.over or self._interrupted()
 
     def _stale(self, then: pb.Standing) -> bool:
@@ -328,7 +330,7 @@ class Team:
         if self.over or self._interrupted():
             return True
         if newest.round == then.round:
-            self._say_waiting(now)
+            self._say_waiting(then.round)
             return False
         present = {member.worker for member in newest.members}
         if any(member.worker not in present for member in then.members):
@@ -336,20 +338,22 @@ class Team:
         self._newer_since = self._newer_since or now
         return now - self._newer_since > _FINISH_SECONDS
 
-    def _say_waiting(self, now: float) -> None:
-        if self._group is None or now - self._waiting_since < _WAITING_SECONDS:
+    def _say_waiting(self, number: int) -> None:
+        """The master ends those who make the others wait for ever."""
+        now = time.monotonic()
+        if now - max(self._waiting_since, self._told_waiting) < _WAITING_SECONDS:
             return
-        if now - self._told_waiting >= _WAITING_SECONDS:
-            self._told_waiting = now
-            self._line.call(
-                self._line.stub.Waiting,
-                pb.WaitingRequest(
-                    worker=self._line.worker,
-                    round=self._group.number,
-                    seconds=now - self._waiting_since,
-                    step_seconds=self._advances.step_seconds,
-                ),
-            )
+        self._told_waiting = now
+        self._line.call(
+            self._line.stub.Waiting,
+            pb.WaitingRequest(
+                worker=self._line.worker,
+                round=number,
+                seconds=now - self._waiting_since,
+                step_seconds=self._advances.step_seconds,
+                meeting=self._group is None,
+            ),
+        )
 
     def _drop_group(self, reason: str) -> None:
         group, self._group = self._group, None
@@ -489,8 +493,10 @@ class Team:
         before, self.place = self.place, self._after(self.place)
         now = time.monotonic()
         seconds, self._began = now - self._began, now
+        self._advances.note_seconds(seconds)
         if group.rank == 0:
-            self._advances.note_step(self.last_loss if totals[_SAMPLES] else None, seconds)
+            if totals[_SAMPLES] and self.last_loss is not None:
+                self._advances.note_loss(self.last_loss)
             # All have come here, so all have made the step before. Who is alone has made this one too.
             self._advances.note(self._reported(self.place if group.size == 1 else before))
         self.pause = int(max(totals[_PAUSES:]))

@@ -40,6 +40,10 @@ class AllReduceService(AllReduceServicer):
         self._generation = master.state.generation
         self._looked = False
         self._told = 0
+        # What a step takes, as far as it has been told.
+        self._step_seconds = 0.0
+        # Until then there was a reason not to come to a round.
+        self._still_until = clock()
         self._timers: set[asyncio.Task[None]] = set()
 
     # -- the data --------------------------------------------------------------------------------------------
@@ -56,6 +60,8 @@ class AllReduceService(AllReduceServicer):
         try:
             self._master.do("data.open", announcement=announcement)
         except LedgerError as error:
+            # What is wrong with the data of a job is wrong with the job.
+            self._master.do("fail", node="", kind="data", message=str(error), traceback="", lease_id=0)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.OpenReply(generation=self._master.state.generation)
 
@@ -124,13 +130,37 @@ class AllReduceService(AllReduceServicer):
             self._later(PATIENCE)
 
     async def Waiting(self, request: pb.WaitingRequest, context: Context) -> pb.WaitingReply:
-        self._rendezvous.waiting(request.worker, request.round, request.seconds, self._clock())
-        plan = self._master.plan
-        if plan.stall_factor:
-            limit = max(plan.stall_floor_seconds, plan.stall_factor * request.step_seconds)
-            for worker in self._rendezvous.hanging(limit, self._clock()):
+        now = self._clock()
+        self._step_seconds = request.step_seconds or self._step_seconds
+        if request.meeting and self._excused(request.seconds):
+            self._still_until = now
+        seconds = min(request.seconds, now - self._still_until)
+        self._rendezvous.waiting(request.worker, request.round, seconds, now)
+        limit = self._stall_limit()
+        if limit:
+            for worker in self._rendezvous.hanging(limit, now):
                 await self._master.end_hanging(worker, limit)
         return pb.WaitingReply()
+
+    def _excused(self, seconds: float) -> bool:
+        """Who does not come to a round saves, evaluates or looks at the end of an epoch, and may take its time."""
+        state, most = self._master.state, self._master.plan.start_timeout_seconds
+        stands_still = state.cut or state.saving or state.evaluation or state.task
+        return bool(stands_still) and (not most or seconds < most)
+
+    def _stall_limit(self) -> float:
+        """How long a member may make the others wait; 0: for ever."""
+        plan = self._master.plan
+        if not plan.stall_factor:
+            return 0.0
+        if not self._step_seconds:
+            # Nobody knows yet what is usual, and the first step often takes longest.
+            return (
+                max(plan.stall_floor_seconds, plan.start_timeout_seconds)
+                if plan.start_timeout_seconds
+                else 0.0
+            )
+        return max(plan.stall_floor_seconds, plan.stall_factor * self._step_seconds)
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveReply:
         self._rendezvous.leave(request.worker, request.incarnation)
@@ -168,6 +198,7 @@ class AllReduceService(AllReduceServicer):
             )
         except LedgerError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._step_seconds = request.step_seconds or self._step_seconds
         loss = request.loss_sum / request.loss_steps if request.loss_steps else None
         self._master.liveness.moved(request.worker, batch_seconds=request.step_seconds)
         self._master.note_progress(done, loss)

@@ -29,6 +29,7 @@ class Liveness:
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
         self._heard: set[str] = set()
+        self._first_heard_at = float("inf")
 
     # -- what is heard ---------------------------------------------------------------------------------------
 
@@ -38,6 +39,7 @@ class Liveness:
     def heard(self, worker: str) -> None:
         """A program has said something."""
         self._heard.add(worker)
+        self._first_heard_at = min(self._first_heard_at, self._clock())
 
     def leased(self, worker: str) -> None:
         """Whoever gets work now has until now had a reason to stand still."""
@@ -83,7 +85,8 @@ class Liveness:
     def silent(self, now: float) -> list[str]:
         """Workers whose program has never asked for data, long after its start, while others have."""
         limit = self._state.plan.start_timeout_seconds
-        if not limit or not self._state.data.announced:
+        # Where all need long to get ready, those who are not the first may need a little longer.
+        if not limit or not self._state.data.announced or now - self._first_heard_at <= limit:
             return []
         return [
             worker

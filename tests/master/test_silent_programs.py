@@ -86,6 +86,20 @@ def test_who_is_silent_while_others_are_not_is_ended_and_has_failed(
     assert stopped == ["worker-1"]
 
 
+def test_where_all_need_long_the_others_may_need_longer_than_the_first(
+    master: Master, clock: Clock, stopped: list[str]
+) -> None:
+    clock.now += 150
+    announce(master)
+    master.liveness.heard("worker-0")
+    clock.now += 99
+    look(master, clock)
+    assert stopped == []
+    clock.now += 2
+    look(master, clock)
+    assert stopped == ["worker-1"]
+
+
 def test_programs_without_data_of_ours_may_be_silent(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:
