@@ -91,7 +91,7 @@ def judge(*, exit_code: int, stopped: bool, memory_kills: MemoryKills, now: floa
     number = -exit_code if exit_code < 0 else exit_code - 128
     from_shell = exit_code > 128 and number in _PASSED_ON_BY_SHELLS
     if exit_code < 0 or from_shell:
-        shown, message = 128 + number, f"ended by {_signal_name(number)}"
+        shown, message = 128 + number, f"ended by {signal_name(number)}"
     else:
         shown, message = exit_code, f"exit code {exit_code}"
 
@@ -104,7 +104,7 @@ def judge(*, exit_code: int, stopped: bool, memory_kills: MemoryKills, now: floa
     elif exit_code > 0 and not from_shell:
         reason = EndReason.ERROR
     elif number in _OWN_FAULTS:
-        reason, message = EndReason.ERROR, f"crashed with {_signal_name(number)}"
+        reason, message = EndReason.ERROR, f"crashed with {signal_name(number)}"
     elif number == signal.SIGKILL and memory_kills.claim(now):
         reason, message = EndReason.OUT_OF_MEMORY, "killed by the kernel because memory ran out"
     else:
@@ -112,7 +112,12 @@ def judge(*, exit_code: int, stopped: bool, memory_kills: MemoryKills, now: floa
     return Ending(reason=reason, exit_code=shown, message=message)
 
 
-def _signal_name(number: int) -> str:
+def own_fault(number: int) -> bool:
+    """A signal that a program gets for its own faults."""
+    return number in _OWN_FAULTS
+
+
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

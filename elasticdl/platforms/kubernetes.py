@@ -1,0 +1,280 @@
+"""Nodes as pods, seen from the job's master.
+
+One watch over the pods of the job is all that is asked of the API server while nothing changes. What it tells is kept,
+ended nodes included, also after their pods are deleted; a new master knows of the pods that are there.
+
+Failure modes
+    A machine that is lost keeps its pods "terminating" for ever, because nobody is there to confirm their end. Such a
+    pod counts as ended when its grace is over (by our own clock: those of machines differ), and is removed by force. A
+    namespace without room for a pod (a quota): the node waits with Kubernetes' words for it and is tried again. A pod
+    that Kubernetes does not take at all cannot start. An API server that is away: everything here waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import math
+from collections.abc import AsyncIterator
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms import naming
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.manifests import place_selector, place_service
+from elasticdl.platforms.platform import (
+    MASTER_ROLE,
+    EndReason,
+    NodePhase,
+    NodeRequest,
+    NodeStatus,
+    Platform,
+)
+from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status
+from elasticdl.platforms.pods import node_pod, secret_files
+from elasticdl.platforms.watching import Synced, watch
+
+log = logging.getLogger("elasticdl.platforms")
+
+_ENDED = (NodePhase.SUCCEEDED, NodePhase.FAILED)
+# How long after its grace the end of a pod may take to be told.
+_SLACK_SECONDS = 5.0
+_QUOTA_PAUSE_SECONDS = 5.0
+
+
+class KubernetesPlatform(Platform):
+    """`owner`: the job's record, as the cluster has it. Watches from its first use on."""
+
+    def __init__(self, cluster: Cluster, spec: JobSpec, *, owner: Document) -> None:
+        self._cluster = cluster
+        self._spec = spec
+        self._owner = owner
+        self._statuses: dict[str, NodeStatus] = {}
+        self._stopped: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._listeners: set[asyncio.Queue[NodeStatus | None]] = set()
+        self._synced = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+        # Which node has each place with an address of its own, as far as this process has said so.
+        self._in_place: dict[tuple[str, int], int] = {}
+        self._clusterips: dict[tuple[str, int], str] = {}
+
+    # -- nodes -----------------------------------------------------------------------------------------------
+
+    async def start(self, request: NodeRequest) -> None:
+        await self._ready()
+        if request.name in self._statuses:
+            return
+        self._tell(NodeStatus(name=request.name, role=request.role, phase=NodePhase.PENDING))
+        if not await self._create(request):
+            self._spawn(self._create_later(request))
+
+    async def stop(self, name: str, *, grace_seconds: float) -> None:
+        await self._ready()
+        status = self._statuses.get(name)
+        if status is None or status.phase in _ENDED:
+            return
+        self._stopped.add(name)
+        # None at all would only take the pod out of sight, with its container running on for a while.
+        grace = max(1, math.ceil(grace_seconds))
+        if await self._cluster.delete("Pod", naming.pod_name(self._spec, name), grace_seconds=grace) is None:
+            self._end(
+                name,
+                NodeStatus(name=name, role=status.role, phase=NodePhase.FAILED, message="it had not begun"),
+            )
+
+    async def nodes(self) -> list[NodeStatus]:
+        await self._ready()
+        return list(self._statuses.values())
+
+    async def events(self) -> AsyncIterator[NodeStatus]:
+        """Ends when the platform is closed; raises if the pods may not be watched."""
+        await self._ready()
+        news: asyncio.Queue[NodeStatus | None] = asyncio.Queue()
+        for status in self._statuses.values():
+            news.put_nowait(status)
+        self._listeners.add(news)
+        try:
+            while (told := await news.get()) is not None:
+                yield told
+        finally:
+            self._listeners.discard(news)
+        if self._failure is not None:
+            raise self._failure
+
+    async def close(self) -> None:
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = [*self._tasks, *([self._watching] if self._watching else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.put_nowait(None)
+
+    # -- addresses -------------------------------------------------------------------------------------------
+
+    async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
+        """Only where the nodes of a program have to know of each other: a service costs the cluster something."""
+        if not self._spec.model.need_tf_config and not self._spec.nodes.num_ps:
+            return {}
+        wanted = [(role, place) for role, count in places.items() for place in range(count)]
+        found = await asyncio.gather(*(self._place(role, place, index=place) for role, place in wanted))
+        result: dict[str, list[str]] = {role: [] for role in places}
+        for (role, _), address in zip(wanted, found, strict=True):
+            result[role].append(address)
+        return result
+
+    async def _place(self, role: str, place: int, *, index: int) -> str:
+        """The address of a place, which leads to the node of that number from now on."""
+        key = (role, place)
+        name = naming.place_service_name(self._spec, role, place)
+        if self._in_place.get(key) != index:
+            changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
+            service = await self._cluster.patch("Service", name, changes)
+            if service is None:
+                service = await self._cluster.create(
+                    place_service(self._spec, role, place, index=index, owner=self._owner)
+                )
+            self._in_place[key] = index
+            self._clusterips[key] = _address(service)
+        return self._clusterips[key]
+
+    # -- pods ------------------------------------------------------------------------------------------------
+
+    async def _create(self, request: NodeRequest) -> bool:
+        """False if there is no room for it in the namespace now."""
+        try:
+            pod = node_pod(self._spec, await self._placed(request), owner=self._owner)
+            await self._cluster.create(pod)
+        except ClusterError as error:
+            if error.reason == "AlreadyExists":
+                return True
+            if error.status == 403 and "quota" in error.message:
+                self._tell(
+                    NodeStatus(
+                        name=request.name,
+                        role=request.role,
+                        phase=NodePhase.PENDING,
+                        message=error.message,
+                    )
+                )
+                return False
+            if error.status == 404:
+                # The namespace is being deleted, and the job with it.
+                raise
+            self._end(
+                request.name,
+                NodeStatus(
+                    name=request.name,
+                    role=request.role,
+                    phase=NodePhase.FAILED,
+                    reason=EndReason.CANNOT_START,
+                    message=error.message,
+                ),
+            )
+        return True
+
+    async def _create_later(self, request: NodeRequest) -> None:
+        while True:
+            await asyncio.sleep(_QUOTA_PAUSE_SECONDS)
+            if self._statuses[request.name].phase in _ENDED or await self._create(request):
+                return
+
+    async def _placed(self, request: NodeRequest) -> NodeRequest:
+        """With what only this platform knows: how it is believed, and where it is found."""
+        number = int(request.name.rpartition("-")[2])
+        ours = self._spec.program == "definition" and request.role == "ps"
+        environment = {**request.environment, **secret_files(self._spec, serves=ours)}
+        if ours or (request.role, request.place) in self._in_place or self._spec.model.need_tf_config:
+            address = await self._place(request.role, request.place, index=number)
+            if ours:
+                environment |= {
+                    "ELASTICDL_BIND": "0.0.0.0",
+                    "ELASTICDL_PORT": str(naming.NODE_PORT),
+                    "ELASTICDL_ADVERTISE": address,
+                }
+        return dataclasses.replace(request, environment=environment)
+
+    async def _ready(self) -> None:
+        if self._closed:
+            raise UserError("This platform has been closed.")
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        if not self._synced.is_set():
+            await self._synced.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _watch(self) -> None:
+        try:
+            async for change in watch(
+                self._cluster, "Pod", labels={naming.JOB_LABEL: self._spec.job_name, "app": naming.APP}
+            ):
+                if isinstance(change, Synced):
+                    self._synced.set()
+                else:
+                    self._see(change.document, change.gone)
+        except UserError as error:
+            self._failure = error
+            for listener in self._listeners:
+                listener.put_nowait(None)
+        finally:
+            self._synced.set()
+
+    def _see(self, pod: Document, gone: bool) -> None:
+        name = naming.node_of(pod)
+        if not name or name.rpartition("-")[0] == MASTER_ROLE:
+            return
+        status = node_status(pod, gone=gone, stopped=name in self._stopped)
+        if status.phase in _ENDED:
+            self._end(name, status)
+            return
+        self._tell(status)
+        if leaving(pod) and name not in self._timers:
+            wait = grace_seconds(pod) + _SLACK_SECONDS
+            self._timers[name] = asyncio.get_running_loop().call_later(wait, self._give_up, name, pod)
+
+    def _give_up(self, name: str, pod: Document) -> None:
+        if self._statuses[name].phase in _ENDED:
+            return
+        status = lost(pod, stopped=name in self._stopped)
+        log.warning("%s has not ended in its time: %s. Its pod is removed.", name, status.message)
+        self._spawn(self._remove(pod, status))
+
+    async def _remove(self, pod: Document, status: NodeStatus) -> None:
+        metadata = pod["metadata"]
+        # First, so that nobody can take it for the one that takes its place.
+        await self._cluster.delete("Pod", metadata["name"], grace_seconds=0, uid=metadata["uid"])
+        self._end(status.name, status)
+
+    def _end(self, name: str, status: NodeStatus) -> None:
+        if name in self._stopped:
+            status = dataclasses.replace(status, reason=EndReason.STOPPED)
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        self._tell(status)
+
+    def _tell(self, status: NodeStatus) -> None:
+        before = self._statuses.get(status.name)
+        if before == status or (before is not None and before.phase in _ENDED):
+            return
+        self._statuses[status.name] = status
+        for listener in self._listeners:
+            listener.put_nowait(status)
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _address(service: Document) -> str:
+    host = str(service["spec"]["clusterIP"])
+    return f"{f'[{host}]' if ':' in host else host}:{naming.NODE_PORT}"

@@ -1,0 +1,175 @@
+"""What has become of a node, read off its pod: the one place that knows Kubernetes' words for it.
+
+Pure: a pod's document goes in, a `NodeStatus` comes out. Nothing but the pod is looked at, because a job has no right
+to look at machines.
+
+A pod that somebody deletes (a person, the scheduler for something more important, a machine that is emptied) is
+*leaving* until its container has ended; then it was killed, whatever its exit code: what it did in its last seconds was
+not its own idea. Kubernetes' own reasons for ending a pod count the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from elasticdl.platforms import naming
+from elasticdl.platforms.ending import own_fault, signal_name
+from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY, EndReason, NodePhase, NodeStatus
+
+Document = Mapping[str, Any]
+
+# A container that is on its way; anything else that it waits for is a trouble to tell of.
+_ON_ITS_WAY = ("ContainerCreating", "PodInitializing", "")
+_CANNOT_START = ("StartError", "ContainerCannotRun")
+_SIGNALS = {128 + signal.SIGKILL, 128 + signal.SIGTERM}
+# In the reason of the whole pod: the cluster has ended it. (DeadlineExceeded is ours, for a master that has failed.)
+_ENDED_BY_CLUSTER = (
+    "Evicted",
+    "NodeAffinity",
+    "NodeLost",
+    "NodeShutdown",
+    "OutOfcpu",
+    "OutOfmemory",
+    "OutOfpods",
+    "Preempting",
+    "Shutdown",
+    "Terminated",
+    "UnexpectedAdmissionError",
+)
+_UNREADABLE_LOG = "Error on reading termination message from logs"
+_LONGEST_LAST_LINE = 300
+_LONGEST_MESSAGE = 2000
+
+
+def node_status(pod: Document, *, gone: bool = False, stopped: bool = False) -> NodeStatus:
+    """`gone`: this is the last that was seen of it. `stopped`: we have asked for its end."""
+    status = pod.get("status") or {}
+    terminated = _state(status).get("terminated") or {}
+    ended = bool(gone or terminated or status.get("phase") in ("Succeeded", "Failed"))
+    node = naming.node_of(dict(pod))
+    role = node.rpartition("-")[0]
+    if ended:
+        reason, message = _ending(pod, status, terminated)
+        if stopped:
+            reason = EndReason.STOPPED
+        code = terminated.get("exitCode")
+        return NodeStatus(
+            name=node,
+            role=role,
+            phase=NodePhase.SUCCEEDED if code == 0 else NodePhase.FAILED,
+            reason=reason,
+            exit_code=code,
+            message=message[:_LONGEST_MESSAGE],
+        )
+    if leaving(pod):
+        return NodeStatus(name=node, role=role, phase=NodePhase.LEAVING, message=_disruption(status))
+    if _state(status).get("running"):
+        return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING)
+    return NodeStatus(
+        name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(status)[:_LONGEST_MESSAGE]
+    )
+
+
+def lost(pod: Document, *, stopped: bool) -> NodeStatus:
+    """Of a pod that should have ended long since: nobody is there to tell."""
+    node = naming.node_of(dict(pod))
+    machine = (pod.get("spec") or {}).get("nodeName") or "its machine"
+    return NodeStatus(
+        name=node,
+        role=node.rpartition("-")[0],
+        phase=NodePhase.FAILED,
+        reason=EndReason.STOPPED if stopped else EndReason.KILLED,
+        message=f"{machine} does not answer any more",
+    )
+
+
+def leaving(pod: Document) -> bool:
+    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def grace_seconds(pod: Document) -> float:
+    """How long a pod that is leaving may take for it."""
+    return float((pod.get("metadata") or {}).get("deletionGracePeriodSeconds") or 0)
+
+
+def _state(status: Document) -> dict[str, Any]:
+    """Of the one container."""
+    containers = status.get("containerStatuses") or [{}]
+    state: dict[str, Any] = containers[0].get("state") or {}
+    return state
+
+
+def _ending(pod: Document, status: Document, terminated: Document) -> tuple[EndReason, str]:
+    if status.get("reason") in _ENDED_BY_CLUSTER:
+        return EndReason.KILLED, _sentence(status["reason"], status.get("message"))
+    if disruption := _disruption(status):
+        return EndReason.KILLED, disruption
+    if not terminated:
+        if leaving(pod) or not status.get("reason"):
+            return EndReason.KILLED, "its pod was deleted"
+        return EndReason.KILLED, _sentence(status["reason"], status.get("message"))
+    code = int(terminated.get("exitCode") or 0)
+    why = str(terminated.get("reason") or "")
+    if why in _CANNOT_START:
+        return EndReason.CANNOT_START, _without_noise(str(terminated.get("message") or why))
+    if why == "OOMKilled" or code == EXIT_OUT_OF_MEMORY:
+        words = "it used more memory than it may" if why == "OOMKilled" else "an allocation of memory failed"
+        return EndReason.OUT_OF_MEMORY, words
+    if leaving(pod) and not _ended_before(pod, terminated):
+        return EndReason.KILLED, "its pod was deleted"
+    if code == 0:
+        return EndReason.COMPLETED, ""
+    if code in _SIGNALS:
+        return EndReason.KILLED, f"ended by {signal_name(code - 128)}"
+    if code > 128 and own_fault(code - 128):
+        return EndReason.ERROR, f"crashed with {signal_name(code - 128)}"
+    last = _last_line(str(terminated.get("message") or ""))
+    return EndReason.ERROR, f"exit code {code}; its last words: {last}" if last else f"exit code {code}"
+
+
+def _ended_before(pod: Document, terminated: Document) -> bool:
+    """It had come to its end by itself when somebody deleted the pod."""
+    finished = terminated.get("finishedAt")
+    if not finished:
+        return False
+    asked = _time(pod["metadata"]["deletionTimestamp"]) - datetime.timedelta(seconds=grace_seconds(pod))
+    return _time(finished) < asked
+
+
+def _time(text: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _waits_for(status: Document) -> str:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return _sentence(condition.get("reason"), condition.get("message"))
+    waiting = _state(status).get("waiting") or {}
+    if str(waiting.get("reason") or "") in _ON_ITS_WAY:
+        return ""
+    return _sentence(waiting.get("reason"), waiting.get("message"))
+
+
+def _disruption(status: Document) -> str:
+    """Newer clusters say in a condition why they end a pod."""
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return _sentence(condition.get("reason"), condition.get("message"))
+    return ""
+
+
+def _sentence(reason: object, message: object) -> str:
+    return f"{reason}: {message}" if message else str(reason or "")
+
+
+def _without_noise(text: str) -> str:
+    """What kubelets add when they cannot read a container's log is not the container's."""
+    return text.partition(_UNREADABLE_LOG)[0].rstrip(" :\n")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in _without_noise(text).splitlines() if line.strip()]
+    return lines[-1][:_LONGEST_LAST_LINE] if lines else ""

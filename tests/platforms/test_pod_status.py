@@ -1,0 +1,141 @@
+"""What pods in every kind of trouble mean for their node. The documents are those of a real cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.platforms.platform import EndReason, NodePhase
+from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status
+
+PODS = Path(__file__).parent / "pods"
+
+
+def pod(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((PODS / f"{name}.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "message"),
+    [
+        ("scheduled", NodePhase.PENDING, ""),
+        ("running", NodePhase.RUNNING, ""),
+        ("leaving", NodePhase.LEAVING, ""),
+        ("unschedulable", NodePhase.PENDING, "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."),
+        (
+            "never-pulled",
+            NodePhase.PENDING,
+            'ErrImageNeverPull: Container image "localhost/no-such:1" is not present with pull policy of Never',
+        ),
+        ("not-pulled", NodePhase.PENDING, "ErrImagePull: rpc error"),
+        (
+            "back-off",
+            NodePhase.PENDING,
+            'ImagePullBackOff: Back-off pulling image "registry.invalid/no-such:1"',
+        ),
+        ("no-image-name", NodePhase.PENDING, "InvalidImageName: Failed to apply default image tag"),
+        ("no-config", NodePhase.PENDING, 'CreateContainerConfigError: configmap "no-such" not found'),
+    ],
+)
+def test_pods_that_have_not_ended(name: str, phase: NodePhase, message: str) -> None:
+    status = node_status(pod(name))
+    assert (status.phase, status.reason, status.exit_code) == (phase, EndReason.NONE, None)
+    assert status.message.startswith(message)
+    assert bool(message) == bool(status.message)
+    assert status.role == "worker"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "code", "message"),
+    [
+        ("completed", EndReason.COMPLETED, 0, ""),
+        ("failed", EndReason.ERROR, 3, "exit code 3"),
+        ("crashed", EndReason.ERROR, 139, "crashed with SIGSEGV"),
+        ("killed", EndReason.KILLED, 137, "ended by SIGKILL"),
+        ("out-of-memory", EndReason.OUT_OF_MEMORY, 137, "it used more memory than it may"),
+        ("deadline", EndReason.KILLED, None, "DeadlineExceeded: Pod was active on the node longer"),
+        ("deleted", EndReason.KILLED, None, "its pod was deleted"),
+        ("killed-hard", EndReason.KILLED, None, "its pod was deleted"),
+        ("no-command", EndReason.CANNOT_START, 128, "failed to create containerd task"),
+    ],
+)
+def test_pods_that_have_ended(name: str, reason: EndReason, code: int | None, message: str) -> None:
+    status = node_status(pod(name))
+    assert (status.reason, status.exit_code) == (reason, code)
+    assert status.message.startswith(message)
+    assert status.phase is (NodePhase.SUCCEEDED if code == 0 else NodePhase.FAILED)
+
+
+def test_what_cannot_start_says_why_and_nothing_else() -> None:
+    message = node_status(pod("no-command")).message
+    assert message.endswith('exec: "no-such-command": executable file not found in $PATH: unknown')
+
+
+def test_the_last_words_of_a_program() -> None:
+    document = pod("failed")
+    state = document["status"]["containerStatuses"][0]["state"]["terminated"]
+    state["message"] = "Traceback ...\nValueError: too hot\n"
+    assert node_status(document).message == "exit code 3; its last words: ValueError: too hot"
+
+
+def test_a_pod_that_has_vanished_was_killed() -> None:
+    status = node_status(pod("running"), gone=True)
+    assert (status.phase, status.reason) == (NodePhase.FAILED, EndReason.KILLED)
+
+
+def test_what_had_ended_before_it_vanished_keeps_its_end() -> None:
+    assert node_status(pod("completed"), gone=True).reason is EndReason.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("finished", "reason"),
+    [("2026-11-16T05:00:00Z", EndReason.COMPLETED), ("2026-11-16T05:00:20Z", EndReason.KILLED)],
+)
+def test_an_end_with_0_counts_only_if_nobody_had_asked_for_it(finished: str, reason: EndReason) -> None:
+    document = pod("completed")
+    document["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished
+    document["metadata"] |= {"deletionTimestamp": "2026-11-16T05:00:40Z", "deletionGracePeriodSeconds": 30}
+    assert node_status(document).reason is reason
+
+
+@pytest.mark.parametrize("name", ["running", "failed", "completed", "deleted"])
+def test_what_we_have_asked_for_is_no_failure(name: str) -> None:
+    assert node_status(pod(name), gone=True, stopped=True).reason is EndReason.STOPPED
+
+
+def test_evicted() -> None:
+    document = pod("running")
+    document["status"] = {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "The node was low on resource: memory.",
+    }
+    status = node_status(document)
+    assert (status.phase, status.reason) == (NodePhase.FAILED, EndReason.KILLED)
+    assert status.message == "Evicted: The node was low on resource: memory."
+
+
+def test_newer_clusters_say_why_a_pod_goes() -> None:
+    document = pod("leaving")
+    document["status"]["conditions"].append(
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        }
+    )
+    assert node_status(document).message.startswith("PreemptionByScheduler: default-scheduler")
+    assert node_status(document).phase is NodePhase.LEAVING
+
+
+def test_a_pod_whose_machine_is_gone() -> None:
+    document = pod("leaving")
+    assert leaving(document)
+    assert grace_seconds(document) == 5
+    assert lost(document, stopped=False).reason is EndReason.KILLED
+    assert lost(document, stopped=False).message == "node-0 does not answer any more"
