@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from elasticai_api.common.master import DatasetParams, Master, ShardProgress
+from elasticai_api.common.master import DatasetParams, FetchedShard, Master, ShardProgress
 from elasticai_api.common.permutation import Permutation
 from elasticai_api.errors import ShardError
 from elasticai_api.proto import elasticai_api_pb2 as pb
@@ -62,9 +62,11 @@ class AloneMaster(Master):
                     f"The data set {params.name!r} is announced as {params}, and was as {known.params}."
                 )
 
-    def next_task(self, dataset: str) -> pb.Task:
+    def fetch(self, dataset: str, count: int) -> list[FetchedShard]:
+        """One at a time, however many are asked for: here a call costs nothing."""
         with self._lock:
-            return self._dataset(dataset).next_task()
+            found = self._dataset(dataset).next_task()
+            return [] if found is None else [FetchedShard(task=found, epoch=self._dataset(dataset).epoch)]
 
     def progress(
         self,
@@ -73,8 +75,10 @@ class AloneMaster(Master):
         *,
         global_step: int | None = None,
         loss: float | None = None,
+        given_back: Sequence[int] = (),
     ) -> list[int]:
         with self._lock:
+            self._dataset(dataset).give_back(given_back)
             return self._dataset(dataset).progress(shards)
 
     def fail(self, dataset: str, task_id: int, message: str) -> None:
@@ -134,10 +138,10 @@ class _Dataset:
         self._order: Permutation | range = range(self._count)
         self._doing: dict[int, _Doing] = {}
 
-    def next_task(self) -> pb.Task:
+    def next_task(self) -> pb.Task | None:
         found = self._next_range()
         if found is None:
-            return pb.Task(type=pb.NONE)
+            return None
         self.tasks += 1
         self._doing[self.tasks] = _Doing(
             start=found.start, position=found.start, end=found.end, failures=found.failures
@@ -158,6 +162,12 @@ class _Dataset:
             else:
                 doing.position = shard.position
         return lost
+
+    def give_back(self, task_ids: Sequence[int]) -> None:
+        for task_id in sorted(task_ids, reverse=True):
+            doing = self._doing.pop(task_id, None)
+            if doing is not None:
+                self._queue.appendleft(_Range(doing.position, doing.end, doing.failures))
 
     def fail(self, task_id: int, message: str) -> None:
         doing = self._doing.pop(task_id, None)

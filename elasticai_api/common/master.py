@@ -84,6 +84,15 @@ class ShardProgress:
     ended: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class FetchedShard:
+    """A shard as the master gave it out."""
+
+    task: pb.Task
+    # From 1 on; 0 where the master does not tell.
+    epoch: int = 0
+
+
 class Master(ABC):
     """Gives out shards and takes down how far they have come.
 
@@ -98,8 +107,10 @@ class Master(ABC):
         """Makes a data set known. Raises `ShardError` if it is known already and was another."""
 
     @abstractmethod
-    def next_task(self, dataset: str) -> pb.Task:
-        """The next shard for this worker, waited for if need be; of type NONE when there will be no more."""
+    def fetch(self, dataset: str, count: int) -> list[FetchedShard]:
+        """The next shards for this worker, waited for if need be: at least one and at most `count`; none when there
+        will be no more.
+        """
 
     @abstractmethod
     def progress(
@@ -109,8 +120,12 @@ class Master(ABC):
         *,
         global_step: int | None = None,
         loss: float | None = None,
+        given_back: Sequence[int] = (),
     ) -> list[int]:
-        """Takes down how far shards have come. Returns those that are not this worker's any more."""
+        """Takes down how far shards have come. Returns those that are not this worker's any more.
+
+        `given_back` are shards that were fetched and not begun: they go to others.
+        """
 
     @abstractmethod
     def fail(self, dataset: str, task_id: int, message: str) -> None:

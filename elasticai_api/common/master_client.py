@@ -27,7 +27,7 @@ import grpc
 from elasticai_api.common.alone import AloneMaster
 from elasticai_api.common.connection import not_trusted, open_channel
 from elasticai_api.common.constants import PodEnv
-from elasticai_api.common.master import DatasetParams, Master, ShardProgress
+from elasticai_api.common.master import DatasetParams, FetchedShard, Master, ShardProgress
 from elasticai_api.errors import MasterError, ShardError, TokenError
 from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto import progress_pb2
@@ -117,15 +117,28 @@ class MasterClient(Master):
         )
         self._call(self._shards.report_dataset_shard_params, request)
 
-    def next_task(self, dataset: str) -> pb.Task:
+    def fetch(self, dataset: str, count: int) -> list[FetchedShard]:
+        if not self._partial:
+            task = self._next_task(dataset)
+            return [] if task.type == pb.NONE else [FetchedShard(task=task)]
+        request = progress_pb2.FetchRequest(
+            worker_id=self.worker_id, worker_type=self.worker_type, dataset_name=dataset, count=count
+        )
+        # The master holds the call until there is a shard, so it has no deadline.
+        reply: progress_pb2.FetchReply = self._call(
+            self._progress.Fetch, request, metadata=self._number(), seconds=None
+        )
+        return [FetchedShard(task=shard.task, epoch=shard.epoch) for shard in reply.shards]
+
+    def _next_task(self, dataset: str) -> pb.Task:
         request = pb.GetDatasetTaskRequest(
             worker_id=self.worker_id, dataset_name=dataset, worker_type=self.worker_type
         )
         pause = _FIRST_PAUSE_SECONDS
         while True:
-            number = (("elasticai-request", str(next(self._numbers))),)
-            # The master holds the call until there is a shard, so it has no deadline.
-            task: pb.Task = self._call(self._shards.get_dataset_task, request, metadata=number, seconds=None)
+            task: pb.Task = self._call(
+                self._shards.get_dataset_task, request, metadata=self._number(), seconds=None
+            )
             if task.type != pb.WAIT:
                 return task
             self._pause(pause)
@@ -138,6 +151,7 @@ class MasterClient(Master):
         *,
         global_step: int | None = None,
         loss: float | None = None,
+        given_back: Sequence[int] = (),
     ) -> list[int]:
         if not self._partial:
             return self._whole_shards(dataset, shards, global_step)
@@ -151,9 +165,13 @@ class MasterClient(Master):
             ],
             global_step=global_step or 0,
             loss=loss,
+            given_back=given_back,
         )
         reply: progress_pb2.ProgressReply = self._call(self._progress.Report, request)
         return list(reply.lost)
+
+    def _number(self) -> tuple[tuple[str, str], ...]:
+        return (("elasticai-request", str(next(self._numbers))),)
 
     def _whole_shards(
         self, dataset: str, shards: Sequence[ShardProgress], global_step: int | None

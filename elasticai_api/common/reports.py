@@ -1,8 +1,9 @@
 """Tells the master how far the shards have come, without making the training wait.
 
 What is noted is sent by a thread of its own, one report at a time, at most ten a second; what is noted in the meantime
-goes with the next. The end of a shard is told at once, for others may wait for it. `flush` waits until all that was
-noted has been answered: before a worker takes it for the end of the data that it gets no shard, and when it ends.
+goes with the next, the ends of shards too. `flush` waits until all that was noted has been answered: before a worker
+takes it for the end of the data that it gets no shard, and when it ends. The same thread gives back what was fetched
+ahead and is not used (supply.py).
 
 If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
 program by its next call here.
@@ -17,6 +18,7 @@ import time
 from collections.abc import Sequence
 
 from elasticai_api.common.master import Master, ShardProgress
+from elasticai_api.common.supply import IDLE_SECONDS, Supply
 from elasticai_api.errors import ElasticError, MasterError
 
 log = logging.getLogger("elasticai_api")
@@ -31,12 +33,14 @@ _END_SECONDS = 30.0
 class Reports:
     """The reports on one data set."""
 
-    def __init__(self, master: Master, dataset: str) -> None:
+    def __init__(self, master: Master, dataset: str, supply: Supply) -> None:
         self._master = master
         self._dataset = dataset
+        self._supply = supply
         self._lost: list[int] = []
         self._moved = threading.Condition()
         self._progress: dict[int, ShardProgress] = {}
+        self._given_back: list[int] = []
         self._step: int | None = None
         self._loss: float | None = None
         self._hurry = False
@@ -57,9 +61,22 @@ class Reports:
         with self._moved:
             for shard in shards:
                 self._progress[shard.task_id] = shard
-                self._hurry = self._hurry or shard.ended
             self._noted()
         self._after_note()
+
+    def give_back(self, task_ids: Sequence[int]) -> None:
+        """These were fetched and will not be begun."""
+        if not task_ids:
+            return
+        with self._moved:
+            self._given_back += task_ids
+            self._noted()
+        self._after_note()
+
+    def watch_supply(self) -> None:
+        """Something lies ready, and is to be given back if it stays there."""
+        with self._moved:
+            self._noted()
 
     def note_step(self, step: int | None, loss: float | None = None) -> None:
         """How far the training has come, for people who look at the job."""
@@ -110,6 +127,8 @@ class Reports:
         if os.getpid() != self._process:
             return
         try:
+            if self._error is None:
+                self.give_back(self._supply.clear())
             if self._error is None and not self.flush(_END_SECONDS):
                 log.warning("The master did not take the last report on %s.", self._dataset)
         except ElasticError as error:
@@ -135,14 +154,16 @@ class Reports:
         self.check()
 
     def _pending(self) -> bool:
-        return bool(self._progress) or self._step is not None or self._loss is not None
+        return bool(self._progress or self._given_back) or self._step is not None or self._loss is not None
 
     def _run(self) -> None:
         while True:
             with self._moved:
-                self._moved.wait_for(lambda: self._pending() or self._closed)
-                if not self._pending():
-                    return
+                while not self._pending():
+                    if self._closed:
+                        return
+                    self._moved.wait(IDLE_SECONDS if self._supply else None)
+                    self._given_back += self._supply.clear_idle()
                 pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
                 self._awaits_turn = True
                 self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
@@ -159,12 +180,20 @@ class Reports:
 
     def _send(self) -> None:
         with self._moved:
-            shards, step, loss = list(self._progress.values()), self._step, self._loss
-            self._progress, self._step, self._loss = {}, None, None
+            self._given_back += self._supply.clear_idle()
+            shards, given_back, step, loss = (
+                list(self._progress.values()),
+                self._given_back,
+                self._step,
+                self._loss,
+            )
+            self._progress, self._given_back, self._step, self._loss = {}, [], None, None
             self._sending = True
             self._hurry = False
             self._sent_at = time.monotonic()
-        lost = self._master.progress(self._dataset, shards, global_step=step, loss=loss)
+        lost = self._master.progress(
+            self._dataset, shards, global_step=step, loss=loss, given_back=given_back
+        )
         if lost:
             log.warning("Shards %s of %s are done by another worker now.", lost, self._dataset)
         with self._moved:

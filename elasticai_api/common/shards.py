@@ -10,7 +10,8 @@ Failure modes
     A worker that dies loses what it has not reported; the rest of its shards goes to others. A worker that was taken
     for dead finds its shards lost: it may train on, they only do not count for it any more. A master that dies makes
     calls wait until it is back. An error that the program reports for a batch gives back what is not done of the
-    shard; a shard that fails again and again ends the job with that error.
+    shard; a shard that fails again and again ends the job with that error. Shards that were fetched ahead (supply.py)
+    are given back when the program does not use them.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from collections.abc import Sequence
 
 from elasticai_api.common.account import HeldShards
 from elasticai_api.common.constants import DefaultDatasetName
-from elasticai_api.common.master import DatasetParams, Master, check_batch_size
+from elasticai_api.common.master import DatasetParams, FetchedShard, Master, check_batch_size
 from elasticai_api.common.master_client import build_master_client
 from elasticai_api.common.reports import Reports
+from elasticai_api.common.supply import Supply
 from elasticai_api.errors import ShardError
 from elasticai_api.proto import elasticai_api_pb2 as pb
 
@@ -82,6 +84,9 @@ class DataShardService:
         # The master gives again what it gave last to the same request, so there is one request at a time.
         self._asking = threading.Lock()
         self._held = HeldShards(out_of_order=out_of_order)
+        self._supply = Supply()
+        # How often the data set was set back: what was asked for before that is void.
+        self._set_backs = 0
         self._current: pb.Task | None = None
         params = None
         if dataset_size is not None:
@@ -97,7 +102,7 @@ class DataShardService:
                 remainder=remainder,
             )
         self._master = master_client or build_master_client()
-        self._reports = Reports(self._master, self._dataset_name)
+        self._reports = Reports(self._master, self._dataset_name, self._supply)
         # When nobody uses it any more, at the end of the program at the latest: what was reported last is told.
         self._ending = weakref.finalize(self, _end, self._reports, None if master_client else self._master)
         if params is not None:
@@ -126,17 +131,50 @@ class DataShardService:
     def get_task(self, task_type: int | None = None) -> pb.Task:
         """The next shard together with its number; of type NONE when there is nothing more for this worker."""
         with self._asking:
-            all_told = self._reports.all_told()
-            task = self._master.next_task(self._dataset_name)
-            if task.type == pb.NONE and not all_told:
-                # A worker that seems to hold shards is not made to wait for more. Does it?
-                self._reports.flush()
-                task = self._master.next_task(self._dataset_name)
-        if task.shard.end > task.shard.start:
-            with self._lock:
-                self._held.add(task)
-                self._current = self._held.first()
-        return task
+            self._reports.check()
+            while True:
+                with self._lock:
+                    self._lose()
+                    task, set_backs = self._take(), self._set_backs
+                if task is not None:
+                    return task
+                fetched = self._fetch()
+                if not fetched:
+                    return pb.Task(type=pb.NONE)
+                with self._lock:
+                    if set_backs == self._set_backs:
+                        self._supply.put(fetched)
+                        fetched = []
+                # Given out before the data set was set back, or after? Those of before are nobody's any more.
+                self._reports.give_back([shard.task.task_id for shard in fetched])
+                if len(self._supply) > 1:
+                    self._reports.watch_supply()
+
+    def _fetch(self) -> list[FetchedShard]:
+        all_told = self._reports.all_told()
+        fetched = self._master.fetch(self._dataset_name, self._supply.wanted())
+        if not fetched and not all_told:
+            # A worker that seems to hold shards is not made to wait for more. Does it?
+            self._reports.flush()
+            fetched = self._master.fetch(self._dataset_name, self._supply.wanted())
+        return fetched
+
+    def _take(self) -> pb.Task | None:
+        """The next of those that lie ready, for the program."""
+        found = self._supply.take()
+        if found is None:
+            return None
+        if found.task.shard.end > found.task.shard.start:
+            self._held.add(found.task)
+            self._current = self._held.first()
+        return found.task
+
+    def _lose(self) -> None:
+        """What the master says is not this worker's any more; what lies ready may not be either."""
+        lost = self._reports.take_lost()
+        self._held.lose(lost)
+        if lost:
+            self._reports.give_back(self._supply.clear())
 
     def get_current_task(self) -> pb.Task | None:
         """The oldest shard that is not done yet; when all are, the last one."""
@@ -157,7 +195,7 @@ class DataShardService:
         samples = batch_size or self._batch_size
         check_batch_size(samples)
         with self._lock:
-            self._held.lose(self._reports.take_lost())
+            self._lose()
             if err_msg:
                 failed = self._held.failed(samples, task_ids)
                 progress = []
@@ -177,7 +215,7 @@ class DataShardService:
         """Gives back all shards that are not done, because of an error."""
         self._reports.flush()
         with self._lock:
-            self._held.lose(self._reports.take_lost())
+            self._lose()
             held = self._held.clear()
         for task_id in held:
             self._master.fail(self._dataset_name, task_id, err_msg)
@@ -214,7 +252,9 @@ class DataShardService:
 
     def get_current_epoch(self) -> int:
         """The epoch that shards are given out of, from 1 on."""
-        return self._master.epoch(self._dataset_name)
+        # While some lie ready here, the master has come further than this program.
+        ahead = self._supply.epoch if self._supply else 0
+        return ahead or self._master.epoch(self._dataset_name)
 
     def reset_dataset(self) -> None:
         """Begins again with the first epoch. The shards that this process holds count no more."""
@@ -235,8 +275,12 @@ class DataShardService:
     def _forget(self) -> None:
         with self._lock:
             self._held.clear()
+            ready = self._supply.clear()
+            self._set_backs += 1
             self._current = None
         self._reports.forget()
+        # Another thread may have fetched them after the data set was set back.
+        self._reports.give_back(ready)
 
 
 def _end(reports: Reports, master: Master | None) -> None:

@@ -1,3 +1,4 @@
+from elasticai_api.proto import elasticai_api_pb2 as _elasticai_api_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -16,23 +17,51 @@ class ShardProgress(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
 
 class ProgressRequest(_message.Message):
-    __slots__ = ("worker_id", "worker_type", "dataset_name", "shards", "global_step", "loss")
+    __slots__ = ("worker_id", "worker_type", "dataset_name", "shards", "global_step", "loss", "given_back")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_TYPE_FIELD_NUMBER: _ClassVar[int]
     DATASET_NAME_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_STEP_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_BACK_FIELD_NUMBER: _ClassVar[int]
     worker_id: int
     worker_type: str
     dataset_name: str
     shards: _containers.RepeatedCompositeFieldContainer[ShardProgress]
     global_step: int
     loss: float
-    def __init__(self, worker_id: _Optional[int] = ..., worker_type: _Optional[str] = ..., dataset_name: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardProgress, _Mapping]]] = ..., global_step: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
+    given_back: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, worker_id: _Optional[int] = ..., worker_type: _Optional[str] = ..., dataset_name: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardProgress, _Mapping]]] = ..., global_step: _Optional[int] = ..., loss: _Optional[float] = ..., given_back: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ProgressReply(_message.Message):
     __slots__ = ("lost",)
     LOST_FIELD_NUMBER: _ClassVar[int]
     lost: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, lost: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("worker_id", "worker_type", "dataset_name", "count")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DATASET_NAME_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    worker_id: int
+    worker_type: str
+    dataset_name: str
+    count: int
+    def __init__(self, worker_id: _Optional[int] = ..., worker_type: _Optional[str] = ..., dataset_name: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class FetchedShard(_message.Message):
+    __slots__ = ("task", "epoch")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    task: _elasticai_api_pb2.Task
+    epoch: int
+    def __init__(self, task: _Optional[_Union[_elasticai_api_pb2.Task, _Mapping]] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class FetchReply(_message.Message):
+    __slots__ = ("shards",)
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    shards: _containers.RepeatedCompositeFieldContainer[FetchedShard]
+    def __init__(self, shards: _Optional[_Iterable[_Union[FetchedShard, _Mapping]]] = ...) -> None: ...

@@ -19,12 +19,23 @@ class ProgressStub(object):
                 request_serializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressRequest.SerializeToString,
                 response_deserializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.FromString,
                 )
+        self.Fetch = channel.unary_unary(
+                '/elasticai.Progress/Fetch',
+                request_serializer=elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.SerializeToString,
+                response_deserializer=elasticai__api_dot_proto_dot_progress__pb2.FetchReply.FromString,
+                )
 
 
 class ProgressServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Report(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Fetch(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -37,6 +48,11 @@ def add_ProgressServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressRequest.FromString,
                     response_serializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.SerializeToString,
+            ),
+            'Fetch': grpc.unary_unary_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.FromString,
+                    response_serializer=elasticai__api_dot_proto_dot_progress__pb2.FetchReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -62,5 +78,22 @@ class Progress(object):
         return grpc.experimental.unary_unary(request, target, '/elasticai.Progress/Report',
             elasticai__api_dot_proto_dot_progress__pb2.ProgressRequest.SerializeToString,
             elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticai.Progress/Fetch',
+            elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.SerializeToString,
+            elasticai__api_dot_proto_dot_progress__pb2.FetchReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

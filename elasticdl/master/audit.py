@@ -8,7 +8,7 @@ or the training was ended on purpose before (a number of steps, early stopping),
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -88,7 +88,13 @@ class Audit:
         return cls(rows=tuple(rows), skipped=tuple(skipped), exact=not reasons, reason="; ".join(reasons))
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # Not asdict, which copies as deep as it goes: this is asked for several times a second, of all epochs.
+        return {
+            "rows": [dict(vars(row)) for row in self.rows],
+            "skipped": [dict(vars(bad)) for bad in self.skipped],
+            "exact": self.exact,
+            "reason": self.reason,
+        }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Audit:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure
+from elasticdl.master.program_course import TRAINERS
 
 if TYPE_CHECKING:
     from elasticdl.master.state import JobState
@@ -65,7 +66,7 @@ class Announcement:
 
 
 class ProgramData:
-    COMMANDS = ("open", "fail_shard", "take_back", "reset", "restore_shards")
+    COMMANDS = ("open", "fail_shard", "give_back", "take_back", "reset", "restore_shards")
 
     def __init__(self, state: JobState) -> None:
         self._state = state
@@ -100,6 +101,14 @@ class ProgramData:
         except ShardGivesUp as gives_up:
             self._state.fail_job(JobFailure(message=f"{gives_up}\n{message}"), "")
 
+    def give_back(self, *, worker: str, lease_ids: list[int]) -> None:
+        """A worker has fetched these ahead and does not use them. What is not its own any more stays where it is."""
+        # Each goes to the front of the queue, so the first goes last.
+        for lease_id in sorted(lease_ids, reverse=True):
+            lease = self._ledger.lease_of(lease_id)
+            if lease is not None and lease.worker == worker:
+                self._ledger.release(lease_id)
+
     def take_back(self, *, worker: str) -> None:
         """A worker that waits for a shard does not work on those that it was given and cannot have got."""
         self._ledger.release_worker(worker)
@@ -132,6 +141,14 @@ class ProgramData:
             return True
         # It may sit on the first half of a batch whose second half would come with the next shard.
         return any(lease.dataset == dataset for lease in self._ledger.held_by(worker))
+
+    def share(self, dataset: str) -> int:
+        """How many shards a worker may hold that it has not begun, so that others do not go short at the end."""
+        ledger = self._ledger
+        held = sum(lease.end - lease.position for lease in ledger.held(dataset))
+        left = (ledger.remaining(dataset) - held) // ledger.spec(dataset).shard_size
+        workers = sum(len(self._state.roster.alive(role)) for role in TRAINERS)
+        return max(1, left // (2 * max(1, workers)))
 
     def finished(self) -> bool:
         return all(self._ledger.finished(name) for name in self.announced)

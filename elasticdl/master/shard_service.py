@@ -96,6 +96,21 @@ class ShardService(MasterServicer, ProgressServicer):
         return await self._task(request.dataset_name or _UNNAMED_TRAINING, worker, context)
 
     async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
+        lease = next(iter(await self._leases(dataset, worker, 1, context)), None)
+        return pb.Task(type=pb.NONE) if lease is None else self._shard(lease)
+
+    async def Fetch(self, request: progress_pb.FetchRequest, context: Context) -> progress_pb.FetchReply:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        dataset = request.dataset_name or _UNNAMED_TRAINING
+        leases = await self._leases(dataset, worker, request.count, context)
+        return progress_pb.FetchReply(
+            shards=[
+                progress_pb.FetchedShard(task=self._shard(lease), epoch=lease.epoch + 1) for lease in leases
+            ]
+        )
+
+    async def _leases(self, dataset: str, worker: str, count: int, context: Context) -> list[Lease]:
+        """Waited for as long as there may still be some; none when there will not."""
         master, state = self._master, self._master.state
         if dataset not in state.data.announced:
             known = ", ".join(state.data.announced) or "none"
@@ -106,32 +121,33 @@ class ShardService(MasterServicer, ProgressServicer):
         master.liveness.heard(worker)
         given = request_number(context)
         while True:
-            lease = self._lease(dataset, worker, given or state.ledger.next_lease)
-            if lease is not None:
-                return self._shard(lease)
-            if state.data.may_end(dataset, worker):
-                return pb.Task(type=pb.NONE)
+            leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
+            if leases or state.data.may_end(dataset, worker):
+                return leases
             self.waiting[worker] += 1
             try:
                 await master.work.wait(_HOLD_SECONDS)
             finally:
                 self.waiting[worker] -= 1
             if context.cancelled() or context.done():
-                return pb.Task(type=pb.NONE)
+                return []
 
-    def _lease(self, dataset: str, worker: str, request_id: int) -> Lease | None:
+    def _lease(self, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
+        state = self._master.state
         try:
-            if not self._master.state.may_lease(dataset, worker, request_id):
-                return None
-            leases = self._master.do("lease", dataset=dataset, worker=worker, count=1, request_id=request_id)
+            if not state.may_lease(dataset, worker, request_id):
+                return []
+            share = min(count, state.data.share(dataset)) if count > 1 else 1
+            leases: list[Lease] = self._master.do(
+                "lease", dataset=dataset, worker=worker, count=share, request_id=request_id
+            )
         except LedgerError as error:
             # A call that came too late: the worker has asked again meanwhile.
             log.warning("%s", error)
-            return None
-        if not leases:
-            return None
-        self._master.liveness.leased(worker)
-        return leases[0]  # type: ignore[no-any-return]
+            return []
+        if leases:
+            self._master.liveness.leased(worker)
+        return leases
 
     def _shard(self, lease: Lease) -> pb.Task:
         data = self._master.state.data
@@ -194,6 +210,8 @@ class ShardService(MasterServicer, ProgressServicer):
         self._master.global_step = max(self._master.global_step, request.global_step)
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
+        if request.given_back:
+            self._master.do("data.give_back", worker=worker, lease_ids=list(request.given_back))
         self._master.liveness.heard(worker)
         return progress_pb.ProgressReply(lost=lost)
 

@@ -85,10 +85,15 @@ class ForgetfulService(ShardService):
     """Does what it is asked to, and now and then the answer gets lost on its way."""
 
     answers_to_lose = 0
+    fetches = 0
     reports = 0
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         return await self._answer(await super().get_dataset_task(request, context), context)
+
+    async def Fetch(self, request: Any, context: Any) -> Any:
+        self.fetches += 1
+        return await self._answer(await super().Fetch(request, context), context)
 
     async def Report(self, request: Any, context: Any) -> Any:
         self.reports += 1
@@ -154,6 +159,13 @@ class RunningMaster:
 
     def done(self, dataset: str) -> int:
         return int(self.do(lambda master: master.state.ledger.samples_done(dataset)))
+
+    def held_by(self, worker: str) -> list[tuple[int, int]]:
+        return list(
+            self.do(
+                lambda master: [(lease.start, lease.end) for lease in master.state.ledger.held_by(worker)]
+            )
+        )
 
     def _run(self, started: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)

@@ -1,0 +1,95 @@
+"""Shards that a worker has fetched ahead: several in one call where it uses many, one at a time where it does not.
+
+A call costs both sides about a millisecond. That is nothing to a program that works on a shard for a second, and half
+of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in a quarter
+of a second lately, and the master gives it fewer where others would go short. One quick quarter is no evidence: an
+input pipeline that fills its buffers when it starts is not fast yet. Neither is one slow quarter, in which the program
+saved its model.
+
+What was fetched ahead is no work begun. It is given back when the program has not used it up in a while (it evaluates,
+or waits for something), when it ends, and when the master says that other shards of this worker are not its own any
+more, since then these may not be either.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from elasticai_api.common.master import FetchedShard
+
+# A worker that is killed or sent away holds at most the work of so many seconds that it has not begun.
+AHEAD_SECONDS = 0.25
+# So many of these are looked at; the second best counts.
+_PARTS = 4
+# What was fetched so long ago and not asked for since is better off with others.
+IDLE_SECONDS = 1.0
+# Bounds the size of an answer. Who uses more than that in a quarter of a second should make its shards larger.
+MOST_SHARDS = 128
+
+
+class Supply:
+    """The shards of one data set that lie ready in one worker. May be used by several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._ready: deque[FetchedShard] = deque()
+        self._put_at = 0.0
+        self._epoch = 0
+        # Shards taken, by the quarter of a second in which they were.
+        self._taken: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def epoch(self) -> int:
+        """Of the shard taken last; 0 before the first."""
+        return self._epoch
+
+    def wanted(self) -> int:
+        """How many shards to ask for."""
+        with self._lock:
+            part = self._part()
+            taken = sorted(self._taken.get(part - ago, 0) for ago in range(1, _PARTS + 1))
+            return max(1, min(taken[-2], MOST_SHARDS))
+
+    def put(self, fetched: Iterable[FetchedShard]) -> None:
+        """These lie ready now."""
+        with self._lock:
+            self._ready.extend(fetched)
+            self._put_at = self._clock()
+
+    def take(self) -> FetchedShard | None:
+        """The one that was fetched first, if there is any."""
+        with self._lock:
+            if not self._ready:
+                return None
+            part = self._part()
+            if part not in self._taken:
+                self._taken = {p: n for p, n in self._taken.items() if p >= part - _PARTS}
+            self._taken[part] = self._taken.get(part, 0) + 1
+            shard = self._ready.popleft()
+            self._epoch = shard.epoch
+            return shard
+
+    def clear(self) -> list[int]:
+        """Lets go of everything. Returns what that was."""
+        with self._lock:
+            return self._clear()
+
+    def clear_idle(self) -> list[int]:
+        """Lets go of what has not been used up in a while."""
+        with self._lock:
+            return self._clear() if self._clock() >= self._put_at + IDLE_SECONDS else []
+
+    def _clear(self) -> list[int]:
+        left = [shard.task.task_id for shard in self._ready]
+        self._ready.clear()
+        return left
+
+    def _part(self) -> int:
+        return int(self._clock() / AHEAD_SECONDS)
