@@ -32,8 +32,9 @@ class MasterControl:
         self._channel = open_channel(address, folder.token())
         self._stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
 
-    def status(self, *, seconds: float = _SECONDS) -> dict[str, Any]:
-        document = json.loads(self._ask(self._stub.Status, pb.StatusRequest(), seconds).json)
+    def status(self, *, seconds: float = _SECONDS, brief: bool = False) -> dict[str, Any]:
+        """As of this moment; if `brief`, without the audit."""
+        document = json.loads(self._ask(self._stub.Status, pb.StatusRequest(brief=brief), seconds).json)
         assert isinstance(document, dict)
         return document
 

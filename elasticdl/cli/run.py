@@ -276,7 +276,7 @@ class _RunningJob:
             if self._interrupts and not self._stop_sent:
                 control.stop("Ctrl-C")
                 self._stop_sent = True
-            self._display.show(control.status(seconds=1.0))
+            self._display.show(control.status(seconds=1.0, brief=True))
         except MasterAway:
             return
 

@@ -206,7 +206,7 @@ class MasterService(MasterServicer):
     # -- people ----------------------------------------------------------------------------------------------
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
-        return pb.StatusReply(json=json.dumps(job_status(self._master)))
+        return pb.StatusReply(json=json.dumps(job_status(self._master, brief=request.brief)))
 
     async def Scale(self, request: pb.ScaleRequest, context: Context) -> pb.ScaleReply:
         if request.HasField("num_ps"):

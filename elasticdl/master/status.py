@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LOSS_POINTS = 200
 
 
-def job_status(master: Master) -> dict[str, Any]:
+def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
     state, plan = master.state, master.plan
     dataset = _main_dataset(state)
     known = dataset in state.ledger.datasets()
@@ -60,6 +60,7 @@ def job_status(master: Master) -> dict[str, Any]:
                 "role": n.role,
                 "phase": n.phase.value,
                 "reason": n.reason.value,
+                "message": n.message,
                 "draining": n.draining,
                 "joined": n.joined,
                 "shards": len(state.ledger.held_by(n.name)),
@@ -67,7 +68,7 @@ def job_status(master: Master) -> dict[str, Any]:
             for n in state.roster.nodes.values()
         ],
         "targets": state.roster.targets,
-        "audit": Audit.of(state.ledger).to_json(),
+        **({} if brief else {"audit": Audit.of(state.ledger).to_json()}),
     }
 
 

@@ -350,8 +350,10 @@ class FailReply(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("brief",)
+    BRIEF_FIELD_NUMBER: _ClassVar[int]
+    brief: bool
+    def __init__(self, brief: bool = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("json",)
