@@ -12,7 +12,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.jobs.folder import JobFolder
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.audit import Audit, render
 
@@ -26,7 +25,7 @@ _NEWS_SECONDS = 1.0
 
 class Display(abc.ABC):
     @abc.abstractmethod
-    def begin(self, spec: JobSpec, folder: JobFolder) -> None: ...
+    def begin(self, spec: JobSpec, place: str) -> None: ...
 
     @abc.abstractmethod
     def show(self, status: dict[str, Any]) -> None: ...
@@ -35,7 +34,7 @@ class Display(abc.ABC):
     def note(self, text: str) -> None: ...
 
     @abc.abstractmethod
-    def end(self, status: dict[str, Any], folder: JobFolder) -> None: ...
+    def end(self, status: dict[str, Any], logs: str) -> None: ...
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -50,13 +49,13 @@ def make_display(*, quiet: bool) -> Display:
 
 
 class _Silent(Display):
-    def begin(self, spec: JobSpec, folder: JobFolder) -> None: ...
+    def begin(self, spec: JobSpec, place: str) -> None: ...
 
     def show(self, status: dict[str, Any]) -> None: ...
 
     def note(self, text: str) -> None: ...
 
-    def end(self, status: dict[str, Any], folder: JobFolder) -> None: ...
+    def end(self, status: dict[str, Any], logs: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -70,8 +69,8 @@ class _Lines(Display):
         self._evaluations = 0
         self._nodes: dict[str, str] = {}
 
-    def begin(self, spec: JobSpec, folder: JobFolder) -> None:
-        self.note(f"Job {spec.job_name}: logs and record in {folder.path}")
+    def begin(self, spec: JobSpec, place: str) -> None:
+        self.note(f"Job {spec.job_name}: {place}")
 
     def show(self, status: dict[str, Any]) -> None:
         self._tell_nodes(status)
@@ -101,8 +100,8 @@ class _Lines(Display):
     def note(self, text: str) -> None:
         print(text, flush=True)
 
-    def end(self, status: dict[str, Any], folder: JobFolder) -> None:
-        for line in final_lines(status, folder):
+    def end(self, status: dict[str, Any], logs: str) -> None:
+        for line in final_lines(status, logs):
             self.note(line)
 
     def close(self) -> None: ...
@@ -119,10 +118,8 @@ class _Panel(Display):
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._started = False
 
-    def begin(self, spec: JobSpec, folder: JobFolder) -> None:
-        self._console.print(
-            f"[bold]Job {spec.job_name}[/bold]  [dim]logs and record in {folder.path}[/dim]", highlight=False
-        )
+    def begin(self, spec: JobSpec, place: str) -> None:
+        self._console.print(f"[bold]Job {spec.job_name}[/bold]  [dim]{place}[/dim]", highlight=False)
         self._live.start()
         self._started = True
 
@@ -132,9 +129,9 @@ class _Panel(Display):
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
 
-    def end(self, status: dict[str, Any], folder: JobFolder) -> None:
+    def end(self, status: dict[str, Any], logs: str) -> None:
         self.close()
-        print_final(self._console, status, folder)
+        print_final(self._console, status, logs)
 
     def close(self) -> None:
         if self._started:
@@ -255,7 +252,7 @@ def one_line(status: dict[str, Any]) -> str:
     return " | ".join(parts)
 
 
-def final_lines(status: dict[str, Any], folder: JobFolder) -> list[str]:
+def final_lines(status: dict[str, Any], logs: str) -> list[str]:
     """The end of a job: how it went, what it amounts to, where things are."""
     lines = []
     if status.get("traceback") and status["state"] == "failed":
@@ -271,13 +268,13 @@ def final_lines(status: dict[str, Any], folder: JobFolder) -> list[str]:
     # Of the others it is the one they started from, which the user has named.
     if status.get("checkpoint") and status.get("kind") == "train":
         lines.append(f"Checkpoint: {status['checkpoint']}")
-    lines.append(f"Job {folder.name} has {status['state']}. Logs: {folder.logs_path}")
+    lines.append(f"Job {status['job']} has {status['state']}. Logs: {logs}")
     return lines
 
 
-def print_final(console: Console, status: dict[str, Any], folder: JobFolder) -> None:
+def print_final(console: Console, status: dict[str, Any], logs: str) -> None:
     colour = {"succeeded": "green", "failed": "red"}.get(status["state"], "yellow")
-    *lines, last = final_lines(status, folder)
+    *lines, last = final_lines(status, logs)
     for line in lines:
         style = "red" if line.startswith("error: ") else None
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -19,11 +19,15 @@ from elasticdl.jobs.store import new_suffix
 
 
 def _command(kind: JobKind, help_text: str) -> JobCommand:
-    def run(file: str | None, dry_run: bool, **_: Any) -> int:
+    def run(file: str | None, dry_run: bool, yaml: str | None, wait: bool, **_: Any) -> int:
         spec = _job(kind, click.get_current_context(), file)
+        if not spec.runs_here:
+            return _on_a_cluster(spec, dry_run=dry_run, yaml=yaml, wait=wait)
+        if yaml or wait:
+            flag = "--yaml" if yaml else "--wait"
+            raise UserError(f"{flag} is for jobs on a cluster: this one has no --image_name and runs here.")
         if dry_run:
-            # In an image the model zoo is another one, or the same at another place.
-            if spec.runs_here and spec.program == "definition":
+            if spec.program == "definition":
                 check_definition(spec)
             click.echo(to_yaml(spec), nl=False)
             return 0
@@ -37,9 +41,35 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
             type=click.Path(),
             help="Job file (YAML); flags go before what it says. - reads standard input.",
         ),
-        click.Option(["--dry_run"], is_flag=True, help="Print the whole job as YAML and do not run it."),
+        click.Option(
+            ["--dry_run"],
+            is_flag=True,
+            help="Print the whole job as YAML, with an image as manifests for Kubernetes, and do not run it.",
+        ),
+        click.Option(
+            ["--yaml"],
+            type=click.Path(),
+            help="Write the manifests for Kubernetes to this file instead of submitting them.",
+        ),
+        click.Option(
+            ["--wait"], is_flag=True, help="On a cluster: show the job until it ends, as a job here is shown."
+        ),
     ]
     return JobCommand(kind=kind, options=options, callback=run, help=help_text)
+
+
+def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool) -> int:
+    from elasticdl.cli.display import make_display
+    from elasticdl.cli.submit import manifests_text, submit, write_manifests
+
+    if yaml:
+        write_manifests(spec, Path(yaml))
+        click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
+        return 0
+    if dry_run:
+        click.echo(manifests_text(spec), nl=False)
+        return 0
+    return submit(spec, make_display(quiet=False), wait=wait)
 
 
 def _job(kind: JobKind, ctx: click.Context, file: str | None) -> JobSpec:

@@ -1,24 +1,34 @@
-"""`elasticdl jobs`: the jobs of this machine, running and finished."""
+"""`elasticdl jobs`: the jobs of this machine and of the cluster, running and finished.
+
+A job is looked for on this machine first. The cluster is the one that kubectl would talk to; if none is configured,
+only this machine is looked at.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 import click
 
+from elasticdl.cli.finding import all_jobs, find_job
+from elasticdl.cli.job_view import JobView
 from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
 from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.jobs.store import JobStore
-from elasticdl.platforms.logs import LogReader
 
-# How soon a new line of a followed log is seen.
-_FOLLOW_SECONDS = 0.3
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _namespaced(command: _Command) -> _Command:
+    return click.option(
+        "--namespace", default=None, metavar="NAME", help="Look on the cluster, in this namespace."
+    )(command)
 
 
 @click.group(context_settings=_CONTEXT)
@@ -28,28 +38,20 @@ def jobs() -> None:
 
 @jobs.command("list", context_settings=_CONTEXT)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
-def list_jobs(as_json: bool) -> None:
-    """All jobs of this machine, the oldest first."""
-    rows: list[dict[str, Any]] = []
-    for folder in JobStore().list():
-        record = folder.record()
-        rows.append(
-            {
-                "job": folder.name,
-                "kind": record.kind,
-                "state": folder.state(),
-                "created": record.created,
-                "ended": record.ended,
-                "message": record.message,
-            }
-        )
+@_namespaced
+def list_jobs(as_json: bool, namespace: str | None) -> None:
+    """All jobs of this machine and of the cluster's namespace, the oldest first."""
+    found, problem = all_jobs(namespace)
+    if problem:
+        click.echo(f"{click.style('note:', fg='yellow')} {problem}", err=True)
+    rows = [asdict(job.summary()) for job in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
     if not rows:
         click.echo("There are no jobs.")
         return
-    header = ("JOB", "KIND", "STATE", "STARTED", "TOOK")
+    header = ("JOB", "KIND", "STATE", "STARTED", "TOOK", "PLACE")
     table = [
         (
             r["job"],
@@ -57,6 +59,7 @@ def list_jobs(as_json: bool) -> None:
             r["state"],
             _moment(r["created"]),
             _duration(r["created"], r["ended"], r["state"]),
+            r["place"],
         )
         for r in rows
     ]
@@ -66,13 +69,13 @@ def list_jobs(as_json: bool) -> None:
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole status as a JSON document.")
-def status(job: str, as_json: bool) -> None:
+@_namespaced
+def status(job: str, as_json: bool, namespace: str | None) -> None:
     """The state of a job: progress, loss, evaluations, nodes."""
-    from elasticdl.cli.control import current_status
     from elasticdl.cli.display import final_lines, node_state, one_line, panel
 
-    folder = JobStore().get(job)
-    document = current_status(folder)
+    view = find_job(job, namespace)
+    document = view.status()
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return
@@ -91,17 +94,17 @@ def status(job: str, as_json: bool) -> None:
         for node in document["nodes"]:
             click.echo(f"{node['name']}: {node_state(node)}")
     if document["state"] not in ("running", "stopping"):
-        click.echo("\n".join(final_lines(document, folder)))
+        click.echo("\n".join(final_lines({"job": job, **document}, view.logs_place)))
 
 
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job")
-def audit(job: str) -> None:
+@_namespaced
+def audit(job: str, namespace: str | None) -> None:
     """What became of every sample, epoch by epoch."""
-    from elasticdl.cli.control import current_status
     from elasticdl.master.audit import Audit, render
 
-    document = current_status(JobStore().get(job))
+    document = find_job(job, namespace).status()
     if not document.get("audit"):
         raise UserError(f"Job {job} ended before there was anything to account for.")
     click.echo(render(Audit.from_json(document["audit"])))
@@ -114,60 +117,35 @@ def audit(job: str) -> None:
 @click.option(
     "--tail", type=click.IntRange(min=0), default=None, help="Only the last so many lines of each log."
 )
-def logs(job: str, node: str, follow: bool, tail: int | None) -> None:
+@_namespaced
+def logs(job: str, node: str, follow: bool, tail: int | None, namespace: str | None) -> None:
     """The output of a job's nodes, each line with its node's name; of one NODE without."""
-    folder = JobStore().get(job)
-    if node and not folder.log_path(node).exists():
-        names = sorted(path.stem for path in folder.logs_path.glob("[!.]*.log"))
+    view = find_job(job, namespace)
+    if node and node not in (names := view.log_names()):
         raise UserError(
             f"Job {job} has no log of {node!r}.{did_you_mean(node, names)}",
             hint=f"There are: {', '.join(names)}.",
         )
-    followed: dict[Path, _Lines] = {}
-    while True:
-        # Looked at before the logs, so that what a job says last is not missed.
-        running = folder.is_running()
-        for path in [folder.log_path(node)] if node else sorted(folder.logs_path.glob("[!.]*.log")):
-            first = path not in followed
-            lines = followed.setdefault(path, _Lines(path)).read(last=not running or not follow)
-            if first and tail is not None:
-                lines = lines[len(lines) - min(tail, len(lines)) :]
-            for line in lines:
-                click.echo(line if node else f"{path.stem}: {line}")
-        if not follow or not running:
-            return
-        time.sleep(_FOLLOW_SECONDS)
-
-
-class _Lines:
-    """The lines of a log that is being written: only whole ones, until it is over."""
-
-    def __init__(self, path: Path) -> None:
-        self._reader = LogReader(path)
-        self._rest = b""
-
-    def read(self, *, last: bool) -> list[str]:
-        pieces = [self._rest]
-        while piece := self._reader.read():
-            pieces.append(piece)
-        data = b"".join(pieces)
-        end = len(data) if last else data.rfind(b"\n") + 1
-        self._rest = data[end:]
-        return data[:end].decode(errors="replace").splitlines()
+    for line in view.log_lines(node, follow=follow, tail=tail):
+        click.echo(line.text if node else f"{line.node}: {line.text}")
 
 
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job")
 @click.argument("node", default="")
 def pid(job: str, node: str) -> None:
-    """The process ids of a running job's nodes; of one NODE, only the number.
+    """The process ids of a running job's nodes on this machine; of one NODE, only the number.
 
     \b
     kill -9 $(elasticdl jobs pid my-job worker-0)
     """
     from elasticdl.cli.processes import node_processes
+    from elasticdl.jobs.store import JobStore
 
-    processes = node_processes(_running(job))
+    folder = JobStore().get(job)
+    if not folder.is_running():
+        raise UserError(f"Job {job} is not running: it has {folder.state()}.")
+    processes = node_processes(folder)
     if not node:
         for name, number in sorted(processes.items()):
             click.echo(f"{name} {number}")
@@ -184,45 +162,56 @@ def pid(job: str, node: str) -> None:
 @click.argument("job")
 @click.option("--num_workers", type=int, default=None, help="How many workers the job shall have.")
 @click.option("--num_ps", type=int, default=None, help="How many parameter servers the job shall have.")
-def scale(job: str, num_workers: int | None, num_ps: int | None) -> None:
+@_namespaced
+def scale(job: str, num_workers: int | None, num_ps: int | None, namespace: str | None) -> None:
     """Change the number of nodes of a running job."""
-    from elasticdl.cli.control import MasterControl
-
     if num_workers is None and num_ps is None:
         raise UserError("Give the wanted size.", hint=f"elasticdl jobs scale {job} --num_workers=4")
-    with MasterControl(_running(job)) as master:
-        click.echo(f"Job {job} goes {master.scale(num_workers=num_workers, num_ps=num_ps)}.")
+    view = _running(job, namespace)
+    click.echo(f"Job {job} goes {view.scale(num_workers=num_workers, num_ps=num_ps)}.")
 
 
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job")
-def stop(job: str) -> None:
+@_namespaced
+def stop(job: str, namespace: str | None) -> None:
     """Save a checkpoint and end a running job."""
-    from elasticdl.cli.control import MasterControl
+    view = _running(job, namespace)
+    view.stop("elasticdl jobs stop")
+    click.echo(f"Job {job}: {view.summary().state}.")
 
-    folder = _running(job)
-    with MasterControl(folder) as master:
-        master.stop("elasticdl jobs stop")
-    while folder.is_running():
-        time.sleep(0.1)
-    click.echo(f"Job {job}: {folder.state()}.")
+
+@jobs.command(context_settings=_CONTEXT)
+@click.argument("job")
+@_namespaced
+def resume(job: str, namespace: str | None) -> None:
+    """Bring back the master of a job on the cluster, if its pod is gone."""
+    from elasticdl.cli.cluster_jobs import ClusterJob
+
+    view = find_job(job, namespace)
+    if not isinstance(view, ClusterJob):
+        raise UserError(
+            f"Job {job} ran on this machine: it ended with the command that ran it.",
+            hint="Start a new one from its last checkpoint with --checkpoint_dir_for_init.",
+        )
+    click.echo(f"Job {job}: {view.resume()}.")
 
 
 @jobs.command(context_settings=_CONTEXT)
 @click.argument("job", nargs=-1, required=True)
-def delete(job: tuple[str, ...]) -> None:
-    """Remove the record and the logs of finished jobs. Checkpoints and models elsewhere stay."""
-    store = JobStore()
+@_namespaced
+def delete(job: tuple[str, ...], namespace: str | None) -> None:
+    """Remove all that is left of finished jobs: record, logs, pods. Checkpoints and models elsewhere stay."""
     for name in job:
-        store.delete(name)
+        find_job(name, namespace).delete()
         click.echo(f"Job {name} deleted.")
 
 
-def _running(job: str) -> JobFolder:
-    folder = JobStore().get(job)
-    if not folder.is_running():
-        raise UserError(f"Job {job} is not running: it has {folder.state()}.")
-    return folder
+def _running(job: str, namespace: str | None) -> JobView:
+    view = find_job(job, namespace)
+    if not view.is_running():
+        raise UserError(f"Job {job} is not running: it has {view.summary().state}.")
+    return view
 
 
 def _moment(seconds: float) -> str:

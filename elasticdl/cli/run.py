@@ -76,7 +76,15 @@ def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
     in the result.
     """
     spec = JobSpec.build(kind=kind, name_suffix=new_suffix(), **flags)
-    return execute(spec, make_display(quiet=quiet))
+    display = make_display(quiet=quiet)
+    if spec.runs_here:
+        return execute(spec, display)
+    from elasticdl.cli.submit import submit_and_wait
+
+    status = submit_and_wait(spec, display)
+    return JobResult(
+        job_name=spec.job_name, state=status["state"], message=status.get("message", ""), status=status
+    )
 
 
 def run_job(spec: JobSpec) -> int:
@@ -104,11 +112,6 @@ def execute(spec: JobSpec, display: Display) -> JobResult:
 
 def check(spec: JobSpec) -> None:
     """Everything that can be found out before a process is started."""
-    if not spec.runs_here:
-        raise UserError(
-            "This version runs jobs on this machine only; --image_name asks for a cluster.",
-            hint="Leave the image flags away to run here. --dry_run shows the job.",
-        )
     _check_port(spec.cluster.master_port)
     if spec.program == "command":
         _check_command(spec.model.job_command)
@@ -190,7 +193,7 @@ class _RunningJob:
         self._told: set[str] = set()
 
     def run(self) -> None:
-        self._display.begin(self._spec, self._folder)
+        self._display.begin(self._spec, f"logs and record in {self._folder.path}")
         if self._spec.cluster.volume:
             self._display.note(
                 "--volume: nothing is mounted here; the paths of the job are those of this machine."
@@ -326,7 +329,8 @@ class _RunningJob:
             self._folder.finish(state, message=message, now=time.time())
         finally:
             # A disk that is full is the reason for both: a job that failed, and a record that says nothing of it.
-            self._display.end({**status, "state": state, "message": message}, self._folder)
+            final = {"job": self._spec.job_name, **status, "state": state, "message": message}
+            self._display.end(final, str(self._folder.logs_path))
 
     def _last_words(self, master: NodeStatus) -> str:
         lines = self._host.tail(MASTER, 20)

@@ -94,6 +94,21 @@ class Text(Grammar[str]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pattern(Grammar[str]):
+    """A regular expression."""
+
+    metavar: str = "PATTERN"
+
+    def parse(self, raw: object) -> str:
+        text = Text().parse(raw)
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise BadValue(f"{text!r} is not a regular expression: {error}") from None
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
 class Integer(Grammar[int]):
     minimum: int = 0
     maximum: int = 2**63 - 1  # what the messages between nodes can carry

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.jobs.flag import KINDS, TRAIN, JobKind, Topic, flag
-from elasticdl.jobs.grammar import Choice, Grammar, Integer, Pairs, Real, Text
+from elasticdl.jobs.grammar import Choice, Grammar, Integer, Pairs, Pattern, Real, Text
 from elasticdl.jobs.names import DNS_LABEL, DNS_NAME, ENVIRONMENT_VARIABLE, IMAGE
 from elasticdl.jobs.priority import PriorityGrammar
 from elasticdl.jobs.resources import Resources, ResourcesGrammar
@@ -123,6 +123,12 @@ class NodesSection:
     )
     envs: dict[str, str] = flag(
         Pairs(key_rule=ENVIRONMENT_VARIABLE), {}, "Environment variables for all nodes.", topic=Topic.NODES
+    )
+    populate_env_names: str = flag(
+        Pattern(),
+        "",
+        "Variables of the submitter's environment that all pods get: those whose whole name fits this pattern.",
+        topic=Topic.CLUSTER,
     )
 
     def resource_request(self, role: str) -> Resources:

@@ -32,9 +32,11 @@ class Result:
 
     @property
     def job(self) -> dict[str, dict[str, object]]:
-        """What --dry_run printed."""
+        """What --dry_run printed; of a job with an image, what its record holds."""
         assert self.code == 0, self.err
-        document = yaml.safe_load(self.out)
+        document = next(yaml.safe_load_all(self.out))
+        if document.get("apiVersion"):
+            document = yaml.safe_load(document["data"]["spec.yaml"])
         assert isinstance(document, dict)
         return document
 

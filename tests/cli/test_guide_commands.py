@@ -101,7 +101,8 @@ EVERY_FLAG = """
   --job_name=job --log_level=DEBUG --envs=A=1,B=2 --restart_policy=Always --relaunch_on_worker_failure=1
   --max_shard_retries=2 --stall_factor=5 --stall_floor_seconds=9 --max_bad_records=4 --shuffle=false
   --shuffle_seed=11 --namespace=ours --image_pull_secret=s --service_account=a --master_port=5000
-  --image_name=i --worker_image=w --ps_image=p --image_pull_policy=Never --cluster_spec=spec.yaml
+  --image_name=i --worker_image=w --ps_image=p --image_pull_policy=Never
+  --cluster_spec_json='{"pod_spec": {"nodeSelector": {"disk": "ssd"}}}'
   --volume=host_path=/h,mount_path=/m --worker_pod_priority=high=0.5
 """
 

@@ -66,7 +66,7 @@ def test_every_flag_of_a_command_is_explained_under_its_topic(elasticdl: Any, ki
         "--stall_factor NUMBER A worker without progress",
         "[default: 20]",
         "--shuffle true|false",
-        "--dry_run Print the whole job as YAML and do not run it.",
+        "--dry_run Print the whole job as YAML, with an image as manifests for Kubernetes, and do not run it.",
         "-f, --file PATH",
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.jobs import document
-from elasticdl.jobs.grammar import Boolean, Choice, Grammar, Integer, Pairs, Real, Text
+from elasticdl.jobs.grammar import Boolean, Choice, Grammar, Integer, Pairs, Pattern, Real, Text
 from elasticdl.jobs.leaves import LEAVES
 from elasticdl.jobs.priority import PriorityGrammar
 from elasticdl.jobs.resources import ResourcesGrammar
@@ -60,6 +60,8 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
     if isinstance(grammar, ResourcesGrammar):
         names = st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"])
         return st.dictionaries(names, QUANTITIES).map(grammar.parse)
+    if isinstance(grammar, Pattern):
+        return st.sampled_from(["", "TEAM_.*", "A|B", "[A-Z]+: '#'"])
     if isinstance(grammar, VolumesGrammar):
         paths = st.lists(TEXT.map(lambda text: f"/{text}"), unique=True, max_size=3)
         return paths.map(lambda all_: tuple(Volume(host_path="/h", mount_path=path) for path in all_))

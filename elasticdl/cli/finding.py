@@ -1,0 +1,72 @@
+"""Finding a job by its name: on this machine, else on the cluster that is configured here, if one is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elasticdl.cli.job_view import JobView
+from elasticdl.cli.local_jobs import LocalJob, local_jobs
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.jobs.store import JobStore
+
+DEFAULT_NAMESPACE = "default"
+
+
+def cluster_configured() -> bool:
+    """As kubectl would look for it: asked without a connection, for most users have no cluster."""
+    named = os.environ.get("KUBECONFIG")
+    paths = [Path(part) for part in named.split(os.pathsep) if part] if named else [_default_config()]
+    return any(path.is_file() for path in paths) or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def _default_config() -> Path:
+    return Path.home() / ".kube" / "config"
+
+
+def find_job(name: str, namespace: str | None) -> JobView:
+    """Raises `UserError` if there is none, with the name that was perhaps meant."""
+    here = [] if namespace else [job.name for job in local_jobs()]
+    if name in here:
+        return LocalJob(JobStore().get(name))
+    if not namespace and not cluster_configured():
+        return LocalJob(JobStore().get(name))
+    from elasticdl.cli.cluster_jobs import ClusterJobs
+
+    cluster = ClusterJobs(namespace or DEFAULT_NAMESPACE)
+    found = cluster.find(name)
+    if found is not None:
+        return found
+    there = [job.name for job in cluster.list()]
+    looked = (
+        f"in namespace {cluster.namespace} of the cluster" if namespace else "on this machine or the cluster"
+    )
+    raise UserError(
+        f"There is no job {name!r} {looked}.{did_you_mean(name, [*here, *there])}",
+        hint="`elasticdl jobs list` lists them.",
+    )
+
+
+def all_jobs(namespace: str | None) -> tuple[list[JobView], str]:
+    """All jobs, the oldest first; and why those of the cluster are not among them, if it did not answer."""
+    found = [] if namespace else local_jobs()
+    problem = ""
+    if namespace or cluster_configured():
+        from elasticdl.cli.cluster_jobs import ClusterJobs
+
+        try:
+            found += ClusterJobs(namespace or DEFAULT_NAMESPACE).list()
+        except UserError as error:
+            if namespace:
+                raise
+            problem = str(error)
+    return sorted(found, key=_age), problem
+
+
+def _age(job: JobView) -> float:
+    try:
+        return job.summary().created
+    except UserError:
+        # A record that is damaged is told when its turn comes.
+        return 0.0

@@ -1,0 +1,181 @@
+"""Submitting a job to a cluster: its objects are made, and its master runs from then on without us.
+
+The record comes first, because it owns the rest: whatever is interrupted here, `elasticdl jobs delete` removes it
+all. A submission ends when the master's program runs, or with what keeps it from running in Kubernetes' own words.
+With `--wait` it goes on to show the job until its end, as a job on this machine is shown; Ctrl-C then ends the
+looking, not the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elasticdl.cli.cluster_jobs import FINAL, ClusterJob, ClusterJobs, state_of, status_of
+from elasticdl.cli.display import Display
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.pairs import BadValue
+from elasticdl.jobs.pod_fields import parse_pod_fields
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.credentials import Credentials
+from elasticdl.platforms.manifests import manifests, owned
+from elasticdl.platforms.naming import master_name, record_name
+from elasticdl.platforms.platform import NodePhase
+from elasticdl.platforms.pod_status import node_status
+
+# A master whose pod waits for room may wait for hours; the job is submitted all the same.
+_START_SECONDS = 60.0
+# How Kubernetes calls a pod that finds no room: a job may well wait for that.
+_WAITS_FOR_ROOM = "Unschedulable"
+_POLL_SECONDS = 0.2
+_FOLLOW_SECONDS = 1.0
+EXIT_INTERRUPTED = 130
+
+
+def manifests_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
+    """All that would be made, as a file for `kubectl apply -f`. It has new secrets in it each time."""
+    documents = manifests(prepared(spec, environment), Credentials.make(spec.job_name))
+    return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
+
+
+def write_manifests(spec: JobSpec, path: Path) -> None:
+    try:
+        # It has the job's token and key in it.
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(manifests_text(spec))
+    except OSError as error:
+        raise UserError(f"--yaml: {path} cannot be written: {error.strerror}.") from None
+
+
+def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
+    """Returns the exit code: 0 if the job is under way, or has succeeded if it was to be waited for."""
+    spec = prepared(spec)
+    jobs = ClusterJobs(spec.cluster.namespace)
+    try:
+        jobs.do(lambda cluster: _create(cluster, spec))
+        job = ClusterJob(jobs, spec.job_name)
+        display.begin(
+            spec, f"submitted to namespace {spec.cluster.namespace}; follow it with {job.logs_place} -f"
+        )
+        problem = jobs.do(lambda cluster: _started(cluster, spec.job_name))
+        if problem:
+            display.note(f"The master of job {spec.job_name} has not started: {problem}")
+            display.note(
+                f"Kubernetes goes on trying; `elasticdl jobs delete {spec.job_name}` removes the job."
+            )
+        if not wait:
+            return 1 if problem and not problem.startswith(_WAITS_FOR_ROOM) else 0
+        return jobs.do(lambda cluster: _follow(cluster, job, display))
+    except KeyboardInterrupt:
+        display.note(f"Job {spec.job_name} goes on; `elasticdl jobs stop {spec.job_name}` would stop it.")
+        return EXIT_INTERRUPTED
+    finally:
+        display.close()
+
+
+def submit_and_wait(spec: JobSpec, display: Display) -> dict[str, Any]:
+    """Returns the last status of the job."""
+    submit(spec, display, wait=True)
+    return ClusterJob(ClusterJobs(spec.cluster.namespace), spec.job_name).status()
+
+
+def prepared(spec: JobSpec, environment: Mapping[str, str] | None = None) -> JobSpec:
+    """The job with what it takes from the place of its submission: variables of the environment, a file."""
+    nodes, cluster = spec.nodes, spec.cluster
+    if nodes.populate_env_names:
+        variables = os.environ if environment is None else environment
+        found = {n: v for n, v in sorted(variables.items()) if re.fullmatch(nodes.populate_env_names, n)}
+        # What was said explicitly counts.
+        nodes = dataclasses.replace(nodes, envs={**found, **nodes.envs}, populate_env_names="")
+    if cluster.cluster_spec:
+        text = _pod_fields(Path(cluster.cluster_spec))
+        cluster = dataclasses.replace(cluster, cluster_spec="", cluster_spec_json=text)
+    return dataclasses.replace(spec, nodes=nodes, cluster=cluster)
+
+
+def _pod_fields(path: Path) -> str:
+    """The file of --cluster_spec, checked, as the text that --cluster_spec_json would have."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--cluster_spec: {path} cannot be read: {error.strerror}.") from None
+    try:
+        return json.dumps(parse_pod_fields(text))
+    except (BadValue, UnicodeDecodeError) as problem:
+        raise UserError(f"--cluster_spec: {path}: {problem}") from None
+
+
+async def _create(cluster: Cluster, spec: JobSpec) -> None:
+    record, *others = manifests(spec, Credentials.make(spec.job_name))
+    try:
+        owner = await cluster.create(record)
+    except ClusterError as error:
+        if error.reason == "AlreadyExists":
+            raise UserError(
+                f"The job name {spec.job_name} is in use in namespace {cluster.namespace}.",
+                hint="Choose another --job_name, or remove that job: "
+                f"`elasticdl jobs delete {spec.job_name} --namespace={cluster.namespace}`.",
+            ) from None
+        raise
+    try:
+        for document in others:
+            await cluster.create(owned(document, {**owner, "kind": "ConfigMap"}))
+    except BaseException:
+        # Half a job is no job.
+        await cluster.delete("ConfigMap", record["metadata"]["name"])
+        raise
+
+
+async def _started(cluster: Cluster, job: str) -> str:
+    """What keeps the master from running, if something does."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        pod = await cluster.get("Pod", master_name(job))
+        if pod is None:
+            return "its pod has been deleted."
+        status = node_status(pod)
+        if status.phase is not NodePhase.PENDING:
+            return ""
+        if status.message:
+            return status.message
+        await asyncio.sleep(_POLL_SECONDS)
+    return f"{_WAITS_FOR_ROOM}: nothing is known of it after {_START_SECONDS:.0f} s."
+
+
+async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
+    """Until the job is over, or has lost its master."""
+    while True:
+        record, master = await asyncio.gather(
+            cluster.get("ConfigMap", record_name(job.name)), cluster.get("Pod", master_name(job.name))
+        )
+        if record is None:
+            raise UserError(f"Job {job.name} has been deleted.")
+        status, state = status_of(record), state_of(record, master)
+        if state in FINAL:
+            display.end({"job": job.name, **status}, job.logs_place)
+            return _exit_code(status, state)
+        if state == "interrupted":
+            raise UserError(
+                f"The master of job {job.name} is gone.",
+                hint=f"`elasticdl jobs resume {job.name}` brings it back.",
+            )
+        if "nodes" in status:
+            display.show(status)
+        await asyncio.sleep(_FOLLOW_SECONDS)
+
+
+def _exit_code(status: dict[str, Any], state: str) -> int:
+    audit: Document | None = status.get("audit")
+    if state == "succeeded":
+        return 0 if audit is None or audit["exact"] else 1
+    return EXIT_INTERRUPTED if state == "stopped" else 1

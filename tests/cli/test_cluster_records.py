@@ -1,0 +1,48 @@
+"""What a job's record and its master's pod say together about the job's state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from elasticdl.cli.cluster_jobs import is_running, state_of
+
+
+def record(**status: Any) -> dict[str, Any]:
+    return {"metadata": {}, "data": {"status.json": json.dumps(status)} if status else {}}
+
+
+def master(phase: str, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+def test_a_master_that_has_said_nothing_yet(phase: str) -> None:
+    assert state_of(record(), master(phase)) == "starting"
+    assert is_running("starting")
+
+
+def test_the_masters_word_counts_while_it_runs() -> None:
+    assert state_of(record(state="stopping"), master("Running")) == "stopping"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "stopped"])
+def test_the_last_word_counts_when_the_pods_are_gone(state: str) -> None:
+    assert state_of(record(state=state), None) == state
+    assert not is_running(state)
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        None,
+        master("Running", deletionTimestamp="2026-01-01T00:00:00Z"),
+        master("Failed"),
+        master("Succeeded"),
+    ],
+)
+def test_a_job_without_a_master_that_is_not_over_is_interrupted(gone: dict[str, Any] | None) -> None:
+    assert state_of(record(state="running"), gone) == "interrupted"
+    assert not is_running("interrupted")

@@ -1,0 +1,82 @@
+"""--dry_run and --yaml of a job with an image: everything for Kubernetes, without a cluster."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+IMAGE = "--image_name=registry/mnist:1"
+
+
+def test_dry_run_prints_what_would_be_submitted(elasticdl: Any, minimal: list[str]) -> None:
+    result = elasticdl("train", *minimal, IMAGE, "--job_name=test-mnist", "--dry_run")
+    assert result.code == 0, result.err
+    names = [(d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(result.out)]
+    assert names == [
+        ("ConfigMap", "elasticdl-test-mnist"),
+        ("Secret", "elasticdl-test-mnist"),
+        ("NetworkPolicy", "elasticdl-test-mnist"),
+        ("Service", "elasticdl-test-mnist-master"),
+        ("Pod", "elasticdl-test-mnist-master"),
+    ]
+
+
+def test_yaml_writes_a_file_for_nobody_else(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    result = elasticdl("train", *minimal, IMAGE, f"--yaml={path}")
+    assert f"kubectl apply -f {path}" in result.out
+    assert len(list(yaml.safe_load_all(path.read_text()))) == 5
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_that_cannot_be_written(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+    result = elasticdl("train", *minimal, IMAGE, f"--yaml={tmp_path}/nowhere/job.yaml")
+    assert result.code == 2
+    assert "--yaml: " in result.err
+    assert "No such file" in result.err
+
+
+@pytest.mark.parametrize("flag", ["--yaml=job.yaml", "--wait"])
+def test_only_for_jobs_with_an_image(elasticdl: Any, minimal: list[str], flag: str) -> None:
+    result = elasticdl("train", *minimal, flag)
+    assert result.code == 2
+    assert f"{flag.partition('=')[0]} is for jobs on a cluster" in result.err
+
+
+def test_variables_of_the_submitter(
+    elasticdl: Any, minimal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEAM_A", "one")
+    monkeypatch.setenv("TEAM_B", "two")
+    monkeypatch.setenv("OTHER_TEAM_C", "three")
+    words = [IMAGE, "--populate_env_names=TEAM_.*", "--envs=TEAM_B=mine", "--dry_run"]
+    nodes = elasticdl("train", *minimal, *words).job["nodes"]
+    assert nodes["envs"] == {"TEAM_A": "one", "TEAM_B": "mine"}
+
+
+def test_a_pattern_that_is_none(elasticdl: Any, minimal: list[str]) -> None:
+    result = elasticdl("train", *minimal, IMAGE, "--populate_env_names=(", "--dry_run")
+    assert result.code == 2
+    assert "--populate_env_names: '(' is not a regular expression" in result.err
+
+
+def test_fields_for_all_pods_from_a_file(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "fields.yaml"
+    path.write_text("pod_spec:\n  nodeSelector: {disk: ssd}\n  labels: {team: vision}\n")
+    result = elasticdl("train", *minimal, IMAGE, f"--cluster_spec={path}", "--dry_run")
+    pod = next(d for d in yaml.safe_load_all(result.out) if d["kind"] == "Pod")
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert pod["metadata"]["labels"]["team"] == "vision"
+
+
+def test_a_file_of_fields_with_a_mistake(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "fields.yaml"
+    path.write_text("pod_spec:\n  nodeSelectors: {disk: ssd}\n")
+    result = elasticdl("train", *minimal, IMAGE, f"--cluster_spec={path}", "--dry_run")
+    assert result.code == 2
+    assert "nodeSelectors is not one of" in result.err
+    assert "did you mean nodeSelector" in result.err.lower() or "nodeSelector?" in result.err
