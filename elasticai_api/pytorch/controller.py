@@ -29,6 +29,7 @@ import torch
 from elasticai_api.common.constants import DefaultDatasetName, PodEnv
 from elasticai_api.errors import ElasticError
 from elasticai_api.proto import allreduce_pb2 as pb
+from elasticai_api.pytorch.devices import AUTO, wanted_backend
 from elasticai_api.pytorch.group import MeetingPoint
 from elasticai_api.pytorch.loading import Batches
 from elasticai_api.pytorch.place import MicroBatch
@@ -47,9 +48,11 @@ def create_elastic_controller(
     shuffle: bool = False,
     *,
     dataset_name: str | None = None,
+    backend: str | None = None,
 ) -> ElasticController:
     """`batch_size` is that of one call of the training function; the global one is so many times more as the job was
-    started with workers. Without `dataset_size` it is the length of the data set that is loaded.
+    started with workers. Without `dataset_size` it is the length of the data set that is loaded. `backend`: "gloo" or
+    "nccl", by which gradients are exchanged; if not given, NCCL where every worker has its model on a GPU of its own.
     """
     return ElasticController(
         batch_size=batch_size,
@@ -57,12 +60,20 @@ def create_elastic_controller(
         dataset_size=dataset_size,
         shuffle=shuffle,
         dataset_name=dataset_name or DefaultDatasetName.TRAINING,
+        backend=wanted_backend(backend, os.environ),
     )
 
 
 class ElasticController:
     def __init__(
-        self, *, batch_size: int, num_epochs: int, dataset_size: int | None, shuffle: bool, dataset_name: str
+        self,
+        *,
+        batch_size: int,
+        num_epochs: int,
+        dataset_size: int | None,
+        shuffle: bool,
+        dataset_name: str,
+        backend: str = AUTO,
     ) -> None:
         for name, value in (
             ("batch_size", batch_size),
@@ -76,6 +87,7 @@ class ElasticController:
         self._size = dataset_size
         self._shuffle = shuffle
         self._name = dataset_name
+        self._backend = backend
         self._model: Any = None
         self._optimizer: Any = None
         self._schedulers: list[Any] = []
@@ -249,6 +261,7 @@ class ElasticController:
             replica=replica,
             changed=self._changed.set,
             first_report=self._reports,
+            backend=self._backend,
         )
         return self._team
 

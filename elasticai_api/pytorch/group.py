@@ -1,17 +1,21 @@
 """The connections of one round, and collectives over them that can be given up.
 
 A group is made for a round and dropped with it; there is no default group and nothing global. Its members meet at the
-store of the first of them. Backends are those of torch.distributed: gloo, and NCCL for what is on GPUs.
+store of the first of them. Backends are those of torch.distributed: gloo, and NCCL beside it for what is on GPUs, where
+the members have found that they all can (`devices.py`).
 
 Failure modes
     A peer dies: its connections close, and whoever waits for it gets an error at once (`GroupBroken`). A peer is gone
     without a word, or waits elsewhere: the master's next round says so; whoever waits looks for that again and again
-    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too.
+    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too. NCCL does not
+    always notice a dead peer, and what waits for one cannot be interrupted: its works are looked at instead of waited
+    for, it connects in a thread of its own, and it is aborted with the group.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +28,8 @@ import torch.distributed as dist
 
 # How often somebody who waits looks whether it still makes sense.
 _GLANCE = timedelta(milliseconds=100)
+# How often works on a GPU are looked at: a step waits half of it longer than it must, on average.
+_GPU_GLANCE_SECONDS = 0.0005
 # The longest that a healthy peer may take for a step or an evaluation. A dead one is noticed in other ways.
 _PATIENCE = timedelta(minutes=30)
 # The longest that members wait for each other at the beginning of a round, before they try the next one.
@@ -63,8 +69,19 @@ class MeetingPoint:
 class Reduction:
     """Collectives under way."""
 
-    works: list[Any]
+    works: list[_Work]
     tensors: list[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    work: Any
+    # It is not waited for by whoever calls its `wait`, but by the stream of the GPU.
+    on_gpu: bool = False
+
+    @property
+    def done(self) -> bool:
+        return bool(self.work.is_completed())
 
 
 class Group:
@@ -78,6 +95,8 @@ class Group:
         self.rank = rank
         self.workers = tuple(workers)
         self._backend = backend
+        # For tensors of these kinds of devices another one.
+        self._carriers: dict[str, Any] = {}
         self._stale = stale
         self._running: list[Reduction] = []
 
@@ -89,6 +108,13 @@ class Group:
         """From now on this tells whoever waits that it is in vain."""
         self._stale = stale
 
+    def carry(self, device_type: str, connect: Callable[[], Any]) -> None:
+        """What is on such devices goes by the backend that `connect` makes, from now on, in all members."""
+        if self._backend is not None:
+            self._carriers[device_type] = _patiently(
+                connect, f"round-{self.number}-{device_type}", self._stale
+            )
+
     # -- collectives -----------------------------------------------------------------------------------------
 
     def start_sum(self, tensors: Sequence[Any]) -> Reduction:
@@ -99,14 +125,18 @@ class Group:
         self._running.append(reduction)
         try:
             for tensor in tensors:
-                reduction.works.append(self._backend.allreduce([tensor]))
+                carrier = self._carriers.get(tensor.device.type)
+                work = (carrier or self._backend).allreduce([tensor])
+                reduction.works.append(_Work(work=work, on_gpu=carrier is not None))
         except RuntimeError as error:
             raise GroupBroken(str(error)) from error
         return reduction
 
     def wait(self, reduction: Reduction) -> None:
         for work in reduction.works:
-            self._wait(work)
+            if work.on_gpu:
+                self._look_at(work)
+            self._wait(work.work)
         if self._backend is not None:
             self._running.remove(reduction)
 
@@ -123,10 +153,17 @@ class Group:
         self._running.append(reduction)
         try:
             for tensor in tensors:
-                reduction.works.append(self._backend.broadcast([tensor], options))
+                reduction.works.append(_Work(work=self._backend.broadcast([tensor], options)))
         except RuntimeError as error:
             raise GroupBroken(str(error)) from error
         self.wait(reduction)
+
+    def _look_at(self, work: _Work) -> None:
+        pause = threading.Event()
+        while not work.done:
+            if self._stale():
+                raise GroupBroken("another round has begun")
+            pause.wait(_GPU_GLANCE_SECONDS)
 
     def _wait(self, work: Any) -> None:
         while True:
@@ -146,13 +183,15 @@ class Group:
         backend, self._backend = self._backend, None
         if backend is None:
             return
-        with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
-            backend.abort()
-        Group._abandoned.append((backend, self._running))
+        carriers, self._carriers = list(self._carriers.values()), {}
+        for each in (*carriers, backend):
+            with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
+                each.abort()
+        Group._abandoned.append(([backend, *carriers], self._running))
         Group._abandoned[:] = [
             (held, running)
             for held, running in Group._abandoned
-            if any(not work.is_completed() for reduction in running for work in reduction.works)
+            if any(not work.done for reduction in running for work in reduction.works)
         ]
 
 
@@ -162,25 +201,33 @@ def form(
     """Connects this process with the other members of a round, who do the same. Raises `GroupBroken`."""
     if len(workers) == 1:
         return Group(number=number, rank=0, workers=workers, backend=None, stale=stale)
+    backend = _patiently(
+        lambda: _connect(number, rank, len(workers), address, meeting), f"round-{number}", stale
+    )
+    return Group(number=number, rank=rank, workers=workers, backend=backend, stale=stale)
+
+
+def _patiently(connect: Callable[[], Any], name: str, stale: Stale) -> Any:
+    """Connects, unless it turns out to be in vain. Raises `GroupBroken`."""
     made: list[Any] = []
     failed: list[BaseException] = []
     finished = threading.Event()
 
-    def connect() -> None:
+    def run() -> None:
         try:
-            made.append(_connect(number, rank, len(workers), address, meeting))
+            made.append(connect())
         except (RuntimeError, OSError) as error:
             failed.append(error)
         finished.set()
 
     # It can't be interrupted. If nobody wants it any more it ends by itself, with what it waits for or without.
-    threading.Thread(target=connect, name=f"round-{number}", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     while not finished.wait(_GLANCE.total_seconds() / 2):
         if stale():
             raise GroupBroken("another round has begun")
     if failed:
         raise GroupBroken(_first_line(failed[0]))
-    return Group(number=number, rank=rank, workers=workers, backend=made[0], stale=stale)
+    return made[0]
 
 
 def _connect(number: int, rank: int, size: int, address: str, meeting: MeetingPoint) -> Any:
@@ -194,6 +241,25 @@ def _connect(number: int, rank: int, size: int, address: str, meeting: MeetingPo
     # One thread a collective under way: two keep the line busy while the next bucket is being filled.
     options._threads = 2
     return dist.ProcessGroupGloo(dist.PrefixStore(f"round-{number}", store), rank, size, options)
+
+
+def connect_gpus(*, group: Group, address: str, device: Any) -> Any:
+    """NCCL among the members of a group; `device` is the GPU of this one."""
+    # By itself it ends the process when a peer has died. Here the next round is met instead.
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
+    host, port = address.rsplit(":", 1)
+    store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_MEETING)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = _PATIENCE
+    backend = dist.ProcessGroupNCCL(
+        dist.PrefixStore(f"round-{group.number}-gpus", store), group.rank, group.size, options
+    )
+    with torch.cuda.device(device):
+        # It connects with its first collective, which blocks whoever asks for it: here that is nobody who trains.
+        backend.allreduce([torch.zeros(1, device=device)]).wait()
+        torch.cuda.synchronize(device)
+    return backend
 
 
 def _first_line(error: BaseException) -> str:

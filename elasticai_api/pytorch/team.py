@@ -30,8 +30,9 @@ import torch
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.pytorch.advances import Advances
 from elasticai_api.pytorch.assignment import shares, usual_share, valid_claims
+from elasticai_api.pytorch.devices import AUTO, all_by_nccl, gpu_identity
 from elasticai_api.pytorch.gradients import Gradients
-from elasticai_api.pytorch.group import Group, GroupBroken, MeetingPoint, form
+from elasticai_api.pytorch.group import Group, GroupBroken, MeetingPoint, connect_gpus, form
 from elasticai_api.pytorch.order import Order
 from elasticai_api.pytorch.place import MicroBatch, Place
 from elasticai_api.pytorch.replica import Replica, send_state
@@ -45,7 +46,7 @@ _FINISH_SECONDS = 1.0
 _WAITING_SECONDS = 5.0
 
 # Places in the row that a member tells of itself when a round begins.
-_HAS, _STEP, _EPOCH, _AT, _PAUSE, _ENDED, _UNSETTLED, _CLAIMS = range(8)
+_HAS, _STEP, _EPOCH, _AT, _PAUSE, _ENDED, _UNSETTLED, _GPU, _CLAIMS = range(9)
 # Places in the numbers that are added up with every step; the wanted pause of each member follows them.
 _SAMPLES, _LOSS, _REGROUP, _END, _PAUSES = range(5)
 
@@ -67,6 +68,7 @@ class Team:
         interrupted: Callable[[], bool] = lambda: False,
         changed: Callable[[], None] = lambda: None,
         first_report: int = 0,
+        backend: str = AUTO,
     ) -> None:
         """`wants_pause`: the number of the pause that this member wants after the next step, or 0. `interrupted`:
         nothing is worth waiting for any more. `changed` is called whenever `next` may have something new.
@@ -76,6 +78,8 @@ class Team:
         self._dataset = dataset
         self._generation = generation
         self._replica = replica
+        self._backend = backend
+        self._gpu = gpu_identity(replica.parameters(), backend)
         self._wants_pause = wants_pause
         self._interrupted = interrupted
         self._standings = Standings(
@@ -295,7 +299,7 @@ class Team:
                 stale=lambda: self._round_is_over(standing.round),
             )
             group.watch(lambda: self._stale(standing))
-            self._sync(group)
+            self._sync(group, standing.members[0].address)
         except GroupBroken as broken:
             self._spent = standing.round
             self._group = group
@@ -377,9 +381,12 @@ class Team:
 
     # -- the beginning of a round ----------------------------------------------------------------------------
 
-    def _sync(self, group: Group) -> None:
+    def _sync(self, group: Group, address: str) -> None:
         """Brings all members to the same state and divides what is left of the step."""
         rows = self._exchange_rows(group)
+        if group.size > 1 and all_by_nccl([row[_GPU] for row in rows], self._backend):
+            device = self._replica.parameters()[0].device
+            group.carry("cuda", lambda: connect_gpus(group=group, address=address, device=device))
         having = [rank for rank, row in enumerate(rows) if row[_HAS]]
         furthest = max((rows[rank][_STEP] for rank in having), default=-1)
         source = next((rank for rank in having if rows[rank][_STEP] == furthest), 0)
@@ -423,9 +430,10 @@ class Team:
 
     def _row(self) -> list[int]:
         if self.place is None:
-            return [0] * _CLAIMS
+            return [0] * _GPU + [self._gpu]
         place = self.place
-        return [1, place.step, place.epoch, place.at, self.pause, int(self.ended), int(not self._settled)]
+        flags = [self.pause, int(self.ended), int(not self._settled)]
+        return [1, place.step, place.epoch, place.at, *flags, self._gpu]
 
     def _exchange_rows(self, group: Group) -> list[list[int]]:
         """What every member tells of itself: its row, and a 1 for each micro-batch it has computed."""

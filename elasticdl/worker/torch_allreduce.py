@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from elasticai_api.proto import allreduce_pb2
+from elasticai_api.pytorch.devices import wanted_backend
 from elasticai_api.pytorch.group import MeetingPoint
 from elasticai_api.pytorch.place import MicroBatch
 from elasticai_api.pytorch.standings import Line
@@ -127,6 +128,7 @@ class AllReduceLoop(TrainingLoop):
             interrupted=self._interrupted,
             changed=self._changed,
             first_report=self._reports,
+            backend=wanted_backend(None, os.environ),
         )
 
     def _warm_up(self) -> None:
