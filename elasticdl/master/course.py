@@ -33,7 +33,7 @@ def at_epoch_end(state: JobState) -> bool:
 
 def saved_at_epoch_end(state: JobState) -> bool:
     """Where nothing else is said, a checkpoint is taken at the end of each epoch."""
-    return not state.plan.checkpoint_steps or state.ledger.finished(TRAINING)
+    return state.plan.saves and (not state.plan.checkpoint_steps or state.ledger.finished(TRAINING))
 
 
 def settle(state: JobState) -> None:
@@ -57,7 +57,10 @@ def settle(state: JobState) -> None:
 
 def _settle_training(state: JobState) -> None:
     if state.stopping and (
-        state.stop_saved or TRAINING not in state.sizes or state.ledger.steps == state.first_step
+        state.stop_saved
+        or not state.plan.saves
+        or TRAINING not in state.sizes
+        or state.ledger.steps == state.first_step
     ):
         state.outcome = "stopped"
         return
@@ -76,7 +79,7 @@ def _settle_training(state: JobState) -> None:
 def _ask_for_cut(state: JobState) -> None:
     evaluate = save = False
     if state.stopping:
-        save = not state.stop_saved
+        save = state.plan.saves and not state.stop_saved
     elif at_epoch_end(state):
         if state.cut_epoch < state.ledger.epoch(TRAINING) and state.evaluation is None:
             evaluate = state.plan.evaluates

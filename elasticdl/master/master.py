@@ -18,9 +18,8 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -40,7 +39,9 @@ from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
 from elasticdl.master.signals import Signal
 from elasticdl.master.state import JobState
-from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
+from elasticdl.master.surroundings import Surroundings
+from elasticdl.master.tf_config import places
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.ps import checkpoints
 from elasticdl.ps.coordinator import Coordinator
 
@@ -52,6 +53,8 @@ _RECORDS_BETWEEN_COMPACTIONS = 20_000
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
+# Of what nodes wait for, so that the same is not told again and again.
+_WORDS_REMEMBERED = 1000
 # How long a program may take to end after it has been told that there is no more data for it.
 _LEAVE_SECONDS = 30.0
 
@@ -65,6 +68,7 @@ class Master:
         platform: Platform,
         token: str,
         environment: dict[str, str],
+        surroundings: Surroundings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
@@ -80,6 +84,7 @@ class Master:
         self.started = time.time()
         self._platform = platform
         self._environment = environment
+        self._surroundings = surroundings or Surroundings()
         self._clock = clock
         self._journal = Journal(folder / "journal")
         self._records = 0
@@ -89,8 +94,12 @@ class Master:
         self._saving_cut = 0
         self._started_nodes: set[str] = set()
         self.liveness = Liveness(self.state, clock)
-        self._cannot_go_on: UserError | None = None
-        self._programs = ProgramNodes(spec, environment=environment, host="127.0.0.1", clock=clock)
+        self._cannot_go_on: BaseException | None = None
+        self._programs = ProgramNodes(
+            spec, environment=environment, surroundings=self._surroundings, clock=clock
+        )
+        # What nodes wait for that are not running, as it was told last.
+        self._told: set[str] = set()
         self._timers: set[str] = set()
         # Workers that are held in a call for a shard; set by whoever serves those.
         self.waits_for_shard: Callable[[str], bool] = lambda worker: False
@@ -114,8 +123,6 @@ class Master:
         self._journal.compact(self.state.snapshot())
 
     def _begin(self) -> None:
-        if self.plan.runs_command:
-            self.do("address", addresses=self._programs.reserve(self.plan.targets))
         place = self.spec.checkpoint.checkpoint_dir_for_init
         if not place:
             return
@@ -227,6 +234,10 @@ class Master:
         watching = asyncio.create_task(self._watch_platform())
         stalls = asyncio.create_task(self._look_for_stalls())
         try:
+            if self.plan.runs_command and not self.state.addresses:
+                found = await self._platform.addresses(places(self.state.roster.targets))
+                if found:
+                    self.do("address", addresses=found)
             while True:
                 if self._cannot_go_on is not None:
                     raise self._cannot_go_on
@@ -259,17 +270,28 @@ class Master:
             self._started_nodes.add(node.name)
             self.liveness.started(node.name)
             log.info("Starting %s.", node.name)
-            await self._platform.start(self._request(node))
-        if self.plan.runs_command:
-            self._send_away()
+            # All at once, and without waiting for it: those that run go on meanwhile.
+            self._spawn(self._platform.start(self._request(node)))
+        self._send_away()
         state = self.state
         if state.cut is not None and state.cut_complete():
             await self._take_cut(state.cut.number)
         if state.saving is not None and self._saving_cut != state.saving.cut:
             self._saving_cut = state.saving.cut
-            task = asyncio.create_task(self._save())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._save())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does it beside everything else. What goes wrong with it is the end of the master."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._cannot_go_on = self._cannot_go_on or error
+                self.changed.fire()
+
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(done)
 
     def _after(self, what: str, seconds: float, then: Callable[[], None]) -> None:
         """Once, after so long; the same thing is not asked for twice."""
@@ -278,15 +300,19 @@ class Master:
             asyncio.get_running_loop().call_later(seconds, then)
 
     def _send_away(self) -> None:
-        """Programs are told to go by getting no shard any more; who does not end then is ended."""
+        """Who has not begun is stopped. Programs are told to go by getting no shard any more; who does not end then is
+        ended.
+        """
         for node in self.state.roster.nodes.values():
-            if node.draining and node.alive:
+            if not node.draining or not node.alive:
+                continue
+            if not node.incarnation:
+                self._after(f"stop {node.name}", 0.0, partial(self._stop_later, node.name))
+            elif self.plan.runs_command:
                 self._after(f"stop {node.name}", _LEAVE_SECONDS, partial(self._stop_later, node.name))
 
     def _stop_later(self, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._platform.stop(name, grace_seconds=10.0))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._platform.stop(name, grace_seconds=10.0))
 
     def _request(self, node: Node) -> NodeRequest:
         if self.plan.runs_command:
@@ -304,20 +330,28 @@ class Master:
             # What a node prints must be in its log when it is killed the next moment.
             "PYTHONUNBUFFERED": "1",
         }
-        if role == "worker" and "ELASTICDL_THREADS" not in {**os.environ, **environment}:
+        cores = self._surroundings.shared_cores
+        if (
+            role == "worker"
+            and cores is not None
+            and "ELASTICDL_THREADS" not in {**os.environ, **environment}
+        ):
             # Frameworks take a thread a core each; several workers of a machine would fight over the cores.
-            environment["ELASTICDL_THREADS"] = str(self._threads())
-
+            environment["ELASTICDL_THREADS"] = str(max(1, cores // self.state.roster.targets["worker"]))
         return NodeRequest(
-            name=name, role=role, command=(sys.executable, "-m", f"elasticdl.{role}"), environment=environment
+            name=name,
+            role=role,
+            command=(self._surroundings.python, "-m", f"elasticdl.{role}"),
+            environment=environment,
+            place=slot,
+            places=self.state.roster.targets[role],
+            memory_doublings=node.memory_doublings,
         )
-
-    def _threads(self) -> int:
-        return max(1, _cores() // self.state.roster.targets["worker"])
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
     async def _watch_platform(self) -> None:
+        await self._notice_the_missing()
         async for status in self._platform.events():
             node = self.state.roster.nodes.get(status.name)
             if node is None or not node.alive:
@@ -325,12 +359,49 @@ class Master:
             ended = status.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED)
             if ended and not self.state.outcome:
                 log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
+            elif not ended:
+                self._tell_of(status)
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
                 self.liveness.excuse()
-            credit = await self._last_push(status) if ended and status.role == "worker" else None
-            fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
-            self.do("observe", status=fields, credit=credit)
+            if ended and status.role == "worker" and self.plan.servers:
+                # Many may go together, and a server that is asked may be gone too.
+                self._spawn(self._observe_end(status))
+            else:
+                self._observe(status, None)
+
+    async def _observe_end(self, status: NodeStatus) -> None:
+        self._observe(status, await self._last_push(status))
+
+    def _observe(self, status: NodeStatus, credit: dict[str, int] | None) -> None:
+        fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
+        self.do("observe", status=fields, credit=credit)
+
+    def _tell_of(self, status: NodeStatus) -> None:
+        """What keeps a node from running, or from staying; many are kept by the same."""
+        words = f"{status.phase.value} {status.message}"
+        if status.phase is NodePhase.LEAVING:
+            log.info("%s is being ended by somebody. %s", status.name, status.message)
+        elif status.message and words not in self._told:
+            if len(self._told) >= _WORDS_REMEMBERED:
+                self._told.clear()
+            self._told.add(words)
+            log.warning("%s waits: %s", status.name, status.message)
+
+    async def _notice_the_missing(self) -> None:
+        """Nodes that went while there was no master, and left no trace."""
+        known = {status.name for status in await self._platform.nodes()}
+        for node in list(self.state.roster.nodes.values()):
+            if node.alive and node.incarnation and node.name not in known:
+                log.info("%s has gone while there was no master.", node.name)
+                gone = NodeStatus(
+                    name=node.name,
+                    role=node.role,
+                    phase=NodePhase.FAILED,
+                    reason=EndReason.KILLED,
+                    message="it went while there was no master",
+                )
+                self._observe(gone, await self._last_push(gone) if node.role == "worker" else None)
 
     async def _last_push(self, status: NodeStatus) -> dict[str, int] | None:
         """The last batch of a dead worker that every server has: done, though it could not say so any more."""
@@ -374,17 +445,18 @@ class Master:
 
     async def _end_nodes(self) -> None:
         """Nodes have been told that the job is over; who does not go is sent."""
-        if self.plan.runs_command:
-            for node in self.state.roster.nodes.values():
-                if node.alive:
-                    await self._platform.stop(node.name, grace_seconds=10.0)
+        await self._stop_all(
+            [n for n in self.state.roster.nodes.values() if self.plan.runs_command or not n.incarnation], 10.0
+        )
         deadline = self._clock() + (_GRACE_SECONDS if self.state.outcome != "failed" else 5.0)
         self.wake()
         while self._clock() < deadline and any(n.alive for n in self.state.roster.nodes.values()):
             await self.changed.wait(max(0.05, deadline - self._clock()))
-        for node in self.state.roster.nodes.values():
-            if node.alive:
-                await self._platform.stop(node.name, grace_seconds=3.0)
+        await self._stop_all(list(self.state.roster.nodes.values()), 3.0)
+
+    async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
+        stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
+        await asyncio.gather(*stops)
 
     # -- cuts ------------------------------------------------------------------------------------------------
 
@@ -462,13 +534,6 @@ class Master:
         if addresses and (self.state.saving is None or self.state.saving.cut != number):
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, f"cut-{number}")
-
-
-def _cores() -> int:
-    """As many as this process may use, where the system can tell; else all there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _epochs_done(ledger: dict[str, Any]) -> int:

@@ -6,11 +6,11 @@ ledger or at a parameter server means one process for ever. Parameter servers ha
 number, the share of the model they serve, which their replacement takes over.
 
 Failure modes
-    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit. Ended by its
-    own error or for want of memory: replaced as often as --relaunch_on_worker_failure says, counted along
-    the line of replacements; then the job fails with that error. Cannot work at all (the definition is
-    wrong, the command does not exist): the job fails at once. A program of the user's own may end by itself,
-    with 0: then its place is done, and stays empty.
+    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit; where the next one
+    can work beside it, as soon as it is told to go. Ended by its own error or for want of memory: replaced as
+    often as --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with
+    that error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
+    A program of the user's own may end by itself, with 0: then its place is done, and stays empty.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Node:
     incarnation: str = ""
     address: str = ""
     draining: bool = False
+    # How often those before it, and it, ran out of memory.
+    memory_doublings: int = 0
 
     @property
     def alive(self) -> bool:
@@ -64,6 +66,8 @@ class Roster:
     targets: dict[str, int]
     # Nodes run a program of the user's own, which joins nobody, and ends when it has nothing more to do.
     run_to_their_end: bool = False
+    # Roles whose nodes are replaced as soon as somebody begins to end them, while they finish what they do.
+    replaced_early: frozenset[str] = frozenset()
     nodes: dict[str, Node] = field(default_factory=dict)
     next_number: dict[str, int] = field(default_factory=dict)
     # The job is over: nobody is replaced any more.
@@ -77,7 +81,11 @@ class Roster:
         if not self.closing:
             for role, target in self.targets.items():
                 self._fill(role, target)
-        return [n for n in self.nodes.values() if n.phase is NodePhase.PENDING and not n.incarnation]
+        return [
+            n
+            for n in self.nodes.values()
+            if n.phase is NodePhase.PENDING and not n.incarnation and not n.draining
+        ]
 
     def _fill(self, role: str, target: int) -> None:
         staying = [node for node in self.alive(role) if not node.draining]
@@ -121,6 +129,7 @@ class Roster:
             number=number,
             slot=slot,
             failures=before[-1].failures if before else 0,
+            memory_doublings=before[-1].memory_doublings if before else 0,
         )
         self._forget_old(role, slot)
         self.nodes[node.name] = node
@@ -151,8 +160,13 @@ class Roster:
             return None, None
         if status.phase in (NodePhase.PENDING, NodePhase.RUNNING):
             node.phase = NodePhase.RUNNING if node.incarnation else status.phase
+            node.message = status.message
             if self.run_to_their_end and node.phase is NodePhase.RUNNING:
                 node.incarnation = node.incarnation or "process"
+            return None, None
+        if status.phase is NodePhase.LEAVING:
+            node.message = status.message
+            node.draining = node.draining or node.role in self.replaced_early
             return None, None
         node.phase = status.phase
         node.reason = status.reason
@@ -160,6 +174,8 @@ class Roster:
         return node, self._consequence(node, status)
 
     def _consequence(self, node: Node, status: NodeStatus) -> JobFailure | None:
+        if status.reason is EndReason.OUT_OF_MEMORY:
+            node.memory_doublings += 1
         if self.closing or node.draining or status.reason is EndReason.STOPPED:
             return None
         if status.reason is EndReason.CANNOT_START:

@@ -23,6 +23,10 @@ class Plan:
     servers: int = 0
     # The other roles of a program of the user's own: parameter servers of its framework, chiefs, evaluators.
     other_roles: tuple[tuple[str, int], ...] = ()
+    # The nodes of a program know each other's addresses, which belong to places.
+    addressed: bool = False
+    # There is a folder for checkpoints that all nodes see.
+    saves: bool = True
     # Every worker has the whole model, and they exchange gradients.
     allreduce: bool = False
     batch_size: int = 64
@@ -50,6 +54,14 @@ class Plan:
     def worker_owns_state(self) -> bool:
         """The model lives in the workers and not on parameter servers."""
         return self.kind == "train" and self.servers == 0 and not self.runs_command
+
+    @property
+    def replaced_early(self) -> frozenset[str]:
+        """Roles of which two nodes can have one place for a while: the one that goes and the one that comes."""
+        if self.runs_command:
+            # Two at one address would be mistaken for each other.
+            return frozenset() if self.addressed else frozenset({"worker", "evaluator"})
+        return frozenset() if self.worker_owns_state and not self.allreduce else frozenset({"worker"})
 
     @property
     def runs_command(self) -> bool:
@@ -106,6 +118,9 @@ class Plan:
             workers=nodes.num_workers,
             servers=nodes.num_ps if spec.kind == "train" and not command else 0,
             other_roles=others if command else (),
+            addressed=spec.model.need_tf_config,
+            # The folder of a job on a cluster is its master's alone.
+            saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir),
             batch_size=training.minibatch_size,
             # A step of all-reduce takes single batches of the order.
             shard_size=training.minibatch_size

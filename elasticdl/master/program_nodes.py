@@ -7,16 +7,14 @@ a pause that doubles; how often, the roster knows.
 
 from __future__ import annotations
 
-import os
 import shlex
-import socket
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.nodes import Node
-from elasticdl.master.tf_config import places, tf_config
+from elasticdl.master.surroundings import Surroundings
+from elasticdl.master.surroundings import search_path as search_path
+from elasticdl.master.tf_config import tf_config
 from elasticdl.platforms.platform import NodeRequest
 
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -27,26 +25,18 @@ _PADDLE_ROLES = {"ps": "PSERVER"}
 
 class ProgramNodes:
     def __init__(
-        self, spec: JobSpec, *, environment: dict[str, str], host: str, clock: Callable[[], float]
+        self,
+        spec: JobSpec,
+        *,
+        environment: dict[str, str],
+        surroundings: Surroundings,
+        clock: Callable[[], float],
     ) -> None:
         self._spec = spec
         self._environment = environment
-        self._host = host
+        self._surroundings = surroundings
         self._clock = clock
         self._not_before: dict[str, float] = {}
-
-    def reserve(self, targets: dict[str, int]) -> dict[str, list[str]]:
-        """An address for every place of every role. Nothing listens there until the program does."""
-        found: dict[str, list[str]] = {}
-        with ExitStack() as taken:
-            for role, count in places(targets).items():
-                found[role] = []
-                for _ in range(count):
-                    # All are kept until the last is found, or one port would be found twice.
-                    probe = taken.enter_context(socket.socket())
-                    probe.bind((self._host, 0))
-                    found[role].append(f"{self._host}:{probe.getsockname()[1]}")
-        return found
 
     def pause(self, node: Node) -> float:
         """Seconds until this node may be started."""
@@ -58,7 +48,7 @@ class ProgramNodes:
 
     def request(self, node: Node, *, addresses: dict[str, list[str]], targets: dict[str, int]) -> NodeRequest:
         environment = {
-            "PATH": search_path(),
+            **self._surroundings.search_path,
             **self._environment,
             **self._spec.nodes.envs,
             "ELASTICDL_NODE": node.name,
@@ -78,12 +68,10 @@ class ProgramNodes:
             role=node.role,
             command=command_line(self._spec.model.job_command),
             environment=environment,
+            place=node.slot,
+            places=targets[node.role],
+            memory_doublings=node.memory_doublings,
         )
-
-
-def search_path() -> str:
-    """Where programs are looked for: a "python" in a command means the interpreter that runs us."""
-    return os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
 
 def command_line(command: str) -> tuple[str, ...]:

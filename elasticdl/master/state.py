@@ -48,7 +48,10 @@ class JobState:
         self.plan = plan
         self.ledger = Ledger()
         self.roster = Roster(
-            max_failures=plan.max_node_failures, targets=plan.targets, run_to_their_end=plan.runs_command
+            max_failures=plan.max_node_failures,
+            targets=plan.targets,
+            run_to_their_end=plan.runs_command,
+            replaced_early=plan.replaced_early,
         )
         self.data = ProgramData(self)
         self.steps = Steps(self)

@@ -9,12 +9,16 @@ job, this process included.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from elasticdl.platforms.connection import Asked, Connection
 from elasticdl.platforms.messages import Changed, Done, ListNodes, Nodes, Request, Start, Stop, Watch
 from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest, NodeStatus, Platform
+
+_HOST = "127.0.0.1"
 
 
 class PlatformGone(Exception):
@@ -64,6 +68,18 @@ class LocalPlatform(Platform):
             await connection.close()
         if not self._closed:
             raise self._gone()
+
+    async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        with ExitStack() as taken:
+            for role, count in places.items():
+                found[role] = []
+                for _ in range(count):
+                    # All are kept until the last is found, or one port would be found twice.
+                    probe = taken.enter_context(socket.socket())
+                    probe.bind((_HOST, 0))
+                    found[role].append(f"{_HOST}:{probe.getsockname()[1]}")
+        return found
 
     async def close(self) -> None:
         self._closed = True

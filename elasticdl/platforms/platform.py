@@ -86,6 +86,13 @@ class Platform(abc.ABC):
     def events(self) -> AsyncIterator[NodeStatus]:
         """Changes from now on; first of all the present status of every node."""
 
+    async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
+        """HOST:PORT for every place of every role, where the nodes of a program find each other.
+
+        They stay when a node is replaced; nothing listens there until the node does. None, if nobody needs them.
+        """
+        return {}
+
     @abc.abstractmethod
     async def close(self) -> None:
         """Lets go of the platform without touching the nodes."""

@@ -10,14 +10,22 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.nodes import Node
 from elasticdl.master.program_nodes import ProgramNodes, command_line
+from elasticdl.master.surroundings import IN_PODS, Surroundings
 
 TARGETS = {"ps": 1, "chief": 0, "evaluator": 0, "worker": 2}
+ADDRESSES = {"ps": ["h:1"], "chief": [], "evaluator": [], "worker": ["h:3", "h:4", "h:5"]}
 
 
-def programs(**flags: object) -> tuple[ProgramNodes, list[float]]:
+def programs(
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - nobody changes it
+    **flags: object,
+) -> tuple[ProgramNodes, list[float]]:
     spec = JobSpec.build(kind="train", name_suffix="x", job_command="python train.py", num_workers=2, **flags)
     now = [100.0]
-    return ProgramNodes(spec, environment={"MASTER_ADDR": "m:1"}, host="127.0.0.1", clock=lambda: now[0]), now
+    made = ProgramNodes(
+        spec, environment={"MASTER_ADDR": "m:1"}, surroundings=surroundings, clock=lambda: now[0]
+    )
+    return made, now
 
 
 def node(role: str = "worker", *, number: int = 3, slot: int = 1, failures: int = 0) -> Node:
@@ -41,9 +49,9 @@ def test_a_shell_only_where_it_takes_one(command: str, words: tuple[str, ...]) -
 
 def test_a_node_is_told_who_it_is() -> None:
     made, _ = programs(envs="MINE=1")
-    addresses = made.reserve(TARGETS)
-    request = made.request(node(), addresses=addresses, targets=TARGETS)
+    request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
     assert request.command == ("python", "train.py")
+    assert (request.place, request.places) == (1, 2)
     environment = request.environment
     assert environment["PATH"].startswith(str(Path(sys.executable).parent))
     assert {
@@ -55,21 +63,20 @@ def test_a_node_is_told_who_it_is() -> None:
         "WORKER_TYPE": "worker",
         "WORKER_NUM": "2",
     }
-    assert environment["PADDLE_CURRENT_ENDPOINT"] == addresses["worker"][1]
+    assert environment["PADDLE_CURRENT_ENDPOINT"] == "h:4"
     assert environment["TRAINING_ROLE"] == "TRAINER"
     assert "TF_CONFIG" not in environment
 
 
 def test_tf_config_where_it_is_asked_for() -> None:
     made, _ = programs(need_tf_config=True, num_ps=1)
-    request = made.request(node(), addresses=made.reserve(TARGETS), targets=TARGETS)
+    request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
     assert '"index": 1' in request.environment["TF_CONFIG"]
 
 
-def test_addresses_are_all_different() -> None:
-    made, _ = programs()
-    found = [address for group in made.reserve({"worker": 20, "ps": 3}).values() for address in group]
-    assert len(set(found)) == len(found) > 22
+def test_in_a_pod_the_path_is_that_of_the_image() -> None:
+    made, _ = programs(IN_PODS)
+    assert "PATH" not in made.request(node(), addresses={}, targets=TARGETS).environment
 
 
 def test_pauses_between_failures_double_up_to_a_limit() -> None:

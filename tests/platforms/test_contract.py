@@ -40,6 +40,13 @@ async def end_of(platform: Platform, name: str) -> NodeStatus:
     raise AssertionError("the events ended")
 
 
+async def running(platform: Platform, name: str) -> None:
+    """On a cluster a node that was taken runs only a while later."""
+    async for status in platform.events():
+        if status.name == name and status.phase is NodePhase.RUNNING:
+            return
+
+
 async def phases(platform: Platform) -> dict[str, NodePhase]:
     return {status.name: status.phase for status in await platform.nodes()}
 
@@ -154,6 +161,7 @@ def test_starting_a_running_node_changes_nothing(play: Play) -> None:
         await platform.start(request("worker-0", "sh", "-c", "exit 3"))
         await platform.start(request("worker-1", "true"))
         await end_of(platform, "worker-1")
+        await running(platform, "worker-0")
         assert await phases(platform) == {"worker-0": NodePhase.RUNNING, "worker-1": NodePhase.SUCCEEDED}
 
     play(scenario)
@@ -186,6 +194,7 @@ def test_events_begin_with_the_present(play: Play) -> None:
         await platform.start(request("worker-0", "true"))
         await platform.start(request("worker-1", *FOREVER))
         await end_of(platform, "worker-0")
+        await running(platform, "worker-1")
         seen = {}
         async for status in platform.events():
             seen[status.name] = status.phase
@@ -231,12 +240,23 @@ def test_events_end_when_the_platform_is_closed(open_platform: Callable[[], Plat
     assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["worker-0"]
 
 
+def test_addresses_are_all_different(play: Play) -> None:
+    async def scenario(platform: Platform) -> None:
+        found = await platform.addresses({"worker": 5, "ps": 3})
+        assert {role: len(addresses) for role, addresses in found.items()} in ({"worker": 5, "ps": 3}, {})
+        everything = [address for addresses in found.values() for address in addresses]
+        assert len(set(everything)) == len(everything)
+
+    play(scenario)
+
+
 def test_closing_leaves_the_nodes_alone(open_platform: Callable[[], Platform]) -> None:
     async def scenario() -> None:
         first = open_platform()
         await first.start(request("worker-0", *FOREVER))
         await first.close()
         second = open_platform()
+        await running(second, "worker-0")
         assert await phases(second) == {"worker-0": NodePhase.RUNNING}
         await second.close()
 
