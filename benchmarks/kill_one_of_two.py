@@ -3,7 +3,8 @@
 The other one's waiting shows as a gap between its batches. The longest gap from the kill until the
 replacement is under way is held against the longest in as long a time before the kill. The replacement's time
 runs from the kill to its first batch; the import of its framework, measured in that very process, is taken
-off.
+off. What a framework itself needs between its import and its first batch shows in a plain script that is started beside
+a worker that trains, which is the situation of the replacement.
 """
 
 from __future__ import annotations
@@ -48,7 +49,14 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     with training.images(100, files=200) as data:
         for framework in training.FRAMEWORKS:
             kills = [_kill(framework, data, before=BEFORE // 5 if quick else BEFORE) for _ in range(repeat)]
-            results += [_waiting(framework, kills), _replacing(framework, kills)]
+            beside = [
+                _plain_beside(framework, data, before=BEFORE // 5 if quick else BEFORE) for _ in range(repeat)
+            ]
+            results += [
+                _waiting(framework, kills),
+                _replacing(framework, kills),
+                _against_plain(framework, kills, beside),
+            ]
     return results
 
 
@@ -84,6 +92,42 @@ def _replacing(framework: str, kills: list[Kill]) -> Result:
         f"that batch is done after {_median(kills, lambda kill: kill.first_done):.2f} s",
     )
     return at_most_more(result, 1.0)
+
+
+def _against_plain(framework: str, kills: list[Kill], beside: list[float]) -> Result:
+    return Result(
+        benchmark=NAME,
+        case=f"{framework}, replacement and plain script, without import",
+        unit="s",
+        us=_median(kills, lambda kill: kill.replacement - kill.imported),
+        peer=statistics.median(beside),
+        compared=f"{_median(kills, lambda kill: kill.replacement - kill.imported) / statistics.median(beside):.2f}×",
+        note="the peer is the time from its start to its first batch that a plain script takes beside a worker; there "
+        "is nothing for it to notice, to ask for or to fetch",
+    )
+
+
+def _plain_beside(framework: training.Framework, data: Path, *, before: int) -> float:
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as other:
+        home = Path(place)
+        command = training.train_command(
+            framework,
+            data,
+            "--distribution_strategy=ParameterServerStrategy",
+            "--num_workers=1",
+            "--num_ps=1",
+        )
+        variables = {**training.environment(home), "ELASTICDL_THREADS": "1"}
+        with running(command, log=home / "log", environment=variables):
+            node = VICTIM
+            wait_until(lambda: _batches(home, node) >= before, f"{node} has done {before} batches")
+            run = training.plain_beginning(framework, data, Path(other))
+        wait_until(lambda: not with_environment(ELASTICDL_HOME=str(home)), "all of the job has ended")
+    return run.stamps.begins[0].seconds - run.started - run.stamps.import_seconds
+
+
+def _batches(home: Path, node: str) -> int:
+    return len(stamps.read(home / "stamps").get(node, stamps.Stamps()).ends)
 
 
 def _median(kills: list[Kill], value: Callable[[Kill], float]) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from benchmarks import stamps
-from benchmarks.processes import elasticdl, finish, running, tail
+from benchmarks.processes import elasticdl, finish, running, tail, wait_until
 from elasticdl.data.example import encode_example
 from elasticdl.data.open import open_reader
 from elasticdl.data.recordio import RecordIOWriter
@@ -83,6 +83,22 @@ def plain(framework: Framework, data: Path, *, readers: int = 0) -> Run:
     command = [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
     with tempfile.TemporaryDirectory() as home:
         return _run(command, Path(home), stamps.PLAIN)
+
+
+def plain_beginning(framework: Framework, data: Path, home: Path) -> Run:
+    """A plain script with one thread, ended once its first batch is done."""
+    more = ["0"] if framework == "torch" else []
+    command = [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
+    threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    variables = {**environment(home), **threads}
+    started = time.monotonic()
+
+    def trains() -> bool:
+        return bool(stamps.read(home / "stamps").get(stamps.PLAIN, stamps.Stamps()).ends)
+
+    with running(command, log=home / "log", environment=variables):
+        wait_until(trains, "a plain script has done its first batch")
+    return Run(started=started, stamps=stamps.read(home / "stamps")[stamps.PLAIN])
 
 
 def job(framework: Framework, data: Path) -> Run:
