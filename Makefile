@@ -15,7 +15,7 @@ KERAS3_ENV = .venv-keras3
 PUBLIC_CLIENT = .public-client
 QUICK_ENV = .venv-$(FRAMEWORK)
 
-.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 benchmark proto reference clean $(PUBLIC_CLIENT)
+.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -51,12 +51,16 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal e2e
+	$(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal --ignore=e2e/kubernetes e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py \
 	  -k "not tensorboard and not plateau and not checkpoints and not local-multiplying and not local-reducing"
+
+## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
+e2e-kubernetes: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal e2e/kubernetes
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks

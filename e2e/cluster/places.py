@@ -1,0 +1,151 @@
+"""The cluster that the tests use: which one it is, and what tests ask of it beyond what `kubectl` can do.
+
+- KUBECONFIG is set: the cluster of its current context. One of kind or minikube is given images by that program, any
+  other by the command in ELASTICDL_TEST_LOAD, in which `{}` stands for the archive.
+- Otherwise one is made on this machine (`selfmade.py`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from e2e.cluster.commands import run
+from e2e.cluster.images import make_images, write_archive
+from e2e.cluster.selfmade import SelfMade
+
+
+class Cluster(Protocol):
+    @property
+    def kubeconfig(self) -> Path: ...
+
+    def enter(self) -> None:
+        """From now on this process and all that it starts reach the cluster's addresses."""
+
+    def load(self, archive: Path) -> None:
+        """Gives every node an image."""
+
+    def stop_node(self, node: str) -> None:
+        """As a power cut would."""
+
+    def start_node(self, node: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    kubeconfig: Path
+    name: str
+
+    def enter(self) -> None:
+        """Its API server listens on this machine."""
+
+    def load(self, archive: Path) -> None:
+        run("kind", "load", "image-archive", archive, "--name", self.name)
+
+    def stop_node(self, node: str) -> None:
+        run("docker", "kill", node)
+
+    def start_node(self, node: str) -> None:
+        run("docker", "start", node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minikube:
+    kubeconfig: Path
+    name: str
+
+    def enter(self) -> None:
+        """Its API server listens on this machine."""
+
+    def load(self, archive: Path) -> None:
+        run("minikube", "--profile", self.name, "image", "load", archive)
+
+    def stop_node(self, node: str) -> None:
+        run("minikube", "--profile", self.name, "node", "stop", node)
+
+    def start_node(self, node: str) -> None:
+        run("minikube", "--profile", self.name, "node", "start", node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """One of which nothing is known but how to talk to it."""
+
+    kubeconfig: Path
+
+    def enter(self) -> None:
+        """Whoever set KUBECONFIG reaches it."""
+
+    def load(self, archive: Path) -> None:
+        command = os.environ.get("ELASTICDL_TEST_LOAD")
+        if not command:
+            raise SystemExit(
+                "Say in ELASTICDL_TEST_LOAD how the cluster gets an image, such as 'ctr image import {}'."
+            )
+        run(*(word.replace("{}", str(archive)) for word in shlex.split(command)))
+
+    def stop_node(self, node: str) -> None:
+        raise NotImplementedError(
+            f"{node} is nobody's to stop: use a cluster of kind, of minikube or of our own"
+        )
+
+    def start_node(self, node: str) -> None:
+        raise NotImplementedError(f"{node} is nobody's to start")
+
+
+def find_cluster() -> Cluster:
+    named = os.environ.get("KUBECONFIG")
+    own = SelfMade.here()
+    if not named or Path(named) == own.kubeconfig:
+        return own
+    path = Path(named)
+    command = ["kubectl", f"--kubeconfig={path}", "config", "current-context"]
+    context = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    if context.startswith("kind-"):
+        return Kind(kubeconfig=path, name=context.removeprefix("kind-"))
+    if context.startswith("minikube"):
+        return Minikube(kubeconfig=path, name=context)
+    return Given(kubeconfig=path)
+
+
+def bring_up(cluster: Cluster) -> bool:
+    """Whether it had to be started. Three nodes with room for three pods of two CPUs each."""
+    if not isinstance(cluster, SelfMade) or cluster.is_up:
+        return False
+    cluster.up(size=3, cpus=6)
+    return True
+
+
+def provide_images(cluster: Cluster, frameworks: Iterable[str] | None = None, *, tag: str = "") -> list[str]:
+    """Makes the images and gives them to the nodes, where that has not been done; one process at a time does it.
+
+    What a cluster has is written down. The layers below the code are sent to a cluster of our own once, and later the
+    code alone.
+    """
+    folder = SelfMade.here().home / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        images = make_images(folder, frameworks=frameworks or ("light", "keras"), tag=tag)
+        of_cluster = hashlib.sha256(cluster.kubeconfig.read_bytes()).hexdigest()[:12]
+        done = folder / f"loaded-{of_cluster}"
+        loaded = set(done.read_text().split()) if done.exists() else set()
+        for image in images:
+            if f"{image.name}={image.code.name}" in loaded:
+                continue
+            base = "+".join(layer.name for layer in image.base)
+            archive = folder / "image.tar"
+            write_archive(image, archive, without_base=isinstance(cluster, SelfMade) and base in loaded)
+            cluster.load(archive)
+            archive.unlink()
+            loaded = {each for each in loaded if not each.startswith(f"{image.name}=")}
+            loaded |= {base, f"{image.name}={image.code.name}"}
+            done.write_text("\n".join(sorted(loaded)))
+    return [image.name for image in images]

@@ -1,0 +1,1 @@
+"""Whole jobs on a real Kubernetes: see `e2e/cluster`."""

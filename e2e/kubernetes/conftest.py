@@ -1,0 +1,107 @@
+"""What tests on a cluster start from: a cluster with the images of this checkout, a namespace of their own, `kubectl`.
+
+`make e2e-kubernetes` starts a cluster for them and ends it. Run by themselves they use the one that is there, or start
+one and leave it: `python -m e2e.cluster down` ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images
+from e2e.conftest import ROOT, wait_until
+
+MANIFESTS = ROOT / "elasticdl" / "manifests"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kubectl:
+    """`kubectl` in one namespace."""
+
+    namespace: str
+
+    def __call__(self, *words: str, text: str = "") -> str:
+        """What it prints; fails as it fails. `text` is its input."""
+        done = self.attempt(*words, text=text)
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def attempt(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", f"--namespace={self.namespace}", *words]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return dict(json.loads(self("get", kind, name, "--output=json")))
+
+    def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
+        words = [f"--selector={selector}"] if selector else []
+        return list(json.loads(self("get", kind, *words, "--output=json"))["items"])
+
+    def phases(self, selector: str = "app=elasticdl") -> dict[str, str]:
+        """Pods by name, and how they are; one that is being deleted is "Terminating"."""
+        return {
+            pod["metadata"]["name"]: "Terminating"
+            if "deletionTimestamp" in pod["metadata"]
+            else pod["status"]["phase"]
+            for pod in self.list("pods", selector)
+        }
+
+    def wait_for_phase(self, pod: str, phase: str) -> None:
+        wait_until(lambda: self.phases("").get(pod) == phase, f"pod {pod} is {phase}")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Cluster:
+    """The cluster, with the images of this checkout. The tests are in its network from here on."""
+    cluster = find_cluster()
+    bring_up(cluster)
+    provide_images(cluster)
+    cluster.enter()
+    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    return cluster
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Iterator[Kubectl]:
+    """In a namespace of the test's own, in which jobs may run."""
+    kubectl = Kubectl(namespace=f"test-{uuid.uuid4().hex[:8]}")
+    kubectl("create", "namespace", kubectl.namespace)
+    kubectl("apply", "-f", str(MANIFESTS / "elasticdl-rbac.yaml"))
+    for priority in ("high", "low"):
+        kubectl("apply", "-f", str(MANIFESTS / f"priority-{priority}.yaml"))
+    yield kubectl
+    kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elasticdl:
+    """The `elasticdl` command against the test's namespace."""
+
+    namespace: str
+    home: Path
+
+    def __call__(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "ELASTICDL_HOME": str(self.home), "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "elasticdl.cli.main", *words]
+        options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "check": False}
+        return subprocess.run(command, **{**options, **more})
+
+    def train(self, *flags: str) -> None:
+        """Submits a job to the namespace."""
+        done = self("train", f"--namespace={self.namespace}", *flags)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def elasticdl(kubectl: Kubectl, tmp_path: Path) -> Elasticdl:
+    return Elasticdl(namespace=kubectl.namespace, home=tmp_path / "home")
