@@ -185,6 +185,21 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
             yield _problem(
                 name, "image_name", because=f"--{name} needs --image_name, the image of the master."
             )
+    if cluster.journal_dir and not cluster.image_name:
+        yield _problem(
+            "journal_dir",
+            "image_name",
+            because="--journal_dir is for jobs on a cluster (--image_name). On this machine the journal is in the "
+            "job's folder.",
+        )
+    if cluster.journal_dir and not any(
+        f"{cluster.journal_dir}/".startswith(f"{volume.mount_path.rstrip('/')}/") for volume in cluster.volume
+    ):
+        yield _problem(
+            "journal_dir",
+            "volume",
+            because=f"--journal_dir: no --volume is mounted at {cluster.journal_dir}.",
+        )
     if cluster.cluster_spec and cluster.cluster_spec_json:
         yield _problem(
             "cluster_spec",

@@ -197,6 +197,14 @@ class ClusterSection:
     service_account: str = flag(
         Text(metavar="NAME", rule=DNS_NAME), "", "Account that the master acts under.", topic=Topic.CLUSTER
     )
+    journal_dir: str = flag(
+        Text(metavar="DIR"),
+        "",
+        "Folder on a volume for the journal of the master, so that it outlasts the master's pod; and for checkpoints "
+        "without a folder of their own.",
+        topic=Topic.CLUSTER,
+        derived="in the master's pod",
+    )
     master_port: int = flag(
         Integer(maximum=65535), 0, "Port of the master; 0: one that is free.", topic=Topic.CLUSTER
     )

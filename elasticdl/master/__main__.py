@@ -1,7 +1,7 @@
-"""`python -m elasticdl.master`: the process of a job's master on this machine.
+"""`python -m elasticdl.master`: the process of a job's master on this machine, or in a pod (`pod.py`).
 
-Everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token, the journal. Started
-again after a kill it takes the same port, so that workers find it where it was.
+On this machine everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token, the journal.
+Started again after a kill it takes the same port, so that workers find it where it was.
 """
 
 from __future__ import annotations
@@ -17,30 +17,25 @@ from pathlib import Path
 
 import grpc.aio
 
-from elasticai_api.proto.allreduce_pb2_grpc import add_AllReduceServicer_to_server as add_allreduce_calls
-from elasticai_api.proto.elasticai_api_pb2_grpc import (
-    add_MasterServicer_to_server as add_shard_calls,
-)
-from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server as add_progress_calls
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import write_atomically
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.jobs.training import ALLREDUCE
-from elasticdl.master.allreduce_service import AllReduceService
 from elasticdl.master.audit import Audit
 from elasticdl.master.master import Master
-from elasticdl.master.service import MasterService
-from elasticdl.master.shard_service import ShardService
+from elasticdl.master.serving import Servers
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
-from elasticdl.wire.channel import add_port, new_aio_server
-from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
+from elasticdl.wire.channel import add_port
 
 log = logging.getLogger("elasticdl.master")
 
 
 def main() -> int:
+    if os.environ.get("ELASTICDL_PLATFORM") == "kubernetes":
+        from elasticdl.master import pod
+
+        return pod.main()
     folder = Path(os.environ["ELASTICDL_JOB_DIR"])
     spec = from_yaml((folder / "spec.yaml").read_text())
     logging.basicConfig(
@@ -74,43 +69,28 @@ async def _serve(folder: Path) -> int:
     platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
     environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
     master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
-    server = new_aio_server(token)
-    add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]
-    if spec.training.distribution_strategy == ALLREDUCE:
-        add_allreduce_calls(AllReduceService(master), server)  # type: ignore[no-untyped-call]
-    public: grpc.aio.Server | None = None
-    if spec.program == "command":
-        shards = ShardService(master)
-        master.waits_for_shard = lambda worker: shards.waiting[worker] > 0
-        add_shard_calls(shards, server)  # type: ignore[no-untyped-call]
-        add_progress_calls(shards, server)  # type: ignore[no-untyped-call]
-        if spec.model.public_client:
-            # The public package sends no token: it gets at the shards of this job, and at nothing else.
-            public = new_aio_server(None)
-            add_shard_calls(shards, public)  # type: ignore[no-untyped-call]
-            environment["DLROVER_MASTER_ADDR"] = _bind(public, folder / "public.addr", 0, public=True)
-    address = environment["MASTER_ADDR"] = _bind(server, folder / "master.addr", spec.cluster.master_port)
-    if public is not None:
+    servers = Servers(master, token)
+    if servers.public is not None:
+        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, folder / "public.addr", 0, public=True)
+    address = environment["MASTER_ADDR"] = _bind(
+        servers.own, folder / "master.addr", spec.cluster.master_port
+    )
+    if servers.public is not None:
         (folder / "public.addr").write_text(environment["DLROVER_MASTER_ADDR"])
     master.recover()
-    await server.start()
-    if public is not None:
-        await public.start()
+    await servers.start()
     (folder / "master.addr").write_text(address)
     log.info("Job %s: the master listens at %s.", spec.job_name, address)
     try:
         await master.run()
         audit = Audit.of(master.state.ledger)
         _write_status(folder, job_status(master))
-        # Give watchers a moment to read the last word before the connection goes.
-        await server.stop(grace=0.5)
-        if public is not None:
-            await public.stop(grace=0.5)
+        await servers.stop()
         await platform.close()
         log.info("The job has %s.", master.state.outcome)
         return 0 if master.state.outcome == "succeeded" and audit.exact else 1
     finally:
-        await server.stop(grace=None)
+        await servers.own.stop(grace=None)
 
 
 def _bind(server: grpc.aio.Server, before: Path, wanted: int, *, public: bool = False) -> str:

@@ -120,7 +120,7 @@ class Plan:
             other_roles=others if command else (),
             addressed=spec.model.need_tf_config,
             # The folder of a job on a cluster is its master's alone.
-            saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir),
+            saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir or spec.cluster.journal_dir),
             batch_size=training.minibatch_size,
             # A step of all-reduce takes single batches of the order.
             shard_size=training.minibatch_size

@@ -20,6 +20,7 @@ from elasticdl.master.datasets import TRAINING
 from elasticdl.master.directives import directive_for, epoch_ends
 from elasticdl.master.ledger import LedgerError, LostLease
 from elasticdl.master.master import Master
+from elasticdl.master.scaling import PS_FIXED, TOO_FEW, CannotScale, scale_workers
 from elasticdl.master.status import job_status
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer
@@ -210,31 +211,14 @@ class MasterService(MasterServicer):
 
     async def Scale(self, request: pb.ScaleRequest, context: Context) -> pb.ScaleReply:
         if request.HasField("num_ps"):
-            await context.abort(
-                grpc.StatusCode.UNIMPLEMENTED, "The number of parameter servers of a running job is fixed."
-            )
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, PS_FIXED)
         if not request.HasField("num_workers") or request.num_workers < 1:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "--num_workers must be at least 1.")
-        if (
-            self._master.plan.worker_owns_state
-            and not self._master.plan.allreduce
-            and request.num_workers > 1
-        ):
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "This job trains in one worker (--distribution_strategy=Local). "
-                "Start it with --num_ps=1 or more to let it grow.",
-            )
-        places = self._master.state.addresses.get("worker")
-        if self._master.spec.model.need_tf_config and places and request.num_workers > len(places):
-            await context.abort(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f"The parameter servers of this job know of {len(places)} places for workers, and TensorFlow cannot "
-                "tell them of more while they run.",
-            )
-        before = self._master.state.roster.targets["worker"]
-        self._master.do("scale", role="worker", target=request.num_workers)
-        return pb.ScaleReply(message=f"from {before} to {request.num_workers} workers")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, TOO_FEW)
+        try:
+            done = scale_workers(self._master, request.num_workers)
+        except CannotScale as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return pb.ScaleReply(message=done)
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
         log.info("Asked to stop: %s", request.reason)

@@ -1,0 +1,119 @@
+"""The job's record on a cluster, kept by its master: what it writes there, and the wishes that it finds there.
+
+It writes when something has changed, at most every two seconds, so that a job is no burden to the cluster however fast
+it trains; and watches this one object, so that nothing is asked while nobody wishes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from elasticdl.master.master import Master
+from elasticdl.master.record import pack, run_of
+from elasticdl.master.scaling import PS_FIXED, CannotScale, scale_workers
+from elasticdl.master.status import job_status
+from elasticdl.platforms import naming
+from elasticdl.platforms.cluster import Cluster, ClusterError
+from elasticdl.platforms.manifests import STATE_KEY, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.watching import Synced, watch
+
+log = logging.getLogger("elasticdl.master")
+
+_STATUS_SECONDS = 2.0
+# A snapshot every so many statuses.
+_STATE_EVERY = 2
+
+
+class RecordKeeper:
+    def __init__(self, cluster: Cluster, master: Master, *, token: str) -> None:
+        self._cluster = cluster
+        self._master = master
+        self._run = run_of(token)
+        self._name = naming.record_name(master.spec.job_name)
+        self._written: dict[str, str] = {}
+        self._wishes = ""
+
+    async def run(self) -> None:
+        """Until the record is deleted."""
+        watching = asyncio.create_task(self._watch())
+        writing = asyncio.create_task(self._write())
+        try:
+            await asyncio.wait({watching, writing}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (watching, writing):
+                if task.done():
+                    task.result()
+        finally:
+            watching.cancel()
+            writing.cancel()
+            await asyncio.gather(watching, writing, return_exceptions=True)
+
+    async def write(self, *, state: bool = True) -> None:
+        """What has changed of the status and, if wanted, of the snapshot."""
+        found = {STATUS_KEY: self._status()}
+        if state:
+            found[STATE_KEY] = pack(self._master.state.snapshot(), spec=self._master.spec, run=self._run)
+        told = {STATUS_KEY: _without_time(found[STATUS_KEY])}
+        changes = {key: text for key, text in found.items() if self._written.get(key) != told.get(key, text)}
+        if changes:
+            await self._cluster.patch("ConfigMap", self._name, {"data": changes})
+            self._written |= {key: told.get(key, text) for key, text in changes.items()}
+
+    @staticmethod
+    async def last_word(cluster: Cluster, job: str, status: dict[str, Any]) -> None:
+        """Of a master that cannot even begin."""
+        await cluster.patch(
+            "ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: json.dumps({"job": job, **status})}}
+        )
+
+    def _status(self) -> str:
+        return json.dumps(job_status(self._master), separators=(",", ":"))
+
+    async def _write(self) -> None:
+        count = 0
+        while True:
+            try:
+                await self.write(state=count % _STATE_EVERY == 0)
+            except ClusterError as error:
+                # Too large for an object of the cluster, say. The journal has it all.
+                log.warning("The job's record could not be written: %s", error)
+            count += 1
+            await asyncio.sleep(_STATUS_SECONDS)
+
+    async def _watch(self) -> None:
+        async for change in watch(self._cluster, "ConfigMap", fields={"metadata.name": self._name}):
+            if isinstance(change, Synced):
+                continue
+            if change.gone:
+                return
+            text = str((change.document.get("data") or {}).get(WISHES_KEY) or "{}")
+            if text != self._wishes:
+                self._wishes = text
+                self._obey(text)
+
+    def _obey(self, text: str) -> None:
+        try:
+            wishes = json.loads(text)
+            workers, servers, stop = (wishes.get(key) for key in ("num_workers", "num_ps", "stop"))
+        except (ValueError, AttributeError) as error:
+            log.warning("The wishes in the job's record are no JSON object: %s", error)
+            return
+        state = self._master.state
+        if servers is not None and servers != state.roster.targets.get("ps"):
+            log.warning("Cannot scale: %s", PS_FIXED)
+        if workers is not None and workers != state.roster.targets["worker"]:
+            try:
+                log.info("Scaled %s.", scale_workers(self._master, int(workers)))
+            except (CannotScale, TypeError) as error:
+                log.warning("Cannot scale: %s", error)
+        if stop and not state.stopping and not state.outcome:
+            log.info("Asked to stop: %s", stop)
+            self._master.do("stop", reason=str(stop))
+
+
+def _without_time(status: str) -> str:
+    document = json.loads(status)
+    document.pop("now")
+    return json.dumps(document)
