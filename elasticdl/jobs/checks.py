@@ -79,6 +79,8 @@ def _required(spec: JobSpec) -> Iterator[Problem]:
 
 def _program(spec: JobSpec) -> Iterator[Problem]:
     if spec.program == "command":
+        if not spec.model.job_command.strip():
+            yield _problem("job_command", because="--job_command is blank: there is nothing to run.")
         if spec.kind != "train":
             yield _problem(
                 "job_command", because=f"--job_command has no meaning for {spec.kind}, only for train."

@@ -38,6 +38,11 @@ def test_a_command_needs_nothing_else() -> None:
     assert JobSpec.build(job_command="python train.py").program == "command"
 
 
+def test_a_command_of_blanks_is_none() -> None:
+    with pytest.raises(UserError, match="--job_command is blank"):
+        JobSpec.build(job_command="  \n")
+
+
 @pytest.mark.parametrize(
     ("flags", "because"),
     [
