@@ -215,12 +215,13 @@ class Account:
             return 0
         done = position - holding.position
         holding.position = position
-        self._count(holding.epoch, done)
+        self.count(holding.epoch, done)
         if position == holding.end:
             del self.held[holding.lease_id]
         return done
 
-    def _count(self, epoch: int, done: int) -> None:
+    def count(self, epoch: int, done: int) -> None:
+        """So many more samples of an epoch are done."""
         if epoch == self.epoch:
             self.done += done
         elif done:

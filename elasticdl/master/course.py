@@ -37,6 +37,9 @@ def saved_at_epoch_end(state: JobState) -> bool:
 
 
 def settle(state: JobState) -> None:
+    if state.gathering.active and not state.outcome:
+        # What it knows is old: nothing follows from it yet.
+        return
     if not state.outcome:
         if state.plan.runs_command:
             settle_program(state)

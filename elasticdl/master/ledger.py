@@ -23,6 +23,7 @@ from typing import Any
 
 from elasticdl.master.account import Account
 from elasticdl.master.badranges import BadRange
+from elasticdl.master.claims import claim, complete, waiting_of
 from elasticdl.master.requests import Requests
 from elasticdl.master.shards import (
     DatasetSpec,
@@ -303,6 +304,86 @@ class Ledger:
         self._void(self._account(dataset))
         self._accounts[dataset] = account
         self._requests.forget_dataset(dataset)
+
+    # -- what was forgotten ----------------------------------------------------------------------------------
+
+    def reopen(self, skipped_numbers: int) -> dict[int, Lease]:
+        """This is an old snapshot. All leases go back, and are returned: their workers may have done more by now.
+
+        The next leases get numbers so much higher, beyond all that may have been given out since.
+        """
+        before = {i: self._lease(account, account.held[i]) for i, account in self._leases.items()}
+        for account in self._accounts.values():
+            self._void(account)
+            account.give_back(account.held.values())
+        self._requests.void()
+        self._next_lease += skipped_numbers
+        return before
+
+    def claim_done(
+        self, dataset: str, *, epoch: int, start: int, end: int
+    ) -> tuple[int, list[tuple[int, int, int]]]:
+        """A worker has done these samples. Returns how many of them are newly done, and the ranges (epoch, start, end)
+        that turned out to have been given out.
+        """
+        account = self._claimed_account(dataset, epoch)
+        found, given_out = claim(account, epoch=epoch, start=start, end=end, partly=True)
+        account.count(epoch, found)
+        return found, [(r.epoch, r.start, r.end) for r in given_out]
+
+    def claim_lease(self, lease: Lease, *, atomic: bool = False) -> tuple[bool, list[tuple[int, int, int]]]:
+        """A worker holds this lease, done up to its position. False: others have, or have done, some of it."""
+        account = self._claimed_account(lease.dataset, lease.epoch)
+        if lease.lease_id in self._leases:
+            return False, []
+        found, given_out = claim(
+            account, epoch=lease.epoch, start=lease.position, end=lease.end, partly=False
+        )
+        if found:
+            account.held[lease.lease_id] = Holding(
+                lease_id=lease.lease_id,
+                worker=lease.worker,
+                request_id=0,
+                epoch=lease.epoch,
+                start=lease.start,
+                end=lease.end,
+                position=lease.position,
+                failures=lease.failures,
+                batches=lease.batches,
+                atomic=atomic,
+            )
+            self._leases[lease.lease_id] = account
+            self._workers.setdefault(lease.worker, {})[lease.lease_id] = account
+        return found > 0, [(r.epoch, r.start, r.end) for r in given_out]
+
+    def _claimed_account(self, dataset: str, epoch: int) -> Account:
+        account = self._account(dataset)
+        if not account.spec.overlapping and account.epoch < epoch < account.spec.epochs:
+            self.complete_epoch(dataset, epoch - 1)
+            account.advance()
+        return account
+
+    def complete_epoch(self, dataset: str, epoch: int) -> None:
+        """Somebody has seen the end of this epoch: all of it was done, though not everybody is there to tell."""
+        account = self._account(dataset)
+        for holding in [h for h in account.held.values() if h.epoch <= epoch]:
+            account.give_back([holding])
+            self._forget(holding)
+        samples = complete(account, min(epoch, account.spec.epochs - 1))
+        self._steps += -(-samples // account.spec.batch_size)
+
+    def add_steps(self, steps: int) -> None:
+        self._steps += steps
+
+    def skip_number(self, lease_id: int) -> None:
+        """A lease of this number has been given out: the next ones get higher ones."""
+        self._next_lease = max(self._next_lease, lease_id + 1)
+
+    def give_up_claims(self, dataset: str, ranges: list[tuple[int, int, int]]) -> None:
+        """Nobody has told of these ranges (epoch, start, end), as far as they still wait: they count as done again."""
+        account = self._account(dataset)
+        for epoch, samples in waiting_of(account, ranges).items():
+            account.add_again(epoch, samples)
 
     # -- questions -------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ import grpc
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.comeback import Comeback, take_over
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
@@ -37,6 +38,7 @@ from elasticdl.master.nodes import Node
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
+from elasticdl.master.record import pack, run_of
 from elasticdl.master.signals import Signal
 from elasticdl.master.state import JobState
 from elasticdl.master.surroundings import Surroundings
@@ -87,9 +89,11 @@ class Master:
         self._surroundings = surroundings or Surroundings()
         self._clock = clock
         self._journal = Journal(folder / "journal")
+        self.run_id = run_of(token)
         self._records = 0
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
+        self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._saving_cut = 0
         self._started_nodes: set[str] = set()
@@ -107,8 +111,8 @@ class Master:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def recover(self) -> None:
-        """Comes back to where the journal ends."""
+    def recover(self, kept: str | None = None) -> None:
+        """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere (`record.py`)."""
         snapshot, records = self._journal.read()
         if snapshot is not None:
             self.state.restore(snapshot)
@@ -118,6 +122,8 @@ class Master:
             count += 1
         if snapshot is not None or count:
             log.info("Continuing from the journal: %d records after the last snapshot.", count)
+        elif kept is not None:
+            take_over(self, kept)
         else:
             self._begin()
         self._journal.compact(self.state.snapshot())
@@ -153,6 +159,10 @@ class Master:
             # Gone through in order by all together: there are no shards in between to be given out again.
             **({"order": "steps"} if self.plan.allreduce else {}),
         }
+
+    def record(self) -> str:
+        """The snapshot to be kept where it outlives this machine."""
+        return pack(self.state.snapshot(), spec=self.spec, run=self.run_id)
 
     def do(self, command: str, **arguments: Any) -> Any:
         """Applies a command and writes it down. Whoever answers on it, answers the truth."""
@@ -234,6 +244,8 @@ class Master:
         watching = asyncio.create_task(self._watch_platform())
         stalls = asyncio.create_task(self._look_for_stalls())
         try:
+            if self.state.gathering.active:
+                self._spawn(self._comeback.gather())
             if self.plan.runs_command and not self.state.addresses:
                 found = await self._platform.addresses(places(self.state.roster.targets))
                 if found:
@@ -258,8 +270,20 @@ class Master:
             self._events.close()
             self._journal.close()
 
+    async def hear(self, worker: str) -> None:
+        """Waits until what this worker says can be understood: a master that has forgotten something is told first."""
+        while self.state.gathering.waits_for(worker) and not self.state.outcome:
+            await self.changed.wait(1.0)
+
+    async def list_nodes(self) -> None:
+        """Waits until it is known which nodes there are."""
+        while self.state.gathering.active and not self._comeback.listed and not self.state.outcome:
+            await self.changed.wait(1.0)
+
     async def reconcile(self) -> None:
         """Does what the state calls for and has not been done yet."""
+        if self.state.gathering.active:
+            return
         for node in self.state.roster.wanted():
             if node.name in self._started_nodes:
                 continue
@@ -503,6 +527,7 @@ class Master:
                     "owner": "worker" if self.plan.worker_owns_state else "ps",
                     "epochs_done": _epochs_done(saving.ledger),
                     "data": self._data_identity(),
+                    "run": self.run_id,
                 },
             )
             await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)

@@ -41,6 +41,7 @@ class MasterService(MasterServicer):
     # -- nodes -----------------------------------------------------------------------------------------------
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:
+        await self._master.list_nodes()
         node = self._master.state.roster.nodes.get(request.node)
         again = (
             node is not None and node.incarnation == request.incarnation and node.address == request.address
@@ -53,7 +54,53 @@ class MasterService(MasterServicer):
             )
         if not again:
             log.info("%s has joined.", request.node)
-        return pb.JoinReply(job_spec=self._spec_yaml, job_dir=str(self._master.folder))
+        return pb.JoinReply(
+            job_spec=self._spec_yaml,
+            job_dir=str(self._master.folder),
+            lineage=self._master.state.gathering.lineage,
+        )
+
+    async def Tell(self, request: pb.TellRequest, context: Context) -> pb.TellReply:
+        try:
+            lost = self._master.do(
+                "gathering.tell",
+                worker=request.node,
+                generation=request.generation,
+                seen_generation=request.seen_generation,
+                cut=request.cut,
+                sizes=dict(request.sizes),
+                epochs_ended=[
+                    {"epoch": e.epoch, "metrics": dict(e.metrics), "loss": e.loss}
+                    for e in request.epochs_ended
+                ],
+                shards=[
+                    {
+                        "lease_id": s.lease_id,
+                        "dataset": s.dataset,
+                        "epoch": s.epoch,
+                        "start": s.start,
+                        "position": s.position,
+                        "end": s.end,
+                        "batches": s.batches,
+                        "atomic": s.atomic,
+                        "held": s.held,
+                    }
+                    for s in request.shards
+                ],
+            )
+        except LedgerError as error:
+            self._fail_data(request.node, error)
+            lost = [s.lease_id for s in request.shards]
+        log.info(
+            "%s has told of %d shards; %d are not its own any more.",
+            request.node,
+            len(request.shards),
+            len(lost),
+        )
+        return pb.TellReply(lost_leases=lost)
+
+    def _fail_data(self, node: str, error: LedgerError) -> None:
+        self._master.do("fail", node=node, kind="data", message=str(error), traceback="", lease_id=0)
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         told = None
@@ -92,13 +139,12 @@ class MasterService(MasterServicer):
         try:
             self._master.do("announce", dataset=request.dataset, size=request.size)
         except LedgerError as error:
-            self._master.do(
-                "fail", node=request.node, kind="data", message=str(error), traceback="", lease_id=0
-            )
+            self._fail_data(request.node, error)
         return pb.AnnounceReply()
 
     async def Lease(self, request: pb.LeaseRequest, context: Context) -> pb.LeaseReply:
         master, state = self._master, self._master.state
+        await master.hear(request.node)
         while True:
             if state.finished(request.dataset):
                 return pb.LeaseReply(finished=True)
@@ -129,6 +175,7 @@ class MasterService(MasterServicer):
                 return pb.LeaseReply()
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:
+        await self._master.hear(request.node)
         state = self._master.state
         if request.generation != state.generation:
             return pb.ReportReply(lost_leases=[p.lease_id for p in request.progress])
@@ -151,6 +198,7 @@ class MasterService(MasterServicer):
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
+        await self._master.hear(request.node)
         try:
             self._master.do("truncate", worker=request.node, lease_id=request.lease_id, end=request.end)
         except LostLease:
@@ -160,6 +208,7 @@ class MasterService(MasterServicer):
     # -- cuts and evaluations --------------------------------------------------------------------------------
 
     async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
+        await self._master.hear(request.node)
         if request.error:
             self._master.do("cut_failed", cut=request.cut, message=request.error)
             return pb.ReachCutReply()
@@ -170,6 +219,7 @@ class MasterService(MasterServicer):
     async def ReportEvaluation(
         self, request: pb.ReportEvaluationRequest, context: Context
     ) -> pb.ReportEvaluationReply:
+        await self._master.hear(request.node)
         self._master.do(
             "report_evaluation",
             worker=request.node,
@@ -184,6 +234,7 @@ class MasterService(MasterServicer):
     async def FinishEvaluation(
         self, request: pb.FinishEvaluationRequest, context: Context
     ) -> pb.FinishEvaluationReply:
+        await self._master.hear(request.node)
         state = self._master.state
         current = state.evaluation
         if request.claim:
@@ -198,6 +249,7 @@ class MasterService(MasterServicer):
         return pb.FinishEvaluationReply()
 
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:
+        await self._master.hear(request.node)
         self._master.do("finish_task", task=request.task, result=request.result, error=request.error)
         return pb.FinishTaskReply()
 

@@ -33,6 +33,7 @@ from elasticdl.master.course import EPOCH_TASK, at_epoch_end, mark, saved_at_epo
 from elasticdl.master.cuts import Cut, SavedModel, Saving
 from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.evaluation import Evaluation, JournaledStates
+from elasticdl.master.gathering import Gathering
 from elasticdl.master.leasing import within_steps
 from elasticdl.master.ledger import Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
@@ -55,6 +56,7 @@ class JobState:
         )
         self.data = ProgramData(self)
         self.steps = Steps(self)
+        self.gathering = Gathering(self)
         # Where the nodes of a program find each other, by role: these stay when a node is replaced.
         self.addresses: dict[str, list[str]] = {}
         self.sizes: dict[str, int] = {}
@@ -117,7 +119,8 @@ class JobState:
 
     def apply(self, command: str, arguments: dict[str, Any]) -> Any:
         part, _, name = command.rpartition(".")
-        owner: Any = {"": self, "data": self.data, "steps": self.steps}.get(part)
+        parts = {"": self, "data": self.data, "steps": self.steps, "gathering": self.gathering}
+        owner: Any = parts.get(part)
         if owner is None or name not in owner.COMMANDS:
             raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
         method: Callable[..., Any] = getattr(owner, name)
@@ -163,7 +166,7 @@ class JobState:
         if failure is not None:
             self.fail_job(failure, self.last_error or what.message)
         elif self._held_model(node) and not self.outcome:
-            self._lose_model()
+            self.lose_model()
 
     def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
         if credit is not None:
@@ -191,8 +194,10 @@ class JobState:
         # The worker's own model is worth nothing before its first batch is done.
         return self.plan.worker_owns_state and (self.ledger.steps > 0 or self.generation > 1)
 
-    def _lose_model(self) -> None:
-        self.generation += 1
+    def lose_model(self, *, above: int = 0) -> None:
+        """Everybody begins again from the last checkpoint, in a new generation, above all that there were."""
+        self.generation = max(self.generation, above) + 1
+        self.gathering.forget()
         if self.cut is not None:
             # Some may have reached it already: its number must not come again.
             self.cuts_passed = self.cut.number
@@ -249,7 +254,7 @@ class JobState:
         elif dataset == PREDICTION:
             self.ledger.add(self.plan.single_pass(PREDICTION, size))
         elif self.plan.kind == "evaluate":
-            self._begin_evaluation(number=1, epoch=-1)
+            self.begin_evaluation(number=1, epoch=-1)
 
     def _ledger_name(self, dataset: str) -> str:
         return self.evaluation.dataset if dataset == EVALUATION and self.evaluation else dataset
@@ -257,7 +262,7 @@ class JobState:
     def may_lease(self, dataset: str, worker: str, request_id: int) -> bool:
         """There is something to hand out to this worker now, or it asks again for what it was given."""
         name = self._ledger_name(dataset)
-        if name not in self.ledger.datasets() or self.outcome:
+        if name not in self.ledger.datasets() or self.outcome or self.gathering.active:
             return False
         if name == TRAINING and (self.cut is not None or self.stopping):
             return False
@@ -336,7 +341,7 @@ class JobState:
         """Asks a busy worker to give up a part of its work for an idle one. Not a command: see
         `truncations`.
         """
-        if self.cut is not None:
+        if self.cut is not None or self.gathering.active:
             return False
         name = self._ledger_name(dataset)
         if name not in self.ledger.datasets():
@@ -401,7 +406,7 @@ class JobState:
             self.saved_mark = mark(self, self.plan.checkpoint_steps)
         if evaluate:
             self.evaluated_mark = mark(self, self.plan.evaluation_steps)
-            self._begin_evaluation(number=cut, epoch=epoch if at_end else -1)
+            self.begin_evaluation(number=cut, epoch=epoch if at_end else -1)
 
     def cut_failed(self, *, cut: int, message: str) -> None:
         """The model could not be written: a full disk, most likely."""
@@ -417,7 +422,7 @@ class JobState:
         self.saving = None
         self.stop_saved = bool(self.stopping)
 
-    def _begin_evaluation(self, *, number: int, epoch: int) -> None:
+    def begin_evaluation(self, *, number: int, epoch: int) -> None:
         size = self.sizes.get(EVALUATION, 0)
         self.evaluation = Evaluation(number=number, step=self.ledger.steps, epoch=epoch)
         workers = len(self.roster.alive("worker"))
@@ -573,6 +578,7 @@ class JobState:
             "roster": self.roster.snapshot(),
             "data": self.data.snapshot(),
             "steps": self.steps.snapshot(),
+            "gathering": self.gathering.snapshot(),
             "saved": asdict(self.saved) if self.saved else None,
             "cut": asdict(self.cut) if self.cut else None,
             "saving": asdict(self.saving) if self.saving else None,
@@ -587,6 +593,7 @@ class JobState:
         self.roster.restore(snapshot["roster"])
         self.data.restore(snapshot["data"])
         self.steps.restore(snapshot["steps"])
+        self.gathering.restore(snapshot["gathering"])
         self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
         self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
         self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None

@@ -18,12 +18,67 @@ class JoinRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class JoinReply(_message.Message):
-    __slots__ = ("job_spec", "job_dir")
+    __slots__ = ("job_spec", "job_dir", "lineage")
     JOB_SPEC_FIELD_NUMBER: _ClassVar[int]
     JOB_DIR_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
     job_spec: str
     job_dir: str
-    def __init__(self, job_spec: _Optional[str] = ..., job_dir: _Optional[str] = ...) -> None: ...
+    lineage: str
+    def __init__(self, job_spec: _Optional[str] = ..., job_dir: _Optional[str] = ..., lineage: _Optional[str] = ...) -> None: ...
+
+class ToldShard(_message.Message):
+    __slots__ = ("lease_id", "dataset", "epoch", "start", "position", "end", "batches", "atomic", "held")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ATOMIC_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    lease_id: int
+    dataset: str
+    epoch: int
+    start: int
+    position: int
+    end: int
+    batches: int
+    atomic: bool
+    held: bool
+    def __init__(self, lease_id: _Optional[int] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., position: _Optional[int] = ..., end: _Optional[int] = ..., batches: _Optional[int] = ..., atomic: bool = ..., held: bool = ...) -> None: ...
+
+class TellRequest(_message.Message):
+    __slots__ = ("node", "generation", "seen_generation", "cut", "sizes", "epochs_ended", "shards")
+    class SizesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SEEN_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    generation: int
+    seen_generation: int
+    cut: int
+    sizes: _containers.ScalarMap[str, int]
+    epochs_ended: _containers.RepeatedCompositeFieldContainer[EpochEnd]
+    shards: _containers.RepeatedCompositeFieldContainer[ToldShard]
+    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., seen_generation: _Optional[int] = ..., cut: _Optional[int] = ..., sizes: _Optional[_Mapping[str, int]] = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ToldShard, _Mapping]]] = ...) -> None: ...
+
+class TellReply(_message.Message):
+    __slots__ = ("lost_leases",)
+    LOST_LEASES_FIELD_NUMBER: _ClassVar[int]
+    lost_leases: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lost_leases: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("node", "incarnation")

@@ -19,6 +19,11 @@ class MasterStub(object):
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.JoinRequest.SerializeToString,
                 response_deserializer=elasticdl_dot_wire_dot_master__pb2.JoinReply.FromString,
                 )
+        self.Tell = channel.unary_unary(
+                '/elasticdl.Master/Tell',
+                request_serializer=elasticdl_dot_wire_dot_master__pb2.TellRequest.SerializeToString,
+                response_deserializer=elasticdl_dot_wire_dot_master__pb2.TellReply.FromString,
+                )
         self.Watch = channel.unary_stream(
                 '/elasticdl.Master/Watch',
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.WatchRequest.SerializeToString,
@@ -96,6 +101,13 @@ class MasterServicer(object):
 
     def Join(self, request, context):
         """A node says it is up, and learns the job. Repeated after every reconnection.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tell(self, request, context):
+        """What a worker remembers, told once to a master of another lineage: one that has come back without its journal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,6 +217,11 @@ def add_MasterServicer_to_server(servicer, server):
                     request_deserializer=elasticdl_dot_wire_dot_master__pb2.JoinRequest.FromString,
                     response_serializer=elasticdl_dot_wire_dot_master__pb2.JoinReply.SerializeToString,
             ),
+            'Tell': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tell,
+                    request_deserializer=elasticdl_dot_wire_dot_master__pb2.TellRequest.FromString,
+                    response_serializer=elasticdl_dot_wire_dot_master__pb2.TellReply.SerializeToString,
+            ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
                     request_deserializer=elasticdl_dot_wire_dot_master__pb2.WatchRequest.FromString,
@@ -299,6 +316,23 @@ class Master(object):
         return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/Join',
             elasticdl_dot_wire_dot_master__pb2.JoinRequest.SerializeToString,
             elasticdl_dot_wire_dot_master__pb2.JoinReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Tell(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/Tell',
+            elasticdl_dot_wire_dot_master__pb2.TellRequest.SerializeToString,
+            elasticdl_dot_wire_dot_master__pb2.TellReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -19,6 +19,7 @@ from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
 from elasticdl.wire.security import check_peer
+from elasticdl.worker.memory import ShardMemory
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -47,6 +48,10 @@ class MasterLink:
         self._closed = False
         self._leaving = False
         self._error: BaseException | None = None
+        # What a master has to be told that is not of the line of the one before.
+        self.memory = ShardMemory()
+        self._lineage = ""
+        self._away = False
 
     def call(self, method: Callable[..., _Reply], request: object) -> _Reply:
         """Makes a call until it is answered."""
@@ -69,12 +74,15 @@ class MasterLink:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise NotOfThisJob(error.details()) from None
             raise
+        self._lineage = reply.lineage
         threading.Thread(target=self._follow, args=(request,), name="directives", daemon=True).start()
         return reply
 
     def _follow(self, request: pb.JoinRequest) -> None:
         while not self._closed:
             try:
+                if self._away:
+                    self._join_again(request)
                 stream: Iterator[pb.Directive] = self.stub.Watch(
                     pb.WatchRequest(node=self.node, incarnation=self.incarnation), wait_for_ready=True
                 )
@@ -82,7 +90,7 @@ class MasterLink:
                     self._take(directive)
                     if directive.finished:
                         return
-                self.call(self.stub.Join, request)
+                self._join_again(request)
             except grpc.RpcError as error:
                 if self._closed:
                     return
@@ -94,6 +102,16 @@ class MasterLink:
                     self._take(pb.Directive(drain=True))
                     return
                 log.info("The master is away (%s); waiting for it.", error.code().name)
+                self._away = True
+
+    def _join_again(self, request: pb.JoinRequest) -> None:
+        reply = self.call(self.stub.Join, request)
+        if reply.lineage != self._lineage:
+            log.info("The master has come back without its journal: telling it what it has forgotten.")
+            told = self.call(self.stub.Tell, self.memory.request(self.node, self._directive))
+            self.memory.lose(list(told.lost_leases))
+            self._lineage = reply.lineage
+        self._away = False
 
     def _take(self, directive: pb.Directive) -> None:
         with self._moved:

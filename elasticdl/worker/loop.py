@@ -232,6 +232,7 @@ class TrainingLoop:
         position, _ = self._positions.get(truncation.lease_id, (0, 0))
         end = max(truncation.end, position)
         self._ends[truncation.lease_id] = end
+        self._link.memory.ends_at(truncation.lease_id, end)
         self._link.call(
             self._link.stub.Truncate,
             pb.TruncateRequest(node=self._link.node, lease_id=truncation.lease_id, end=end),
@@ -354,6 +355,7 @@ class TrainingLoop:
         self.lease_id = 0
 
     def _forget(self, lease_id: int) -> None:
+        self._link.memory.over(lease_id)
         self._passed = lease_id
         self._positions.pop(lease_id, None)
         self._ends.pop(lease_id, None)

@@ -40,8 +40,6 @@ class Reporter:
         self._number = 0
         self._closed = False
         self._error: BaseException | None = None
-        # Leases that the master says are not ours any more.
-        self.lost: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
@@ -51,7 +49,7 @@ class Reporter:
             self._progress.clear()
             self._loss_sum, self._loss_batches = 0.0, 0
             self._generation = generation
-            self.lost.clear()
+        self._link.memory.start_generation(generation)
 
     def note(
         self,
@@ -65,6 +63,9 @@ class Reporter:
         last: bool = True,
     ) -> None:
         """`last`: the shard is gone through with this batch."""
+        self._link.memory.moved(lease_id, position=position, batches=batches, atomic=atomic)
+        if last:
+            self._link.memory.over(lease_id)
         with self._moved:
             self._hurry = self._hurry or last
             self._progress[lease_id] = pb.Progress(
@@ -89,6 +90,11 @@ class Reporter:
         with self._moved:
             self._stop_training = self._hurry = True
             self._moved.notify_all()
+
+    @property
+    def lost(self) -> set[int]:
+        """Leases that the master says are not ours any more."""
+        return self._link.memory.lost
 
     @property
     def failed(self) -> bool:
@@ -129,7 +135,8 @@ class Reporter:
                 return
             with self._moved:
                 if request.generation == self._generation:
-                    self.lost.update(reply.lost_leases)
+                    self._link.memory.lose(list(reply.lost_leases))
+                self._link.memory.answered()
                 self._sending = False
                 self._moved.notify_all()
 

@@ -27,6 +27,8 @@ class LeasedShards:
         self._dataset = dataset
         self._generation = generation
         self._wait = wait
+        # An evaluation is begun anew by a master that has forgotten it.
+        self._remembered = dataset != "evaluation"
         self._closed = False
         self.finished = False
 
@@ -49,8 +51,13 @@ class LeasedShards:
                 if self._closed:
                     return
                 raise
-            for shard in reply.shards:
-                yield Shard(lease_id=shard.lease_id, epoch=shard.epoch, start=shard.start, end=shard.end)
+            shards = [
+                Shard(lease_id=s.lease_id, epoch=s.epoch, start=s.start, end=s.end) for s in reply.shards
+            ]
+            for shard in shards:
+                if self._remembered:
+                    self._link.memory.leased(self._dataset, shard)
+            yield from shards
             if reply.finished:
                 self.finished = True
                 return

@@ -1,0 +1,157 @@
+"""A master that comes back without its journal: what it does around the gathering (`gathering.py`) of what is
+remembered.
+
+The order: the snapshot is taken over if it is of this job; the checkpoint to go back to is looked for on disk; the
+platform says which nodes there are, started or ended since; workers tell; the parameter servers say of which
+generation they are. Then the job goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.master.record import unpack
+from elasticdl.platforms.platform import EndReason, NodePhase, Platform
+from elasticdl.ps import checkpoints
+from elasticdl.ps.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+log = logging.getLogger("elasticdl.master")
+
+# Workers find a master that is back within a second or two; a cluster takes some more to lead them to it.
+PATIENCE_SECONDS = 20.0
+# One that was started after the snapshot is not known to be waited for.
+_AT_LEAST_SECONDS = 3.0
+_ENDED = (NodePhase.SUCCEEDED, NodePhase.FAILED)
+
+
+def take_over(master: Master, text: str) -> None:
+    """Begins with a snapshot. Raises `UserError` if it is not of this job."""
+    snapshot = unpack(text, spec=master.spec, run=master.run_id)
+    saved = snapshot["saved"]
+    snapshot["saved"] = None
+    master.state.restore(snapshot)
+    if master.state.outcome:
+        return
+    found = _checkpoint(saved, master.checkpoint_folder(), run=master.run_id)
+    if saved and found is None:
+        log.warning(
+            "The checkpoint %s is gone: if the model is lost, the training begins anew.", saved["path"]
+        )
+    master.do("gathering.reopen", lineage=uuid.uuid4().hex, saved=found)
+    log.warning("There is no journal: going on from a snapshot, and from what the workers remember.")
+
+
+def _checkpoint(saved: dict[str, Any] | None, folder: Path, *, run: str) -> dict[str, Any] | None:
+    """The newest one of this job, which may be newer than the snapshot; else the one that the snapshot names."""
+    try:
+        newest = checkpoints.find_checkpoint(str(folder))
+        if newest.manifest.attributes.get("run") == run:
+            return {
+                "path": str(newest.path.resolve()),
+                "step": newest.manifest.step,
+                "ledger": newest.ledger(),
+            }
+    except UserError as error:
+        log.debug("%s", error)
+    if saved is None:
+        return None
+    try:
+        named = checkpoints.find_checkpoint(saved["path"])
+        return {**saved, "ledger": named.ledger() if saved["ledger"] else None}
+    except UserError as error:
+        log.debug("%s", error)
+        return None
+
+
+class Comeback:
+    """The effects of a gathering, from the first look at the platform to its end."""
+
+    def __init__(
+        self,
+        master: Master,
+        *,
+        platform: Platform,
+        servers: Coordinator,
+        clock: Callable[[], float],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._master = master
+        self._platform = platform
+        self._servers = servers
+        self._clock = clock
+        self._patience = patience_seconds
+        # The nodes of now are known: before that nobody can be told that it is none.
+        self.listed = False
+
+    async def gather(self) -> None:
+        gathering = self._master.state.gathering
+        await self._list_nodes()
+        self.listed = True
+        self._master.wake()
+        begun = self._clock()
+        while gathering.active and not self._master.state.outcome:
+            waited = self._clock() - begun
+            if waited >= self._patience or (waited >= _AT_LEAST_SECONDS and gathering.complete):
+                break
+            await self._master.changed.wait(0.5)
+        await self._ask_servers()
+        told = len(gathering.told)
+        self._master.do("gathering.close")
+        log.info("%d workers have told what they remember: going on.", told)
+
+    async def _list_nodes(self) -> None:
+        master, roster = self._master, self._master.state.roster
+        found = {status.name: status for status in await self._platform.nodes()}
+        for name, status in found.items():
+            if name in roster.nodes:
+                continue
+            number = name.rpartition("-")[2]
+            if status.role == "worker" and status.phase not in _ENDED:
+                master.do("gathering.adopt", node=name)
+            elif number.isdigit():
+                master.do("gathering.skip_number", role=status.role, number=int(number))
+                if status.phase not in _ENDED:
+                    # Nobody remembers which place it was to take.
+                    await self._platform.stop(name, grace_seconds=0)
+        for node in list(roster.nodes.values()):
+            begun = node.incarnation or node.phase is NodePhase.RUNNING
+            if node.alive and begun and node.name not in found:
+                status_fields = {
+                    "name": node.name,
+                    "role": node.role,
+                    "phase": NodePhase.FAILED.value,
+                    "reason": EndReason.KILLED.value,
+                    "exit_code": None,
+                    "message": "gone when the master came back",
+                }
+                master.do("observe", status=status_fields, credit=None)
+
+    async def _ask_servers(self) -> None:
+        """Servers may be of a generation that the snapshot knows nothing of."""
+        master = self._master
+        addresses = master.state.ps_addresses()
+        if not addresses:
+            return
+        try:
+            statuses = await self._servers.status_all(addresses)
+        except (grpc.RpcError, asyncio.TimeoutError) as error:
+            # If it is gone, the platform says so.
+            log.warning("A parameter server does not answer: %s", error)
+            return
+        highest = max(status.generation for status in statuses)
+        if highest > master.state.generation:
+            master.do("gathering.raise_generation", above=highest)
+        for cut in master.state.gathering.cuts_begun():
+            # Copies that nobody will ask for any more.
+            await self._servers.release_all(addresses, f"cut-{cut}")

@@ -1,0 +1,94 @@
+"""The snapshot that a master keeps outside of its own disk, for one that comes back without the journal.
+
+On Kubernetes it is a key of the job's object, written every few seconds. Such an object holds a megabyte in all, and
+every write of it goes to all who watch it, so it stays small: without what can be found elsewhere (the ledger of a
+checkpoint is in the checkpoint), without what is begun anew anyway (sums of an evaluation under way), without old
+history. Where the text is long all the same (thousands of unreadable ranges), it is compressed.
+
+It says of which job it is: another job's, or that of a job submitted anew under the same name, is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from typing import Any
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.spec import JobSpec, to_yaml
+
+_FORMAT = 1
+# Beyond this it is compressed.
+_PLAIN_BYTES = 64_000
+# Epoch ends and evaluations are history; the callbacks of a worker that comes late go on from what is left.
+_EPOCHS_KEPT = 100
+_RESULTS_KEPT = 200
+_LONGEST_TEXT = 4_000
+_LONGEST_MESSAGE = 300
+
+
+def run_of(token: str) -> str:
+    """Tells apart the jobs that had the same name one after the other. Says nothing about the token itself."""
+    return hashlib.sha256(f"elasticdl run {token}".encode()).hexdigest()[:16]
+
+
+def pack(snapshot: dict[str, Any], *, spec: JobSpec, run: str) -> str:
+    """`snapshot`: that of a JobState, which is left as it is."""
+    text = json.dumps(_shortened(snapshot), separators=(",", ":"), ensure_ascii=False)
+    document = {"format": _FORMAT, **_identity(spec, run)}
+    if len(text) > _PLAIN_BYTES:
+        document["packed"] = base64.b64encode(zlib.compress(text.encode(), 6)).decode()
+        return json.dumps(document, separators=(",", ":"))
+    # The text is in the document as it is, not as a string in it.
+    return f'{json.dumps(document, separators=(",", ":"))[:-1]},"state":{text}}}'
+
+
+def unpack(text: str, *, spec: JobSpec, run: str) -> dict[str, Any]:
+    """The snapshot; raises `UserError` if it is none of this job."""
+    try:
+        document = json.loads(text)
+        found = document["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"The snapshot of job {spec.job_name} cannot be read: {error!r}.") from error
+    if found != _FORMAT:
+        raise UserError(
+            f"The snapshot of job {spec.job_name} has format {found}, which this version cannot read."
+        )
+    for name, value in _identity(spec, run).items():
+        if document.get(name) != value:
+            raise UserError(
+                f"The snapshot is not of this job {spec.job_name}, but of "
+                f"{'one with another JobSpec' if name == 'spec' else 'another one'} ({name} {document.get(name)})."
+            )
+    if "packed" in document:
+        state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(document["packed"])))
+        return state
+    return dict(document["state"])
+
+
+def _identity(spec: JobSpec, run: str) -> dict[str, Any]:
+    return {
+        "job": spec.job_name,
+        "run": run,
+        "spec": hashlib.sha256(to_yaml(spec).encode()).hexdigest()[:16],
+    }
+
+
+def _shortened(snapshot: dict[str, Any]) -> dict[str, Any]:
+    saved, saving, evaluation = snapshot["saved"], snapshot["saving"], snapshot["evaluation"]
+    roster = snapshot["roster"]
+    return {
+        **snapshot,
+        "epochs_ended": snapshot["epochs_ended"][-_EPOCHS_KEPT:],
+        "results": snapshot["results"][-_RESULTS_KEPT:],
+        **{name: snapshot[name][-_LONGEST_TEXT:] for name in ("message", "traceback", "last_error")},
+        "saved": {**saved, "ledger": saved["ledger"] is not None or None} if saved else None,
+        "saving": {**saving, "ledger": {}, "files": []} if saving else None,
+        "evaluation": {**evaluation, "states": []} if evaluation else None,
+        "roster": {
+            **roster,
+            "nodes": [{**node, "message": node["message"][:_LONGEST_MESSAGE]} for node in roster["nodes"]],
+        },
+    }
