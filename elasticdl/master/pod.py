@@ -31,7 +31,7 @@ from elasticdl.master.surroundings import IN_PODS
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import Cluster, Document
 from elasticdl.platforms.kubernetes import KubernetesPlatform
-from elasticdl.platforms.manifests import SPEC_KEY
+from elasticdl.platforms.manifests import SPEC_KEY, STATE_KEY
 from elasticdl.wire.channel import add_port, read_token
 
 log = logging.getLogger("elasticdl.master")
@@ -96,7 +96,7 @@ async def _serve(
     add_port(servers.own, f"{everywhere}:{naming.MASTER_PORT}")
     if servers.public is not None:
         add_port(servers.public, f"{everywhere}:{naming.SHARDS_PORT}", public=True)
-    master.recover()
+    master.recover(record["data"].get(STATE_KEY))
     await servers.start()
     log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
     keeper = RecordKeeper(cluster, master, token=token)
