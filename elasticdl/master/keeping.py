@@ -35,6 +35,8 @@ class RecordKeeper:
         self._name = naming.record_name(master.spec.job_name)
         self._written: dict[str, str] = {}
         self._wishes = ""
+        # What has become of the last wish, for whoever wrote it and waits.
+        self._answer: dict[str, str] = {}
 
     async def run(self) -> None:
         """Until the record is deleted."""
@@ -69,7 +71,8 @@ class RecordKeeper:
         )
 
     def _status(self) -> str:
-        return json.dumps(job_status(self._master), separators=(",", ":"))
+        status = {**job_status(self._master), "wish": self._answer}
+        return json.dumps(status, separators=(",", ":"))
 
     async def _write(self) -> None:
         count = 0
@@ -91,26 +94,44 @@ class RecordKeeper:
             text = str((change.document.get("data") or {}).get(WISHES_KEY) or "{}")
             if text != self._wishes:
                 self._wishes = text
-                self._obey(text)
+                self._answer = self._obey(text)
+                await self._tell()
 
-    def _obey(self, text: str) -> None:
+    async def _tell(self) -> None:
+        try:
+            await self.write(state=False)
+        except ClusterError as error:
+            log.warning("The job's record could not be written: %s", error)
+
+    def _obey(self, text: str) -> dict[str, str]:
+        """What has been done about it, under the number that the wish has."""
         try:
             wishes = json.loads(text)
-            workers, servers, stop = (wishes.get(key) for key in ("num_workers", "num_ps", "stop"))
+            number = str(wishes.get("id", ""))
         except (ValueError, AttributeError) as error:
             log.warning("The wishes in the job's record are no JSON object: %s", error)
-            return
+            return {}
+        try:
+            done = self._carry_out(wishes)
+        except (CannotScale, TypeError, ValueError) as error:
+            log.warning("Cannot scale: %s", error)
+            return {"id": number, "problem": str(error)}
+        if done:
+            log.info("%s.", done.capitalize())
+        return {"id": number, "answer": done}
+
+    def _carry_out(self, wishes: dict[str, Any]) -> str:
         state = self._master.state
+        workers, servers, stop = (wishes.get(key) for key in ("num_workers", "num_ps", "stop"))
         if servers is not None and servers != state.roster.targets.get("ps"):
-            log.warning("Cannot scale: %s", PS_FIXED)
+            raise CannotScale(PS_FIXED)
+        if stop:
+            if not state.stopping and not state.outcome:
+                self._master.do("stop", reason=str(stop))
+            return f"stopping: {stop}"
         if workers is not None and workers != state.roster.targets["worker"]:
-            try:
-                log.info("Scaled %s.", scale_workers(self._master, int(workers)))
-            except (CannotScale, TypeError) as error:
-                log.warning("Cannot scale: %s", error)
-        if stop and not state.stopping and not state.outcome:
-            log.info("Asked to stop: %s", stop)
-            self._master.do("stop", reason=str(stop))
+            return scale_workers(self._master, int(workers))
+        return ""
 
 
 def _without_time(status: str) -> str:
