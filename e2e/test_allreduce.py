@@ -247,7 +247,7 @@ def test_a_member_that_hangs(start_team: Callable[..., Job], gates: Any, hang: s
     """
     gates.hold("train")
     # The hold counts as a part of the first step: little of it is to count as usual.
-    job = start_team("--stall_floor_seconds=5", "--stall_factor=0.1")
+    job = start_team("--stall_floor_seconds=10", "--stall_factor=0.1")
     _until(job, lambda: len(_members(job)) == 3, "all are ready")
     _, other, last = _members(job)
     if hang == "stuck":
