@@ -1,9 +1,13 @@
 """The Estimator programs as a job against the same programs started by hand: global steps per second.
 
-On both sides a chief, a worker, a parameter server and an evaluator run on this machine. By hand they get a fixed
-TF_CONFIG and no master: `elasticai_api` then gives each trainer all shards out of its own memory, as a list would be
-read. In the job, each shard is fetched from the master and each batch reported. The figures are those that TensorFlow
-itself logs in the chief, once it is under way.
+On both sides a chief, a worker, a parameter server and an evaluator run on this machine, with the same variables. By
+hand they get a fixed TF_CONFIG and no master: `elasticai_api` then gives each trainer all shards out of its own memory,
+as a list would be read. In the job, shards are fetched from the master and batches reported.
+
+Both sides are started, and when the chief and the worker of each have trained a while, one side is halted (SIGSTOP)
+while the other one's steps are timed, in turns. So both meet the same machine, and none is timed while somebody starts,
+or trains alone because the other has not begun or has done its part. Neither checkpoints nor evaluations fall into that
+time: they cost both sides the same, in moments of their own choice. Steps are those that the chief logs.
 """
 
 from __future__ import annotations
@@ -11,68 +15,185 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import elasticdl, finish, free_port, running
-from benchmarks.report import Result, at_least
+import psutil
+
+from benchmarks.processes import DEADLINE, Stuck, elasticdl, free_port, running, tail
+from benchmarks.report import Result
 from elasticdl.data.criteo import make_criteo_like
 from elasticdl.data.samples import make_iris_file
 
 NAME = "estimator"
+TARGET = 0.97
 ROLES = ("ps", "evaluator", "worker", "chief")
-_SPEED = re.compile(r"global_step/sec: ([\d.]+)")
-# So that no process computes with more threads than there are cores for all of them; the same on both sides.
-_ENVIRONMENT = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2", "CUDA_VISIBLE_DEVICES": ""}
+_STEP = re.compile(rb"step = (\d+)")
+# So that no process computes with more threads than there are cores for all of them.
+_ENVIRONMENT = {
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "2",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONUNBUFFERED": "1",
+}
+# More than can be trained meanwhile.
+_EPOCHS = 1_000_000
+_UNDER_WAY = 300
+# After a halt, until buffers are as full as they are while it runs.
+_WARM_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    steps_per_second: float
+    # Processor time of all processes of this side.
+    work_per_step: float
+
+
+class Steps:
+    """What a trainer's log says of its steps."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._read = 0
+        self._last = 0
+
+    def last(self) -> int:
+        if self.log.exists():
+            with self.log.open("rb") as file:
+                file.seek(self._read)
+                # A line may be half written.
+                text = file.read().rpartition(b"\n")[0]
+            self._read += len(text)
+            found = _STEP.findall(text)
+            self._last = int(found[-1]) if found else self._last
+        return self._last
+
+
+class Side:
+    """One of the two, with all its processes."""
+
+    def __init__(self, roots: list[psutil.Process], *, chief: Path, worker: Path) -> None:
+        self._roots = roots
+        self._trainers = (Steps(chief), Steps(worker))
+        self._processes: list[psutil.Process] = []
+
+    def processes(self) -> list[psutil.Process]:
+        """Parents before their children."""
+        found = []
+        for root in self._roots:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [root, *root.children(recursive=True)]
+        return found
+
+    def wait_until_under_way(self) -> None:
+        end = time.monotonic() + DEADLINE
+        while any(steps.last() < _UNDER_WAY for steps in self._trainers):
+            if time.monotonic() > end or any(root.status() == psutil.STATUS_ZOMBIE for root in self._roots):
+                raise Stuck("\n".join(tail(steps.log) for steps in self._trainers if steps.log.exists()))
+            # Seldom: who looks on takes part of the machine.
+            time.sleep(0.2)
+        self._processes = self.processes()
+
+    def signal(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def speed(self, seconds: float) -> Speed:
+        """Between the first and the last line on steps that the chief writes within that time."""
+        self.signal(signal.SIGCONT)
+        time.sleep(_WARM_SECONDS)
+        end = time.monotonic() + seconds
+        chief = self._trainers[0]
+        seen = chief.last()
+        points: list[tuple[float, int, float]] = []
+        while time.monotonic() < end or len(points) < 2:
+            if (step := chief.last()) > seen:
+                seen = step
+                points.append((time.monotonic(), step, self._work()))
+            if time.monotonic() > end + 60.0:
+                raise Stuck(f"there are no steps:\n{tail(chief.log)}")
+            time.sleep(0.02)
+        self.signal(signal.SIGSTOP)
+        (began, first, work_before), (ended, last, work) = points[0], points[-1]
+        return Speed(
+            steps_per_second=(last - first) / (ended - began),
+            work_per_step=(work - work_before) / (last - first),
+        )
+
+    def _work(self) -> float:
+        work = 0.0
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                work += times.user + times.system
+        return work
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
-    results = []
-    for case in ("iris", "deepfm"):
-        ours: list[float] = []
-        peer: list[float] = []
-        for _ in range(repeat):
-            with tempfile.TemporaryDirectory() as folder:
-                ours.append(_job(_program(case, Path(folder), quick), Path(folder)))
-            with tempfile.TemporaryDirectory() as folder:
-                # Each trainer has all the data there: half as many epochs are as many steps.
-                peer.append(_by_hand(_program(case, Path(folder), quick, share=2), Path(folder)))
-        result = Result(
-            benchmark=NAME,
-            case=case,
-            unit="global steps/s",
-            us=statistics.median(ours),
-            peer=statistics.median(peer),
-        )
-        results.append(at_least(result, 0.97))
-    return results
+    return [_measure(case, rounds=repeat, seconds=2.0 if quick else 5.0) for case in ("iris", "deepfm")]
 
 
-def _program(case: str, folder: Path, quick: bool, share: int = 1) -> list[str]:
-    """The words of the command. The data is made anew for each run, for checkpoints are kept beside it."""
+def _measure(case: str, *, rounds: int, seconds: float) -> Result:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as ours,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as theirs,
+        _job(case, Path(ours)) as job,
+        _by_hand(case, Path(theirs)) as by_hand,
+    ):
+        for side in (job, by_hand):
+            side.wait_until_under_way()
+        for side in (job, by_hand):
+            side.signal(signal.SIGSTOP)
+        speeds: dict[Side, list[Speed]] = {job: [], by_hand: []}
+        for number in range(rounds):
+            for side in (job, by_hand) if number % 2 else (by_hand, job):
+                speeds[side].append(side.speed(seconds))
+    pairs = zip(speeds[job], speeds[by_hand], strict=True)
+    ratio = statistics.median(us.steps_per_second / peer.steps_per_second for us, peer in pairs)
+    work = [1000 * statistics.median(s.work_per_step for s in speeds[side]) for side in (job, by_hand)]
+    return Result(
+        benchmark=NAME,
+        case=case,
+        unit="global steps/s",
+        us=statistics.median(s.steps_per_second for s in speeds[job]),
+        peer=statistics.median(s.steps_per_second for s in speeds[by_hand]),
+        compared=f"{ratio:.3g}×",
+        target=f"≥ {TARGET:g}×",
+        passed=ratio >= TARGET,
+        note=f"the median of {rounds} rounds' ratios; processor time of a step: {work[0]:.2f} ms, "
+        f"peer {work[1]:.2f} ms",
+    )
+
+
+def _program(case: str, folder: Path) -> list[str]:
+    """The words of the command. Each side has its own data, for checkpoints are kept beside it."""
     command = [sys.executable, "-m"]
     if case == "iris":
         make_iris_file(folder / "iris.data")
-        epochs = 60 if quick else 600
         command += ["model_zoo.iris.dnn_estimator", f"--training_data={folder}/iris.data"]
     else:
         make_criteo_like(folder / "criteo", rows=2000, test_rows=200)
-        epochs = 8 if quick else 40
         command += [
             "model_zoo.deepctr.deepfm_estimator",
             f"--training_data={folder}/criteo/train",
             f"--validation_data={folder}/criteo/test",
         ]
-    return [*command, f"--num_epochs={epochs // share}", "--checkpoint_steps=1000", "--evaluation_seconds=30"]
+    return [*command, f"--num_epochs={_EPOCHS}", "--checkpoint_steps=1000000", "--evaluation_seconds=3600"]
 
 
-def _job(program: list[str], folder: Path) -> float:
+@contextlib.contextmanager
+def _job(case: str, folder: Path) -> Iterator[Side]:
     command = elasticdl(
         "train",
-        f"--job_command={' '.join(program)}",
+        f"--job_command={' '.join(_program(case, folder))}",
         "--need_tf_config=true",
         "--distribution_strategy=ParameterServerStrategy",
         "--num_ps=1",
@@ -80,32 +201,37 @@ def _job(program: list[str], folder: Path) -> float:
         "--num_evaluator=1",
         "--job_name=benchmark",
     )
-    with running(command, log=folder / "log", environment=_environment(folder)) as process:
-        finish(process, folder / "log")
-    return _speed(folder / "jobs" / "benchmark" / "logs" / "chief-0.log")
+    logs = folder / "jobs" / "benchmark" / "logs"
+    environment = {**_ENVIRONMENT, "ELASTICDL_HOME": str(folder)}
+    with running(command, log=folder / "log", environment=environment) as process:
+        side = Side([psutil.Process(process.pid)], chief=logs / "chief-0.log", worker=logs / "worker-0.log")
+        with _ended(side):
+            yield side
 
 
-def _by_hand(program: list[str], folder: Path) -> float:
+@contextlib.contextmanager
+def _by_hand(case: str, folder: Path) -> Iterator[Side]:
     cluster = {role: [f"127.0.0.1:{free_port()}"] for role in ("chief", "worker", "ps")}
+    command = _program(case, folder)
     with contextlib.ExitStack() as stack:
-        processes = {}
+        processes = []
         for role in ROLES:
             place = {"cluster": cluster, "task": {"type": role, "index": 0}}
-            environment = {**_environment(folder), "TF_CONFIG": json.dumps(place)}
-            log = folder / f"{role}.log"
-            processes[role] = stack.enter_context(running(program, log=log, environment=environment))
-        for role in ("chief", "worker"):
-            finish(processes[role], folder / f"{role}.log")
-    return _speed(folder / "chief.log")
+            environment = {**_ENVIRONMENT, "TF_CONFIG": json.dumps(place)}
+            process = running(command, log=folder / f"{role}.log", environment=environment)
+            processes.append(psutil.Process(stack.enter_context(process).pid))
+        side = Side(processes, chief=folder / "chief.log", worker=folder / "worker.log")
+        yield stack.enter_context(_ended(side))
 
 
-def _environment(folder: Path) -> Mapping[str, str]:
-    return {**_ENVIRONMENT, "ELASTICDL_HOME": str(folder)}
-
-
-def _speed(log: Path) -> float:
-    """Without the first fifth, in which not everybody trains yet, and the last, in which not everybody does still."""
-    speeds = [float(figure) for figure in _SPEED.findall(log.read_text(errors="replace"))]
-    part = len(speeds) // 5
-    # Each line stands for as many steps, so times are what adds up.
-    return statistics.harmonic_mean(speeds[part : len(speeds) - part])
+@contextlib.contextmanager
+def _ended(side: Side) -> Iterator[Side]:
+    """However it ends: what is halted could not end anything."""
+    try:
+        yield side
+    finally:
+        processes = side.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)

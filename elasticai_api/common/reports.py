@@ -1,6 +1,6 @@
 """Tells the master how far the shards have come, without making the training wait.
 
-What is noted is sent by a thread of its own, one report at a time, at most ten a second; what is noted in the meantime
+What is noted is sent by a thread of its own, one report at a time, at most five a second; what is noted in the meantime
 goes with the next, the ends of shards too. `flush` waits until all that was noted has been answered: before a worker
 takes it for the end of the data that it gets no shard, and when it ends. The same thread gives back what was fetched
 ahead and is not used (supply.py).
@@ -25,7 +25,7 @@ log = logging.getLogger("elasticai_api")
 
 # A report costs the master about what a small batch costs a worker; what a killed worker did not report is at most so
 # many seconds of its work.
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.2
 # At the end of the program. A master that restarts is back long before; one that is gone needs no report.
 _END_SECONDS = 30.0
 

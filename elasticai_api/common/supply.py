@@ -1,9 +1,9 @@
 """Shards that a worker has fetched ahead: several in one call where it uses many, one at a time where it does not.
 
 A call costs both sides about a millisecond. That is nothing to a program that works on a shard for a second, and half
-of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in a quarter
-of a second lately, and the master gives it fewer where others would go short. One quick quarter is no evidence: an
-input pipeline that fills its buffers when it starts is not fast yet. Neither is one slow quarter, in which the program
+of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in half a
+second lately, and the master gives it fewer where others would go short. One quick half second is no evidence: an input
+pipeline that fills its buffers when it starts is not fast yet. Neither is one slow half second, in which the program
 saved its model.
 
 What was fetched ahead is no work begun. It is given back when the program has not used it up in a while (it evaluates,
@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable
 from elasticai_api.common.master import FetchedShard
 
 # A worker that is killed or sent away holds at most the work of so many seconds that it has not begun.
-AHEAD_SECONDS = 0.25
+AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4
 # What was fetched so long ago and not asked for since is better off with others.
-IDLE_SECONDS = 1.0
-# Bounds the size of an answer. Who uses more than that in a quarter of a second should make its shards larger.
-MOST_SHARDS = 128
+IDLE_SECONDS = 2.0
+# Bounds the size of an answer. Who uses more than that in half a second should make its shards larger.
+MOST_SHARDS = 256
 
 
 class Supply:
@@ -39,7 +39,7 @@ class Supply:
         self._ready: deque[FetchedShard] = deque()
         self._put_at = 0.0
         self._epoch = 0
-        # Shards taken, by the quarter of a second in which they were.
+        # Shards taken, by the half second in which they were.
         self._taken: dict[int, int] = {}
 
     def __len__(self) -> int:

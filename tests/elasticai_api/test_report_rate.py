@@ -19,8 +19,22 @@ def test_many_batches_few_reports(job: Any) -> None:
     service.flush()
     seconds = time.monotonic() - before
     assert job.done("d") == 20_000
-    # The first at once, then at most ten a second, then the last.
-    assert job.service.reports <= 2 + 10 * seconds
+    # The first at once, then at most five a second, then the last.
+    assert job.service.reports <= 2 + 5 * seconds
+
+
+def test_many_shards_few_reports(job: Any) -> None:
+    service = build_data_shard_service(
+        batch_size=1, dataset_size=2_000, num_minibatches_per_shard=1, dataset_name="d"
+    )
+    before = time.monotonic()
+    for _ in range(1_000):
+        service.fetch_shard()
+        service.report_batch_done()
+    service.flush()
+    seconds = time.monotonic() - before
+    assert job.done("d") == 1_000
+    assert job.service.reports <= 2 + 5 * seconds
 
 
 def test_every_end_of_a_shard_is_told(job: Any) -> None:
