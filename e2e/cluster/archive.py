@@ -35,6 +35,8 @@ def write_image(
             "os": "linux",
             "config": config,
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+            # buildah counts them.
+            "history": [{"created_by": layer.name} for layer in layers],
         }
     )
     rows = [

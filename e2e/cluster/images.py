@@ -213,14 +213,17 @@ def _layer_of(name: str, packages: set[str], folder: Path) -> Path:
     versions = "".join(f"{each}=={importlib.metadata.version(each)}\n" for each in sorted(packages))
     layer = folder / f"{name}-{hashlib.sha256(versions.encode()).hexdigest()[:12]}.tar"
     if not layer.exists():
+        # Some packages list a file twice, and buildah takes no archive with such.
+        files = {
+            file.as_posix(): file
+            for each in sorted(packages)
+            for file in importlib.metadata.files(each) or ()
+        }
         with tarfile.open(layer.with_suffix(".part"), "w") as tar:
-            for each in sorted(packages):
-                for file in importlib.metadata.files(each) or ():
-                    inner = file.as_posix()
-                    path = Path(str(file.locate()))
-                    if inner.startswith("..") or any(part in f"/{inner}" for part in _LEFT_OUT):
-                        continue
-                    if path.exists():
-                        tar.add(path, arcname=f"{PACKAGES}/{inner}", filter=_of_root)
+            for inner, file in files.items():
+                path = Path(str(file.locate()))
+                wanted = not inner.startswith("..") and not any(part in f"/{inner}" for part in _LEFT_OUT)
+                if wanted and path.exists():
+                    tar.add(path, arcname=f"{PACKAGES}/{inner}", filter=_of_root)
         _keep(layer, name)
     return layer

@@ -11,6 +11,8 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +47,8 @@ class SelfMade:
         return self._run / "admin.kubeconfig"
 
     def load(self, archive: Path) -> None:
-        for node in self.nodes():
-            self._load_on(node, archive)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: self._load_on(node, archive), self.nodes()))
 
     def enter(self) -> None:
         """From now on this process and all that it starts are in the cluster's network, and nowhere else."""
@@ -242,7 +244,7 @@ class SelfMade:
 
     def _load_on(self, node: str, archive: Path) -> None:
         ctr = ("ctr", "-a", self._run / node / "containerd.sock", "-n", "k8s.io")
-        run(*ctr, "images", "import", "--all-platforms", archive, capture_output=True)
+        run(*ctr, "images", "import", "--all-platforms", archive, stdout=subprocess.DEVNULL)
 
 
 def _networks() -> list[str]:
