@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run
 from e2e.cluster.images import make_images, write_archive
 from e2e.cluster.selfmade import SelfMade
@@ -138,14 +139,15 @@ def provide_images(cluster: Cluster, frameworks: Iterable[str] | None = None, *,
         done = folder / f"loaded-{of_cluster}"
         loaded = set(done.read_text().split()) if done.exists() else set()
         for image in images:
-            if f"{image.name}={image.code.name}" in loaded:
+            base = "+".join(digest_of(layer)[:12] for layer in image.base)
+            whole = f"{image.name}={base}+{digest_of(image.code)[:12]}"
+            if whole in loaded:
                 continue
-            base = "+".join(layer.name for layer in image.base)
             archive = folder / "image.tar"
             write_archive(image, archive, without_base=isinstance(cluster, SelfMade) and base in loaded)
             cluster.load(archive)
             archive.unlink()
             loaded = {each for each in loaded if not each.startswith(f"{image.name}=")}
-            loaded |= {base, f"{image.name}={image.code.name}"}
+            loaded |= {base, whole}
             done.write_text("\n".join(sorted(loaded)))
     return [image.name for image in images]
