@@ -151,9 +151,31 @@ class ClusterJob(JobView):
         return answer or "to the wanted size as soon as its master has seen it"
 
     def stop(self, reason: str) -> None:
+        if self._jobs.do(lambda cluster: self._stop_before_start(cluster, reason)):
+            return
         self._wish({"stop": reason})
         while self.is_running():
             time.sleep(_POLL_SECONDS)
+
+    async def _stop_before_start(self, cluster: Cluster, reason: str) -> bool:
+        """A master that has never run cannot obey. True if this was one."""
+        record, pod = await asyncio.gather(
+            cluster.get("ConfigMap", record_name(self.name)), cluster.get("Pod", master_name(self.name))
+        )
+        if (
+            record is None
+            or pod is None
+            or STATUS_KEY in record["data"]
+            or pod["status"]["phase"] != "Pending"
+        ):
+            return False
+        # Not if it has begun to run since: then there is somebody to ask.
+        if await cluster.delete("Pod", master_name(self.name), uid=pod["metadata"]["uid"]) is None:
+            return False
+        status = {"job": self.name, "state": "stopped", "message": f"Stopped before it began: {reason}."}
+        text = json.dumps({**status, "now": time.time()})
+        await cluster.patch("ConfigMap", record_name(self.name), {"data": {STATUS_KEY: text}})
+        return True
 
     def _wish(self, wish: dict[str, Any]) -> str:
         """Writes it into the record and waits for the master's word on it. Raises what it has against it."""
@@ -202,7 +224,8 @@ class ClusterJob(JobView):
     def delete(self) -> None:
         if self.is_running():
             raise UserError(
-                f"Job {self.name} is running.", hint=f"`elasticdl jobs stop {self.name}` stops it."
+                f"Job {self.name} is running.",
+                hint=f"`elasticdl jobs stop {self.name} --namespace={self._jobs.namespace}` stops it.",
             )
 
         async def remove(cluster: Cluster) -> None:

@@ -71,7 +71,7 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
         if problem:
             display.note(f"The master of job {spec.job_name} has not started: {problem}")
             display.note(
-                f"Kubernetes goes on trying; `elasticdl jobs delete {spec.job_name}` removes the job."
+                f"Kubernetes goes on trying; `elasticdl jobs stop {spec.job_name}` gives up."
             )
         if not wait:
             return 1 if problem and not problem.startswith(_WAITS_FOR_ROOM) else 0
