@@ -66,7 +66,9 @@ class Steps:
         if worker not in self.holders:
             return False
         self.holders.remove(worker)
-        return not self.holders and self._state.ledger.steps > self._state.first_step and not self._over()
+        # A program has no use for its model when its data is done. A definition is yet to be evaluated and exported.
+        of_no_use = self.dataset in self._state.data.announced and self._over()
+        return not self.holders and self._state.ledger.steps > self._state.first_step and not of_no_use
 
     def _over(self) -> bool:
         return self.dataset in self._state.ledger.datasets() and self._state.ledger.finished(self.dataset)

@@ -102,6 +102,21 @@ def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
     assert job.replayed().snapshot() == job.state.snapshot()
 
 
+def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
+    """It is yet to be evaluated, saved and exported."""
+    job = toy_job(Plan(workers=2, allreduce=True, batch_size=10, shard_size=10, epochs=1, has_output=True))
+    job.start_nodes()
+    for worker in ("worker-0", "worker-1"):
+        job.do("steps.hold", worker=worker, dataset="training")
+    _advance(job, "worker-0", at=10, step=5)
+    assert job.state.ledger.finished("training")
+    job.end("worker-0", EndReason.KILLED)
+    assert job.state.generation == 1
+    job.end("worker-1", EndReason.KILLED)
+    assert job.state.generation == 2
+    assert job.state.ledger.again("training", 0) == 100
+
+
 def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
     job = _job(toy_job)
     assert job.state.leader().name == "worker-0"
