@@ -383,7 +383,7 @@ class Master:
             ended = status.phase in (NodePhase.SUCCEEDED, NodePhase.FAILED)
             if ended and not self.state.outcome:
                 log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
-            elif not ended:
+            elif not self.state.outcome:
                 self._tell_of(status)
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
