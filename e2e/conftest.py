@@ -9,11 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from elasticdl.cli.control import current_status
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.store import JobStore
 
 # Whoever started the tests may have interrupts and hang-ups ignored, which the jobs started here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,16 +27,28 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 # Long enough for a loaded machine; nothing is asserted about time, this only ends what hangs.
-DEADLINE = 240.0
+DEADLINE = 400.0
+
+
+# A test that waits several times waits longer than once; so does one of several jobs.
+TEST_DEADLINE = 900.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_DEADLINE))
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + DEADLINE
+    """Looks often at first, and then less and less, so as not to take the time of those who are waited for."""
+    end, pause = time.monotonic() + DEADLINE, 0.01
     while time.monotonic() < end:
         result = condition()
         if result:
             return result
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.2)
     raise AssertionError(f"did not happen: {what}")
 
 
@@ -57,8 +74,15 @@ class Job:
         return self._output.read_text()
 
     def status(self) -> dict[str, Any]:
-        result = self.command("jobs", "status", self.name, "--json")
-        return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
+        """What `elasticdl jobs status` prints. Tests ask again and again, so no process is started for it, unless it
+        needs an environment of its own.
+        """
+        if "ELASTICDL_CA_FILE" in self._environment:
+            return dict(json.loads(self.command("jobs", "status", self.name, "--json").stdout))
+        try:
+            return current_status(JobStore(self.folder.parent.parent).get(self.name))
+        except UserError:
+            return {}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -138,11 +162,20 @@ class Gates:
     def release(self, point: str) -> None:
         (self.folder / f"hold-{point}").unlink(missing_ok=True)
 
+    def wait_for_held(self, point: str, node: str = "*") -> None:
+        """Until a process is held at the point by a hold that has just been set."""
+        for path in self.folder.glob(f"held-{point}-{node}"):
+            path.unlink()
+        wait_until(lambda: list(self.folder.glob(f"held-{point}-{node}")), f"{node} is held at {point}")
+
+    def passed(self, point: str) -> list[Path]:
+        """A file for each process that has come to the point."""
+        return list(self.folder.glob(f"passed-{point}-*"))
+
     def wait_for(self, point: str, count: int = 1) -> list[int]:
         """Until so many processes have come to the point. Returns their ids."""
         pids = wait_until(
-            lambda: (found := list(self.folder.glob(f"passed-{point}-*"))) and len(found) >= count and found,
-            f"{count} processes reach {point}",
+            lambda: len(found := self.passed(point)) >= count and found, f"{count} processes reach {point}"
         )
         return [int(path.name.rsplit("-", 1)[1]) for path in pids]
 
@@ -175,28 +208,55 @@ def start_job(tmp_path: Path, gates: Gates) -> Iterator[Callable[..., Job]]:
             job.process.wait()
 
 
+def gated_arguments(digits: Path) -> list[str]:
+    """The job of most failure tests: digits, two workers, one parameter server, with points to stop at."""
+    return [
+        "train",
+        "--model_zoo=e2e/zoo",
+        "--model_def=gated.model.custom_model",
+        f"--training_data={digits}/train",
+        f"--validation_data={digits}/test",
+        "--job_name=gated",
+        "--minibatch_size=32",
+        "--num_minibatches_per_task=4",
+        "--num_epochs=2",
+        "--num_workers=2",
+        "--num_ps=1",
+        # Who is held for long here does not hang.
+        "--stall_factor=0",
+    ]
+
+
 @pytest.fixture
 def start_gated(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job]:
-    """The job of most failure tests: digits, two workers, one parameter server, with points to stop at."""
-
     def start(*arguments: str, **more: Any) -> Job:
-        return start_job(
-            "train",
-            "--model_zoo=e2e/zoo",
-            "--model_def=gated.model.custom_model",
-            f"--training_data={digits}/train",
-            f"--validation_data={digits}/test",
-            "--job_name=gated",
-            "--minibatch_size=32",
-            "--num_minibatches_per_task=4",
-            "--num_epochs=2",
-            "--num_workers=2",
-            "--num_ps=1",
-            *arguments,
-            **more,
-        )
+        return start_job(*gated_arguments(digits), *arguments, **more)
 
     return start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    job: Job
+    model: Path
+    metrics: dict[str, float]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Finished:
+    """A job that has come to its end, after one epoch with two workers, for the tests that look at it afterwards."""
+    folder = tmp_path_factory.mktemp("finished")
+    gates = Gates(folder / "gates")
+    gates.folder.mkdir()
+    # Nobody trains alone.
+    gates.hold("train")
+    environment = {"ELASTICDL_TEST_GATES": str(gates.folder), "ELASTICDL_THREADS": "1"}
+    arguments = [*gated_arguments(digits), "--num_epochs=1", f"--output={folder}/model"]
+    job = Job(folder, arguments, environment)
+    gates.wait_for("train", 2)
+    gates.release("train")
+    job.assert_exact(epochs=1, size=1437)
+    return Finished(job=job, model=folder / "model", metrics=job.status()["evaluations"][-1]["metrics"])
 
 
 @pytest.fixture

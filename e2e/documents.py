@@ -33,9 +33,9 @@ _LANGUAGES = {"bash", "python", "text", "yaml"}
 _MARK = "\x1e"
 _WAIT_FOR = """\
 wait_for() {
-  for _ in {1..500}; do
+  for _ in {1..300}; do
     if elasticdl jobs status "$1" 2>&1 | grep -e "$2" > /dev/null; then return 0; fi
-    sleep 0.4
+    sleep 0.7
   done
   echo "the status of $1 never had: $2"; return 1
 }"""

@@ -5,11 +5,13 @@ fetches (`fetch`) and when it is through (`end`): while there is a file `hold-PO
 nodes, it stays there and says so by a file `held-POINT-NODE`. A number in the file of a hold is how often the point is
 passed before. So a test lets a job come to a point, kills a process exactly there, and lets it go on.
 
-Each process leaves what it was given in `environment-NODE`.
+Each process leaves what it was given in `environment-NODE`. A worker of TensorFlow looks every second, and not every
+thirty, whether the chief has made or restored the model.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import runpy
@@ -50,6 +52,13 @@ class Gate:
             return False
 
 
+def look_often() -> None:
+    """For TensorFlow's workers. It is imported by the program anyway."""
+    from tensorflow.compat.v1.train import SessionManager
+
+    SessionManager.__init__ = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=1)
+
+
 def main(module: str, arguments: list[str]) -> None:
     given = {name: os.environ[name] for name in NAMES if name in os.environ}
     (GATES / f"environment-{NODE}").write_text(json.dumps(given))
@@ -63,6 +72,8 @@ def main(module: str, arguments: list[str]) -> None:
         return fetch(service)
 
     DataShardService.fetch_shard = gated  # type: ignore[method-assign]
+    if "TF_CONFIG" in os.environ:
+        look_often()
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     Gate("end")()

@@ -11,6 +11,9 @@ from typing import Any
 import psutil
 
 from e2e.conftest import Job, wait_until
+from elasticdl.cli.processes import node_processes
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.store import JobStore
 
 
 def processes(job: Job) -> list[psutil.Process]:
@@ -28,9 +31,13 @@ def processes(job: Job) -> list[psutil.Process]:
 
 
 def pid_of(job: Job, node: str) -> int:
+    """What `elasticdl jobs pid` prints, without a process for it."""
+
     def asked() -> int:
-        result = job.command("jobs", "pid", job.name, node)
-        return int(result.stdout) if result.returncode == 0 and result.stdout.strip().isdigit() else 0
+        try:
+            return node_processes(JobStore(job.folder.parent.parent).get(job.name)).get(node, 0)
+        except UserError:
+            return 0
 
     return int(wait_until(asked, f"{node} runs"))
 

@@ -85,7 +85,7 @@ def test_functions_that_are_not_there(bench: Bench) -> None:
 
 def test_a_module_that_does_not_parse(bench: Bench) -> None:
     bench.definition(("def loss(labels", "def loss((labels"))
-    bench.train().refused("plain/model.py:17: the module does not parse", "def loss((labels")
+    bench.train().refused("plain/model.py:26: the module does not parse", "def loss((labels")
 
 
 FRAMEWORKS = {

@@ -15,17 +15,10 @@ ONCE = ("--relaunch_on_worker_failure=0", "--max_shard_retries=0")
 
 def test_a_module_that_imports_what_is_not_there(bench: Bench) -> None:
     bench.definition(("import torch\n", "import torch\nimport no_such_thing\n"))
-    bench.train().failed(
-        "The module plain.model cannot be imported: there is no module no_such_thing",
-        f'File "{bench.zoo}/plain/model.py", line 8',
-        "Install what provides no_such_thing",
-    )
-
-
-def test_a_module_that_raises(bench: Bench) -> None:
-    bench.definition(("import torch\n", "import torch\nSIZES = {}['sizes']\n"))
     bench.train("--num_workers=2", "--num_ps=1").failed(
-        "cannot be imported", f'File "{bench.zoo}/plain/model.py", line 8', "KeyError: 'sizes'"
+        "The module plain.model cannot be imported: there is no module no_such_thing",
+        f'File "{bench.zoo}/plain/model.py", line 10',
+        "Install what provides no_such_thing",
     )
 
 
@@ -34,18 +27,14 @@ def test_a_model_function_that_raises(bench: Bench) -> None:
     bench.train().failed("custom_model failed", "in custom_model", "RuntimeError: my own words")
 
 
-def test_a_model_function_that_returns_no_model(bench: Bench) -> None:
-    bench.definition(("    return torch.nn.Linear(2, 2)", "    return 42"))
-    bench.train().failed("custom_model returned an int, not a model", "keras.Model or a torch.nn.Module")
-
-
 # -- shapes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("nodes", [(), ("--num_workers=2", "--num_ps=1")], ids=["local", "servers"])
-def test_predictions_that_do_not_fit_the_loss(bench: Bench, nodes: tuple[str, ...]) -> None:
+def test_predictions_that_do_not_fit_the_loss(bench: Bench) -> None:
     bench.definition(("cross_entropy(predictions, labels)", "mse_loss(predictions, labels[:3].float())"))
-    bench.train(*nodes).failed("The loss does not fit labels int64[8] and predictions float32[8, 2]")
+    bench.train("--num_workers=2", "--num_ps=1").failed(
+        "The loss does not fit labels int64[8] and predictions float32[8, 2]"
+    )
 
 
 def test_features_that_do_not_fit_the_model(bench: Bench) -> None:
@@ -79,7 +68,7 @@ def test_keras_predictions_that_do_not_fit_the_loss(bench: Bench) -> None:
 OTHER = ("torch.nn.Linear(2, 2)", "torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2))")
 
 
-@pytest.mark.parametrize("nodes", [(), ("--num_workers=2", "--num_ps=2")], ids=["local", "servers"])
+@pytest.mark.parametrize("nodes", [(), ("--num_workers=1", "--num_ps=2")], ids=["local", "servers"])
 def test_training_from_a_checkpoint_of_another_model(
     bench: Bench, plain_checkpoint: Path, nodes: tuple[str, ...]
 ) -> None:
@@ -92,17 +81,11 @@ def test_training_from_a_checkpoint_of_another_model(
     )
 
 
-def test_evaluation_and_prediction_with_another_model(bench: Bench, plain_checkpoint: Path) -> None:
+def test_prediction_with_another_model(bench: Bench, plain_checkpoint: Path) -> None:
     bench.definition(OTHER)
-    words = (f"The checkpoint {plain_checkpoint}/version-13 is of another model", "0.weight is missing")
-    bench.predict(plain_checkpoint, f"--output={bench.folder}/out.csv").failed(*words)
-    bench.run(
-        "evaluate",
-        f"--model_zoo={bench.zoo}",
-        "--model_def=plain.model.custom_model",
-        f"--validation_data={bench.data}",
-        f"--checkpoint_dir_for_init={plain_checkpoint}",
-    ).failed(*words)
+    bench.predict(plain_checkpoint, f"--output={bench.folder}/out.csv").failed(
+        f"The checkpoint {plain_checkpoint}/version-13 is of another model", "0.weight is missing"
+    )
 
 
 @pytest.mark.parametrize("nodes", [(), ("--num_workers=1", "--num_ps=1")], ids=["local", "servers"])
@@ -159,10 +142,8 @@ def _reader(*, end: str = "end", fault: str = "pass", opening: str = "return Min
         (_reader(opening="raise OSError('the warehouse is closed')"), ["OSError: the warehouse is closed"]),
         (_reader(fault="1 / (i - 10)"), ["ZeroDivisionError", "in read"]),
         (_reader(end="min(end, 15)"), ["read(0, 20) of Mine gave 15 instead of 20 records", "len()"]),
-        (_reader(end="end + 1"), ["of Mine gave more than"]),
-        (_reader(opening="return 42"), ["custom_data_reader returned int", "create_shards"]),
     ],
-    ids=["opening", "reading", "too-few", "too-many", "nonsense"],
+    ids=["opening", "reading", "too-few"],
 )
 def test_readers_of_the_definition_that_fail(bench: Bench, reader: str, words: list[str]) -> None:
     bench.definition(more=reader)

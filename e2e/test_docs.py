@@ -16,7 +16,7 @@ from e2e.conftest import ROOT
 from e2e.documents import missing_line, outputs_of, steps_of, whole_script
 
 # Far beyond what the longest page takes on a loaded machine: it ends what hangs.
-_SECONDS = 580.0
+_SECONDS = 850.0
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -52,7 +52,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, checkout: Path, environment: dict[str, str]) -> None:
     steps = steps_of(page)

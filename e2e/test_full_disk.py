@@ -12,6 +12,7 @@ import pytest
 from e2e.conftest import wait_until
 from e2e.plain import Bench
 
+SERVERS = ("--num_workers=2", "--num_ps=1")
 BIG = (
     "torch.nn.Linear(2, 2)",
     "torch.nn.Sequential(torch.nn.Linear(2, 500_000), torch.nn.Linear(500_000, 2))",
@@ -51,13 +52,12 @@ def disk(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("disk", [256], indirect=True)
-@pytest.mark.parametrize("nodes", [(), ("--num_workers=2", "--num_ps=1")], ids=["local", "servers"])
-def test_under_the_journal(bench: Bench, disk: Disk, nodes: tuple[str, ...]) -> None:
+def test_under_the_journal(bench: Bench, disk: Disk) -> None:
     bench.home = disk.folder / "home"
     gate = bench.folder / "gate"
     gate.touch()
     bench.environment["ELASTICDL_TEST_GATE"] = str(gate)
-    job = bench.start(*bench.training("--job_name=full", "--minibatch_size=1", "--num_epochs=5", *nodes))
+    job = bench.start(*bench.training("--job_name=full", "--minibatch_size=1", "--num_epochs=5", *SERVERS))
     wait_until(lambda: list(bench.folder.glob("gate.reached-*")), "the job trains")
     disk.fill(job.pid)
     gate.unlink()
@@ -75,7 +75,7 @@ def test_under_the_journal(bench: Bench, disk: Disk, nodes: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize("disk", [1024], indirect=True)
-@pytest.mark.parametrize("nodes", [(), ("--num_workers=2", "--num_ps=1")], ids=["local", "servers"])
+@pytest.mark.parametrize("nodes", [(), SERVERS], ids=["local", "servers"])
 def test_under_a_checkpoint(bench: Bench, disk: Disk, nodes: tuple[str, ...]) -> None:
     bench.definition(BIG)
     bench.train(f"--checkpoint_dir={disk.folder}/checkpoints", *nodes).failed(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from e2e import programs
 from e2e.conftest import wait_until
 
 
@@ -41,14 +42,23 @@ def test_two_interrupts_kill(start_gated: Callable[..., Any], gates: Any) -> Non
     job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_nothing_survives_the_command(
-    start_gated: Callable[..., Any], gates: Any, signal_number: int
-) -> None:
-    job = start_gated("--num_epochs=10000", environment={"ELASTICDL_TEST_SLOW": "0.01"})
+def test_nothing_of_a_training_survives_the_command(start_gated: Callable[..., Any], gates: Any) -> None:
+    gates.hold("train")
+    job = start_gated()
     gates.wait_for("train", 2)
-    os.kill(job.process.pid, signal_number)
+    job.process.kill()
     job.wait()
     job.assert_nothing_left()
+    assert "interrupted" in job.command("jobs", "list").stdout
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_no_program_survives_the_command(start_job: Callable[..., Any], signal_number: int) -> None:
+    """Nor what it has started itself."""
+    job = start_job("train", "--job_command=echo begun; sleep 1000 | cat", "--job_name=sleeping")
+    programs.wait_for_log(job, "worker-0", "begun")
+    os.kill(job.process.pid, signal_number)
+    job.wait()
+    programs.assert_nothing_left(job)
     state = job.command("jobs", "list").stdout
     assert ("interrupted" if signal_number == signal.SIGKILL else "stopped") in state

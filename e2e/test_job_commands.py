@@ -203,7 +203,9 @@ def test_killed_with_a_shard_in_hand(start_script: Callable[..., Job], gates: Ga
     programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
 
 
-def test_workers_that_see_different_data(start_script: Callable[..., Job]) -> None:
+def test_workers_that_see_different_data(start_script: Callable[..., Job], gates: Gates) -> None:
+    # Whoever comes first is not through before the other is there.
+    (gates.folder / "hold").touch()
     text = SHARDED.replace("int(sys.argv[1])", "100 + int(os.environ['WORKER_ID'])")
     job = start_script(text, "--num_workers=2", "--relaunch_on_worker_failure=0")
     assert job.wait() == 1

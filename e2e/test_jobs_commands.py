@@ -43,9 +43,8 @@ def test_grows_and_shrinks_while_it_runs(start_gated: Callable[..., Any], gates:
     assert "worker-2 ended: completed" in master
 
 
-def test_status_logs_audit_and_history(start_gated: Callable[..., Any]) -> None:
-    job = start_gated("--num_epochs=1")
-    job.assert_exact(epochs=1, size=SIZE)
+def test_status_logs_audit_and_history(finished: Any) -> None:
+    job = finished.job
     listed = job.command("jobs", "list")
     assert "gated" in listed.stdout
     assert "succeeded" in listed.stdout

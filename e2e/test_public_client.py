@@ -114,21 +114,15 @@ def _batches(gates: Gates) -> list[tuple[int, int]]:
 EXPECTED = Counter([(start, start + 10) for start in range(0, 200, 10)] * 3)
 
 
-def test_to_the_end(package: str, start_program: Callable[..., Job], gates: Gates) -> None:
-    job = start_program(PROGRAM, "--num_workers=2")
-    programs.assert_exact(job, dataset="numbers", epochs=3, size=200)
-    assert Counter(_batches(gates)) == EXPECTED
-    logs = job.logs()
-    assert f"package {PACKAGES[package] / 'elasticai_api'}" in logs
-    epochs = {epoch for line in logs.splitlines() if line.startswith("epochs") for epoch in line.split()[1:]}
-    assert epochs == {"1", "2", "3"}
-
-
-def test_a_killed_worker(package: str, start_program: Callable[..., Job], gates: Gates) -> None:
+def test_a_killed_worker_and_a_killed_master(
+    package: str, start_program: Callable[..., Job], gates: Gates
+) -> None:
     (gates.folder / "hold").touch()
     job = start_program(PROGRAM, "--num_workers=2")
-    wait_until((gates.folder / "fourth-worker-0").exists, "worker-0 has trained three batches")
-    wait_until((gates.folder / "fourth-worker-1").exists, "worker-1 has trained three batches")
+    for node in ("worker-0", "worker-1"):
+        wait_until((gates.folder / f"fourth-{node}").exists, f"{node} has trained three batches")
+    programs.kill(job, "master")
+    wait_until(lambda: "started again" in job.output, "the master is back")
     last = (gates.folder / "batches-worker-0").read_text().splitlines()[2].split()
     programs.kill(job, "worker-0")
     (gates.folder / "hold").unlink()
@@ -136,16 +130,10 @@ def test_a_killed_worker(package: str, start_program: Callable[..., Job], gates:
     # With ours no batch is trained again. The public package reports whole shards only.
     again = Counter() if package == "ours" else Counter([(int(last[0]), int(last[1]))])
     assert Counter(_batches(gates)) == EXPECTED + again
-
-
-def test_a_killed_master(start_program: Callable[..., Job], gates: Gates) -> None:
-    (gates.folder / "hold").touch()
-    job = start_program(PROGRAM, "--num_workers=2")
-    wait_until((gates.folder / "fourth-worker-0").exists, "worker-0 has trained three batches")
-    programs.kill(job, "master")
-    (gates.folder / "hold").unlink()
-    programs.assert_exact(job, dataset="numbers", epochs=3, size=200)
-    assert Counter(_batches(gates)) == EXPECTED
+    logs = job.logs()
+    assert f"package {PACKAGES[package] / 'elasticai_api'}" in logs
+    epochs = {epoch for line in logs.splitlines() if line.startswith("epochs") for epoch in line.split()[1:]}
+    assert {"2", "3"} <= epochs <= {"1", "2", "3"}
 
 
 def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> None:
@@ -166,14 +154,16 @@ def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> 
     } <= set(result["keys"])
 
 
-def test_an_estimator_with_all_its_roles(package: str, start_job: Callable[..., Job], tmp_path: Path) -> None:
-    """The program of the guide: chief, worker, parameter server and evaluator."""
+def test_an_estimator_with_all_its_roles(start_job: Callable[..., Job], tmp_path: Path) -> None:
+    """The program of the guide, chief, worker, parameter server and evaluator, with the public package. With ours it is
+    run by `test_estimator_jobs`.
+    """
     shutil.copytree(ROOT / "model_zoo", tmp_path / "model_zoo", ignore=shutil.ignore_patterns("__pycache__"))
     make = [sys.executable, "-m", "elasticdl", "data", "make", "iris", f"--file={tmp_path}/iris.data"]
     subprocess.run(make, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     # From a folder without our package in it: Python looks there first.
     program = (
-        f"cd {tmp_path} && PYTHONPATH={PACKAGES[package]} exec {sys.executable} -m model_zoo.iris.dnn_estimator "
+        f"cd {tmp_path} && PYTHONPATH={PUBLIC} exec {sys.executable} -m model_zoo.iris.dnn_estimator "
         "--training_data=iris.data --num_epochs=40"
     )
     job = start_job(
@@ -188,7 +178,7 @@ def test_an_estimator_with_all_its_roles(package: str, start_job: Callable[..., 
     )
     programs.assert_exact(job, dataset="iris_training_data", epochs=40, size=120)
     # What only the public package says.
-    assert ("training process reporter" in programs.log(job, "chief-0")) == (package == "public")
+    assert "training process reporter" in programs.log(job, "chief-0")
     accuracy = re.search(r"^Final accuracy: ([\d.]+)", programs.log(job, "chief-0"), re.M)
     assert accuracy, job.logs()
     assert float(accuracy[1]) >= 0.9
