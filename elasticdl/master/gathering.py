@@ -63,6 +63,8 @@ class Gathering:
         self.lineage = ""
         self.active = False
         self.told: list[str] = []
+        # Workers that may have done what nobody else can tell of.
+        self._witnesses: list[str] = []
         # Of the snapshot: the batches of each lease, and the number that the next one was to get.
         self._before: dict[int, int] = {}
         self._known_leases = 0
@@ -80,6 +82,7 @@ class Gathering:
         self.lineage = lineage
         self.active = True
         self.told = []
+        self._witnesses = [node.name for node in state.roster.alive("worker") if node.incarnation]
         state.saved = SavedModel(**saved) if saved is not None else None
         self._redo_cut()
         state.truncations.clear()
@@ -130,6 +133,8 @@ class Gathering:
     def skip_number(self, *, role: str, number: int) -> None:
         """A node with this number was started after the snapshot: the next one gets a higher."""
         roster = self._state.roster
+        if role == "worker":
+            self._witnesses.append(f"{role}-{number}")
         roster.next_number[role] = max(roster.next_number.get(role, 0), number + 1)
 
     def raise_generation(self, *, above: int) -> None:
@@ -174,15 +179,16 @@ class Gathering:
         return lost
 
     def close(self) -> None:
-        """Enough has been waited. What nobody told of is done again."""
+        """Enough has been waited. What nobody told of is done again; if all have told, it had not been done."""
         if not self.active:
             return
         self.active = False
+        silent = any(worker not in self.told for worker in self._witnesses)
         for dataset, ranges in self._untold.items():
-            if dataset in self._state.ledger.datasets():
+            if silent and dataset in self._state.ledger.datasets():
                 self._state.ledger.give_up_claims(dataset, ranges)
         self.forget()
-        self.told, self._known_leases = [], 0
+        self.told, self._witnesses, self._known_leases = [], [], 0
         state = self._state
         if state.plan.kind == "evaluate" and EVALUATION in state.sizes and not state.results:
             state.begin_evaluation(number=state.cuts_passed + 1, epoch=-1)
@@ -283,6 +289,7 @@ class Gathering:
             "lineage": self.lineage,
             "active": self.active,
             "told": self.told,
+            "witnesses": self._witnesses,
             "before": [[lease_id, batches] for lease_id, batches in self._before.items()],
             "known_leases": self._known_leases,
             "untold": self._untold,
@@ -293,6 +300,7 @@ class Gathering:
         self.lineage = snapshot["lineage"]
         self.active = snapshot["active"]
         self.told = list(snapshot["told"])
+        self._witnesses = list(snapshot["witnesses"])
         self._before = dict(snapshot["before"])
         self._known_leases = snapshot["known_leases"]
         self._cuts = (snapshot["cuts"][0], snapshot["cuts"][1])
