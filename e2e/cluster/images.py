@@ -26,7 +26,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -186,6 +185,9 @@ def _of_root(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _our_requirements() -> list[str]:
+    # Python 3.10 has none, but could not make the images either.
+    import tomllib
+
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], *project["optional-dependencies"].get("kubernetes", [])]
 

@@ -114,6 +114,8 @@ def _kubelet_settings(node: str, number: int, pki: Path) -> dict[str, object]:
         "failSwapOn": False,
         "resolvConf": "",
         "nodeStatusUpdateFrequency": "3s",
+        # Never: there is no registry to get an image from again.
+        "imageGCHighThresholdPercent": 100,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},

@@ -13,7 +13,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -124,17 +124,20 @@ def bring_up(cluster: Cluster) -> bool:
     return True
 
 
-def provide_images(cluster: Cluster, frameworks: Iterable[str] | None = None, *, tag: str = "") -> list[str]:
+def provide_images(
+    cluster: Cluster, frameworks: Iterable[str] | None = None, *, tag: str = "", name: str = ""
+) -> list[str]:
     """Makes the images and gives them to the nodes, where that has not been done; one process at a time does it.
 
     What a cluster has is written down. The layers below the code are sent to a cluster of our own once, and later the
-    code alone.
+    code alone. `name` gives an image another name.
     """
     folder = SelfMade.here().home / "images"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         images = make_images(folder, frameworks=frameworks or ("light", "keras"), tag=tag)
+        images = [replace(image, name=name or image.name) for image in images]
         of_cluster = hashlib.sha256(cluster.kubeconfig.read_bytes()).hexdigest()[:12]
         done = folder / f"loaded-{of_cluster}"
         loaded = set(done.read_text().split()) if done.exists() else set()

@@ -6,6 +6,7 @@ one and leave it: `python -m e2e.cluster down` ends it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images
+from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, wait_until
 
 MANIFESTS = ROOT / "elasticdl" / "manifests"
@@ -72,7 +74,28 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster) -> Iterator[Kubectl]:
+def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests share the cluster, but for those that count on the room of all of it (`whole_cluster`)."""
+    alone = "whole_cluster" in request.fixturenames
+    with (SelfMade.here().home / "room").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+@pytest.fixture
+def whole_cluster(room: None) -> None:
+    """Nobody else has pods on the cluster until the test ends."""
+    everywhere = Kubectl(namespace="default")
+
+    def others() -> list[str]:
+        pods = json.loads(everywhere("get", "pods", "--all-namespaces", "--output=json"))["items"]
+        return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["namespace"].startswith("test-")]
+
+    wait_until(lambda: not others(), "the pods of other tests are gone")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
     """In a namespace of the test's own, in which jobs may run."""
     kubectl = Kubectl(namespace=f"test-{uuid.uuid4().hex[:8]}")
     kubectl("create", "namespace", kubectl.namespace)

@@ -20,6 +20,9 @@ _BASH = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _WORD = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 # Of other programs.
 _OTHERS = {"logdir", "model_dir"}
+_OTHER_PROGRAMS = re.compile(
+    r"^\s*(docker|gcloud|kind|kubectl|minikube|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
+)
 
 
 def _commands(
@@ -53,7 +56,8 @@ ALL_FLAGS = (
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_flags_exist(page: Path) -> None:
     # A flag that is shown because it is wrong stands beside the right one.
-    text = re.sub(r"--num_worker\b(?!s)", "", page.read_text(encoding="utf-8"))
+    text = re.sub(r"--num_worker\b(?!s)", "", page.read_text(encoding="utf-8").replace("\\\n", " "))
+    text = _OTHER_PROGRAMS.sub("", text)
     named = {word.replace("-", "_") for word in _WORD.findall(text)}
     assert named <= ALL_FLAGS, f"{page.name} speaks of {sorted(named - ALL_FLAGS)}"
 
