@@ -1,0 +1,277 @@
+"""What the client of Kubernetes' API bears: restarts, overload, broken connections, versions that nobody remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.platforms import cluster as cluster_module
+from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError
+from elasticdl.platforms.kubeconfig import Access, Identity
+from elasticdl.platforms.watching import Change, Synced, watch
+
+Reply = tuple[int, dict[str, str], bytes]
+HANG_UP: Reply = (0, {}, b"")
+
+
+def reply(status: int, body: Any = None, **headers: str) -> Reply:
+    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+    return status, {name.replace("_", "-"): value for name, value in headers.items()}, text
+
+
+def refusal(status: int, reason: str, message: str, **headers: str) -> Reply:
+    return reply(status, {"kind": "Status", "reason": reason, "message": message}, **headers)
+
+
+def config_map(name: str, version: int, *, uid: str = "u", **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), "uid": uid}, "data": data}
+
+
+def listing(version: int, *items: dict[str, Any]) -> Reply:
+    return reply(200, {"metadata": {"resourceVersion": str(version)}, "items": list(items)})
+
+
+def events(*lines: tuple[str, dict[str, Any]], cut: bool = False) -> Reply:
+    text = b"".join(json.dumps({"type": kind, "object": item}).encode() + b"\n" for kind, item in lines)
+    return reply(200, text[:-20] if cut else text)
+
+
+@dataclass
+class Server:
+    """Answers one request after the other as it was told to, and notes what it was asked."""
+
+    replies: list[Reply]
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    port: int = 0
+
+    async def serve(self, scenario: Callable[[Cluster], Awaitable[None]], patience: float = 60.0) -> None:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        access = Access(
+            server=f"http://127.0.0.1:{self.port}",
+            namespace="lab",
+            tls=ssl.create_default_context(),
+            identity=Identity(token="secret"),
+            inside=True,
+        )
+        try:
+            async with Cluster(access, patience=patience) as cluster:
+                await asyncio.wait_for(scenario(cluster), 60)
+        finally:
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(
+            (int(h.split(":")[1]) for h in head.splitlines() if h.lower().startswith("content-length")), 0
+        )
+        body = (await reader.readexactly(length)).decode()
+        method, path, _ = head.split("\r\n", 1)[0].split(" ")
+        self.asked.append((method, path, body))
+        assert "authorization: bearer secret" in head.lower()
+        if self.replies:
+            status, headers, text = self.replies.pop(0)
+            if status:
+                lines = {"Content-Length": str(len(text)), "Connection": "close", **headers}
+                head = f"HTTP/1.1 {status} Words\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
+                writer.write(head.encode() + b"\r\n" + text)
+                await writer.drain()
+        else:
+            await asyncio.sleep(3600)
+        writer.close()
+
+
+def play(
+    replies: list[Reply], scenario: Callable[[Cluster], Awaitable[None]], patience: float = 60.0
+) -> list[tuple[str, str, str]]:
+    server = Server(replies)
+    asyncio.run(server.serve(scenario, patience))
+    return server.asked
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        HANG_UP,
+        refusal(429, "TooManyRequests", "slow down", Retry_After="0"),
+        refusal(503, "ServiceUnavailable", "starting"),
+        refusal(500, "InternalError", "etcdserver: leader changed"),
+    ],
+)
+def test_passing_trouble_is_waited_out(trouble: Reply) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        found = await cluster.get("ConfigMap", "a")
+        assert found is not None
+        assert found["data"] == {"k": "v"}
+
+    asked = play([trouble, trouble, reply(200, config_map("a", 1, k="v"))], scenario)
+    assert [path for _, path, _ in asked] == ["/api/v1/namespaces/lab/configmaps/a"] * 3
+
+
+def test_a_person_does_not_wait_for_ever() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ClusterAway, match="does not answer"):
+            await cluster.get("Pod", "a")
+
+    play([HANG_UP] * 50, scenario, patience=0.3)
+
+
+def test_what_is_wrong_with_a_request_is_told_at_once_in_kubernetes_words() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match='pods "x" is forbidden: no right') as refused:
+            await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+        assert "elasticdl-rbac.yaml" in refused.value.hint
+        assert isinstance(refused.value, UserError)
+
+    assert len(play([refusal(403, "Forbidden", 'pods "x" is forbidden: no right')], scenario)) == 1
+
+
+def test_what_is_not_there_is_none() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.get("Pod", "x") is None
+        assert await cluster.patch("Pod", "x", {}) is None
+        assert await cluster.delete("Pod", "x") is None
+
+    play([refusal(404, "NotFound", "no")] * 3, scenario)
+
+
+def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
+    document = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+    mine = {"kind": "ConfigMap", **config_map("a", 7, k="v")}
+    exists = refusal(409, "AlreadyExists", "there")
+
+    async def scenario(cluster: Cluster) -> None:
+        made = await cluster.create(document)
+        assert made["metadata"]["resourceVersion"] == "7"
+        # That of somebody else is none of ours.
+        with pytest.raises(ClusterError, match="there"):
+            await cluster.create(document)
+        with pytest.raises(ClusterError, match="there"):
+            await cluster.create(document)
+
+    other = {"kind": "ConfigMap", **config_map("a", 8, k="other")}
+    play([HANG_UP, exists, reply(200, mine), exists, HANG_UP, exists, reply(200, other)], scenario)
+
+
+def test_a_deletion_asks_for_what_is_wanted() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.delete("Pod", "x", grace_seconds=0, uid="7")
+
+    ((method, _, body),) = play([reply(200, {})], scenario)
+    assert method == "DELETE"
+    assert json.loads(body) == {
+        "propagationPolicy": "Background",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "7"},
+    }
+
+
+async def seen(cluster: Cluster, count: int) -> list[tuple[str, bool, dict[str, str]]]:
+    changes: list[tuple[str, bool, dict[str, str]]] = []
+    async for change in watch(cluster, "ConfigMap", labels={"job": "j"}):
+        if isinstance(change, Change):
+            changes.append((change.name, change.gone, change.document["data"]))
+        if len(changes) == count:
+            break
+    return changes
+
+
+def test_a_watch_goes_on_where_it_broke_off() -> None:
+    """Ended by the server, cut in the middle of a line, refused while the server starts, throttled."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await seen(cluster, 4) == [
+            ("a", False, {"k": "1"}),
+            ("a", False, {"k": "2"}),
+            ("a", False, {"k": "3"}),
+            ("a", True, {"k": "3"}),
+        ]
+
+    asked = play(
+        [
+            listing(1, config_map("a", 1, k="1")),
+            events(("MODIFIED", config_map("a", 2, k="2"))),
+            events(("BOOKMARK", config_map("", 5)), ("MODIFIED", config_map("a", 6, k="3")), cut=True),
+            refusal(503, "ServiceUnavailable", "starting"),
+            HANG_UP,
+            refusal(429, "TooManyRequests", "slow down"),
+            events(("MODIFIED", config_map("a", 6, k="3")), ("DELETED", config_map("a", 7, k="3"))),
+        ],
+        scenario,
+    )
+    versions = [
+        path.split("resourceVersion=")[1].split("&")[0] for _, path, _ in asked if "watch=true" in path
+    ]
+    assert versions == ["1", "2", "5", "5", "5", "5"]
+    assert all("labelSelector=job%3Dj" in path for _, path, _ in asked)
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [
+        refusal(410, "Expired", "too old resource version"),
+        events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
+    ],
+)
+def test_a_version_that_nobody_remembers(expired: Reply) -> None:
+    """All is listed anew: who is gone meanwhile, who came, who changed; nothing of those that are as they were."""
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await seen(cluster, 7) == [
+            ("same", False, {}),
+            ("gone", False, {"k": "1"}),
+            ("other", False, {"k": "1"}),
+            ("gone", True, {"k": "1"}),
+            ("other", True, {"k": "1"}),
+            ("other", False, {"k": "2"}),
+            ("new", False, {}),
+        ]
+
+    same = config_map("same", 1)
+    play(
+        [
+            listing(3, same, config_map("gone", 2, k="1"), config_map("other", 3, k="1")),
+            expired,
+            listing(9, same, config_map("other", 8, uid="another", k="2"), config_map("new", 9)),
+        ],
+        scenario,
+    )
+
+
+def test_who_may_not_look_is_told() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match="cannot list"):
+            await seen(cluster, 1)
+
+    play([refusal(403, "Forbidden", "cannot list configmaps")], scenario)
+
+
+def test_the_beginning_is_marked() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        async for change in watch(cluster, "ConfigMap"):
+            assert isinstance(change, Synced)
+            break
+
+    play([listing(1)], scenario)
+
+
+def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(cluster_module.importlib, "import_module", missing)
+
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(UserError, match="need the package httpx") as raised:
+            await cluster.get("Pod", "x")
+        assert "elasticdl[kubernetes]" in raised.value.hint
+
+    play([], scenario)
