@@ -1,7 +1,8 @@
 """One node of a cluster of our own: a containerd and a kubelet that share nothing with the other nodes but the machine.
 
 Each node has a mount namespace of its own, in which it has
-- its own /var/log/pods, for a kubelet removes there the logs of all pods that it does not know;
+- its own /var/log/pods, for a kubelet removes there the logs of all pods that it does not know, and its own folders for
+  what containers and their networks are known by, so that nothing of them is left when the node is gone;
 - its own /sys/devices/system, which tells the CPUs that the scheduler is to count with. There may be more than the
   machine has: room for nine pods of two CPUs fits on a laptop, as long as the pods do not all compute at once.
 """
@@ -18,31 +19,30 @@ from e2e.cluster.commands import Word
 
 NODE_IP = "198.18.0.1"
 POD_NETWORK = "198.18.0.0/16"
-_LOGS = ("/var/log/pods", "/var/log/containers")
+_OWN_FOLDERS = ("/var/log/pods", "/var/log/containers", "/run/containerd", "/run/netns")
 
 
 def number_of(node: str) -> int:
     return int(node.rpartition("-")[2])
 
 
-def prepare(here: Path, *, pki: Path, pause: str, cpus: int) -> None:
+def prepare(here: Path, *, cgroup: str, pki: Path, pause: str, cpus: int) -> None:
     """Writes what the two programs of the node in the folder `here` read."""
     number = number_of(here.name)
     (here / "cni").mkdir(parents=True, exist_ok=True)
     (here / "containerd.toml").write_text(_containerd_settings(here, pause))
     (here / "cni/10-bridge.conflist").write_text(json.dumps(_network_settings(here, number)))
-    (here / "kubelet.yaml").write_text(json.dumps(_kubelet_settings(here.name, number, pki)))
-    binds = []
-    for place in _LOGS:
+    (here / "kubelet.yaml").write_text(json.dumps(_kubelet_settings(here.name, number, cgroup, pki)))
+    binds = [(here / f"own{place}", place) for place in _OWN_FOLDERS]
+    for own, place in binds:
+        own.mkdir(parents=True, exist_ok=True)
         Path(place).mkdir(exist_ok=True)
-        (here / "log" / Path(place).name).mkdir(parents=True, exist_ok=True)
-        binds.append((here / "log" / Path(place).name, place))
     if cpus:
         _write_system(here / "system", cpus)
         binds += [(here / "system" / part, f"/sys/devices/system/{part}") for part in ("cpu", "node")]
     mounts = [f"mount --bind '{own}' {place}" for own, place in binds]
     (here / "enter.sh").write_text("\n".join(["set -e", *mounts, 'exec "$@"', ""]))
-    _make_cgroups(here.name)
+    _make_cgroups(cgroup)
 
 
 def containerd(here: Path) -> list[Word]:
@@ -60,9 +60,9 @@ def kubelet(here: Path, *, program: Path, kubeconfig: Path, containerd_pid: int)
     ]
 
 
-def remove_cgroups() -> None:
-    for group in _cgroups():
-        for inner in sorted(group.glob("test-kubernetes-node-*/**/"), reverse=True):
+def remove_cgroups(cgroup: str) -> None:
+    for controller in _cgroups():
+        for inner in sorted(controller.glob(f"{cgroup}/**/"), reverse=True):
             with contextlib.suppress(OSError):
                 inner.rmdir()
 
@@ -103,14 +103,14 @@ def _network_settings(here: Path, number: int) -> dict[str, object]:
     return {"cniVersion": "0.4.0", "name": here.name, "plugins": [bridge]}
 
 
-def _kubelet_settings(node: str, number: int, pki: Path) -> dict[str, object]:
+def _kubelet_settings(node: str, number: int, cgroup: str, pki: Path) -> dict[str, object]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "port": 10250 + 10 * number,
         "healthzPort": 0,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/test-kubernetes-{node}",
+        "cgroupRoot": f"/{cgroup}",
         "failSwapOn": False,
         "resolvConf": "",
         "nodeStatusUpdateFrequency": "3s",
@@ -152,10 +152,10 @@ def _cgroups() -> Iterator[Path]:
         yield from (path for path in top.iterdir() if path.is_dir() and path.name != "unified")
 
 
-def _make_cgroups(node: str) -> None:
+def _make_cgroups(cgroup: str) -> None:
     """The kubelet expects its root to be there."""
     for controller in _cgroups():
-        group = controller / f"test-kubernetes-{node}"
+        group = controller / cgroup
         group.mkdir(exist_ok=True)
         for inherited in ("cpuset.cpus", "cpuset.mems"):
             # With cgroup v2 an empty one means the same as above it.

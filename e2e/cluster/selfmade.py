@@ -90,7 +90,6 @@ class SelfMade:
         provide(self.home)
         self._run.mkdir(parents=True)
         names = [f"node-{number}" for number in range(size)]
-        (self._run / "networks-before").write_text("\n".join(_networks()))
         (self._run / "cpus").write_text(str(cpus))
         self._make_network()
         addresses = ["127.0.0.1", NODE_IP, API_SERVICE_IP]
@@ -115,16 +114,13 @@ class SelfMade:
             self.stop_node(node)
         for part in self._parts():
             self._processes.kill(part)
+        for node in self.nodes():
+            nodes.remove_cgroups(self._cgroup(node))
         for line in reversed(Path("/proc/mounts").read_text().splitlines()):
             if (point := line.split()[1]).startswith(f"{self._run}/"):
                 succeeds("umount", "-l", point)
-        before = (self._run / "networks-before").read_text().split()
-        for name in _networks():
-            if name == self.network or (name.startswith("cni-") and name not in before):
-                succeeds("ip", "netns", "delete", name)
-                # Those of pods are mounted in the namespace of their node, which is gone; a file is left.
-                Path("/run/netns", name).unlink(missing_ok=True)
-        nodes.remove_cgroups()
+        if self._network_exists:
+            run("ip", "netns", "delete", self.network)
         shutil.rmtree(self._run, ignore_errors=True)
 
     # -- parts ----------------------------------------------------------------------------------------------
@@ -138,6 +134,13 @@ class SelfMade:
         return self.home / "bin"
 
     @property
+    def _network_exists(self) -> bool:
+        return Path("/run/netns", self.network).exists()
+
+    def _cgroup(self, node: str) -> str:
+        return f"{self.network}-{node}"
+
+    @property
     def _processes(self) -> Processes:
         return Processes(folder=self._run, network=self.network)
 
@@ -146,7 +149,7 @@ class SelfMade:
         wait_for(what, lambda: succeeds(*kubectl), seconds=_SECONDS, hint=f"Logs are in {self._run}.")
 
     def _make_network(self) -> None:
-        if self.network not in _networks():
+        if not self._network_exists:
             run("ip", "netns", "add", self.network)
         for command in ("ip link add cni0 type bridge", f"ip address add {NODE_IP}/16 dev cni0"):
             run(*self.inside(*command.split()))
@@ -224,9 +227,8 @@ class SelfMade:
     def _start_node(self, node: str) -> None:
         here = self._run / node
         kept = self._run / "cpus"
-        nodes.prepare(
-            here, pki=self._run / "pki", pause=PAUSE, cpus=int(kept.read_text()) if kept.exists() else 0
-        )
+        cpus = int(kept.read_text()) if kept.exists() else 0
+        nodes.prepare(here, cgroup=self._cgroup(node), pki=self._run / "pki", pause=PAUSE, cpus=cpus)
         pid = self._processes.start(f"containerd-{number_of(node)}", nodes.containerd(here))
         answers = ("ctr", "-a", here / "containerd.sock", "version")
         wait_for(
@@ -245,8 +247,3 @@ class SelfMade:
     def _load_on(self, node: str, archive: Path) -> None:
         ctr = ("ctr", "-a", self._run / node / "containerd.sock", "-n", "k8s.io")
         run(*ctr, "images", "import", "--all-platforms", archive, stdout=subprocess.DEVNULL)
-
-
-def _networks() -> list[str]:
-    folder = Path("/run/netns")
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
