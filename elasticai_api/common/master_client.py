@@ -28,6 +28,7 @@ from elasticai_api.common.alone import AloneMaster
 from elasticai_api.common.connection import not_trusted, open_channel
 from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.master import DatasetParams, FetchedShard, Master, ShardProgress
+from elasticai_api.common.memory import ShardMemory
 from elasticai_api.errors import MasterError, ShardError, TokenError
 from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto import progress_pb2
@@ -88,6 +89,13 @@ class MasterClient(Master):
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         # Without a token only the calls of the public package are answered.
         self._partial = token is not None
+        self._memory = ShardMemory()
+        # Several threads find out at the same time that the master has forgotten something; one tells.
+        self._telling = threading.Lock()
+        # Shards that were not this worker's any more when it told of them: said with the answer to the next report.
+        self._lost: list[int] = []
+        # Shards that were told as done: a report on them that was on its way finds nothing any more.
+        self._told_done: set[int] = set()
         # Not from 1: another process of the same worker, before this one, must not have used the number.
         self._numbers = itertools.count(time.time_ns() // 1000)
         self._closed = threading.Event()
@@ -104,6 +112,10 @@ class MasterClient(Master):
     # -- what a master does ----------------------------------------------------------------------------------
 
     def announce(self, params: DatasetParams) -> None:
+        self._memory.announced(params)
+        self._announce(params)
+
+    def _announce(self, params: DatasetParams) -> None:
         request = pb.ReportDatasetShardParamsRequest(
             batch_size=params.batch_size,
             num_epochs=params.num_epochs,
@@ -128,7 +140,9 @@ class MasterClient(Master):
         reply: progress_pb2.FetchReply = self._call(
             self._progress.Fetch, request, metadata=self._number(), seconds=None
         )
-        return [FetchedShard(task=shard.task, epoch=shard.epoch) for shard in reply.shards]
+        shards = [FetchedShard(task=shard.task, epoch=shard.epoch) for shard in reply.shards]
+        self._memory.fetched(shards)
+        return shards
 
     def _next_task(self, dataset: str) -> pb.Task:
         request = pb.GetDatasetTaskRequest(
@@ -167,8 +181,14 @@ class MasterClient(Master):
             loss=loss,
             given_back=given_back,
         )
+        self._memory.moved(shards)
+        self._memory.given_up(given_back)
         reply: progress_pb2.ProgressReply = self._call(self._progress.Report, request)
-        return list(reply.lost)
+        with self._telling:
+            lost = [*(task_id for task_id in reply.lost if task_id not in self._told_done), *self._lost]
+            self._lost = []
+        self._memory.lost(lost)
+        return lost
 
     def _number(self) -> tuple[tuple[str, str], ...]:
         return (("elasticai-request", str(next(self._numbers))),)
@@ -186,6 +206,8 @@ class MasterClient(Master):
 
     def _report_result(self, dataset: str, task_id: int, message: str) -> bool:
         """False if the shard is not this worker's any more."""
+        if message:
+            self._memory.given_up([task_id])
         request = pb.ReportDatasetTaskResultRequest(
             task_id=task_id, err_message=message, dataset_name=dataset
         )
@@ -211,10 +233,14 @@ class MasterClient(Master):
         reply: pb.ReportShardCheckpointResponse = self._call(
             self._shards.report_shard_checkpoint, pb.ShardCheckpoint(content=content)
         )
+        for params in self._memory.datasets() if reply.success else ():
+            # Those of the others are told again by the master's own account.
+            self._memory.forget(params.name)
         return reply.success
 
     def reset(self, dataset: str) -> None:
         self._call(self._shards.reset_dataset, pb.ResetDatasetRequest(dataset_name=dataset))
+        self._memory.forget(dataset)
 
     def close(self) -> None:
         self._closed.set()
@@ -244,6 +270,9 @@ class MasterClient(Master):
             except grpc.RpcError as error:
                 if self._closed.is_set():
                     raise MasterError("The connection to the master has been closed.") from None
+                if error.code() is grpc.StatusCode.ABORTED:
+                    self._tell()
+                    continue
                 if error.code() not in _AWAY:
                     self._raise(error)
                 if not_trusted(error):
@@ -265,6 +294,22 @@ class MasterClient(Master):
                 raise MasterError("The connection to the master has been closed.") from error
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def _tell(self) -> None:
+        """The master has lost its journal: it is told what this worker remembers."""
+        with self._telling:
+            log.warning(
+                "The master at %s has lost its journal: telling it what it has forgotten.", self.address
+            )
+            for params in self._memory.datasets():
+                self._announce(params)
+            told = self._memory.told()
+            self._told_done = {shard.task_id for shard in told if not shard.held}
+            request = progress_pb2.TellRequest(
+                worker_id=self.worker_id, worker_type=self.worker_type, shards=told
+            )
+            reply: progress_pb2.ProgressReply = self._call(self._progress.Tell, request)
+            self._lost += reply.lost
 
     def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from elasticai_api.proto import elasticai_api_pb2 as elasticai__api_dot_proto_dot_elasticai__api__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"elasticai_api/proto/progress.proto\x12\telasticai\x1a\'elasticai_api/proto/elasticai_api.proto\"C\n\rShardProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x05\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x03\"\xbe\x01\n\x0fProgressRequest\x12\x11\n\tworker_id\x18\x01 \x01(\x05\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61taset_name\x18\x03 \x01(\t\x12(\n\x06shards\x18\x04 \x03(\x0b\x32\x18.elasticai.ShardProgress\x12\x13\n\x0bglobal_step\x18\x05 \x01(\x03\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\ngiven_back\x18\x07 \x03(\x05\x42\x07\n\x05_loss\"\x1d\n\rProgressReply\x12\x0c\n\x04lost\x18\x01 \x03(\x05\"[\n\x0c\x46\x65tchRequest\x12\x11\n\tworker_id\x18\x01 \x01(\x05\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61taset_name\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"8\n\x0c\x46\x65tchedShard\x12\x19\n\x04task\x18\x01 \x01(\x0b\x32\x0b.proto.Task\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"5\n\nFetchReply\x12\'\n\x06shards\x18\x01 \x03(\x0b\x32\x17.elasticai.FetchedShard2\x83\x01\n\x08Progress\x12>\n\x06Report\x12\x1a.elasticai.ProgressRequest\x1a\x18.elasticai.ProgressReply\x12\x37\n\x05\x46\x65tch\x12\x17.elasticai.FetchRequest\x1a\x15.elasticai.FetchReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"elasticai_api/proto/progress.proto\x12\telasticai\x1a\'elasticai_api/proto/elasticai_api.proto\"C\n\rShardProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x05\x12\x10\n\x08position\x18\x02 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x03 \x01(\x03\"\xbe\x01\n\x0fProgressRequest\x12\x11\n\tworker_id\x18\x01 \x01(\x05\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61taset_name\x18\x03 \x01(\t\x12(\n\x06shards\x18\x04 \x03(\x0b\x32\x18.elasticai.ShardProgress\x12\x13\n\x0bglobal_step\x18\x05 \x01(\x03\x12\x11\n\x04loss\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\ngiven_back\x18\x07 \x03(\x05\x42\x07\n\x05_loss\"\x1d\n\rProgressReply\x12\x0c\n\x04lost\x18\x01 \x03(\x05\"\x8e\x01\n\tToldShard\x12\x0f\n\x07task_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64\x61taset_name\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\r\n\x05start\x18\x04 \x01(\x03\x12\x10\n\x08position\x18\x05 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x06 \x01(\x03\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x03\x12\x0c\n\x04held\x18\x08 \x01(\x08\"[\n\x0bTellRequest\x12\x11\n\tworker_id\x18\x01 \x01(\x05\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12$\n\x06shards\x18\x03 \x03(\x0b\x32\x14.elasticai.ToldShard\"[\n\x0c\x46\x65tchRequest\x12\x11\n\tworker_id\x18\x01 \x01(\x05\x12\x13\n\x0bworker_type\x18\x02 \x01(\t\x12\x14\n\x0c\x64\x61taset_name\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\"8\n\x0c\x46\x65tchedShard\x12\x19\n\x04task\x18\x01 \x01(\x0b\x32\x0b.proto.Task\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"5\n\nFetchReply\x12\'\n\x06shards\x18\x01 \x03(\x0b\x32\x17.elasticai.FetchedShard2\xbd\x01\n\x08Progress\x12>\n\x06Report\x12\x1a.elasticai.ProgressRequest\x1a\x18.elasticai.ProgressReply\x12\x37\n\x05\x46\x65tch\x12\x17.elasticai.FetchRequest\x1a\x15.elasticai.FetchReply\x12\x38\n\x04Tell\x12\x16.elasticai.TellRequest\x1a\x18.elasticai.ProgressReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -28,12 +28,16 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_PROGRESSREQUEST']._serialized_end=350
   _globals['_PROGRESSREPLY']._serialized_start=352
   _globals['_PROGRESSREPLY']._serialized_end=381
-  _globals['_FETCHREQUEST']._serialized_start=383
-  _globals['_FETCHREQUEST']._serialized_end=474
-  _globals['_FETCHEDSHARD']._serialized_start=476
-  _globals['_FETCHEDSHARD']._serialized_end=532
-  _globals['_FETCHREPLY']._serialized_start=534
-  _globals['_FETCHREPLY']._serialized_end=587
-  _globals['_PROGRESS']._serialized_start=590
-  _globals['_PROGRESS']._serialized_end=721
+  _globals['_TOLDSHARD']._serialized_start=384
+  _globals['_TOLDSHARD']._serialized_end=526
+  _globals['_TELLREQUEST']._serialized_start=528
+  _globals['_TELLREQUEST']._serialized_end=619
+  _globals['_FETCHREQUEST']._serialized_start=621
+  _globals['_FETCHREQUEST']._serialized_end=712
+  _globals['_FETCHEDSHARD']._serialized_start=714
+  _globals['_FETCHEDSHARD']._serialized_end=770
+  _globals['_FETCHREPLY']._serialized_start=772
+  _globals['_FETCHREPLY']._serialized_end=825
+  _globals['_PROGRESS']._serialized_start=828
+  _globals['_PROGRESS']._serialized_end=1017
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,36 @@ class ProgressReply(_message.Message):
     lost: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, lost: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ToldShard(_message.Message):
+    __slots__ = ("task_id", "dataset_name", "epoch", "start", "position", "end", "batches", "held")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    DATASET_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    task_id: int
+    dataset_name: str
+    epoch: int
+    start: int
+    position: int
+    end: int
+    batches: int
+    held: bool
+    def __init__(self, task_id: _Optional[int] = ..., dataset_name: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., position: _Optional[int] = ..., end: _Optional[int] = ..., batches: _Optional[int] = ..., held: bool = ...) -> None: ...
+
+class TellRequest(_message.Message):
+    __slots__ = ("worker_id", "worker_type", "shards")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: int
+    worker_type: str
+    shards: _containers.RepeatedCompositeFieldContainer[ToldShard]
+    def __init__(self, worker_id: _Optional[int] = ..., worker_type: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ToldShard, _Mapping]]] = ...) -> None: ...
+
 class FetchRequest(_message.Message):
     __slots__ = ("worker_id", "worker_type", "dataset_name", "count")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]

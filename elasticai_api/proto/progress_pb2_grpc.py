@@ -24,6 +24,11 @@ class ProgressStub(object):
                 request_serializer=elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.SerializeToString,
                 response_deserializer=elasticai__api_dot_proto_dot_progress__pb2.FetchReply.FromString,
                 )
+        self.Tell = channel.unary_unary(
+                '/elasticai.Progress/Tell',
+                request_serializer=elasticai__api_dot_proto_dot_progress__pb2.TellRequest.SerializeToString,
+                response_deserializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.FromString,
+                )
 
 
 class ProgressServicer(object):
@@ -41,6 +46,14 @@ class ProgressServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tell(self, request, context):
+        """What a worker remembers, for a master that has come back without its journal. Such a one answers ABORTED to the calls
+        above until it has been told.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProgressServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -53,6 +66,11 @@ def add_ProgressServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.FromString,
                     response_serializer=elasticai__api_dot_proto_dot_progress__pb2.FetchReply.SerializeToString,
+            ),
+            'Tell': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tell,
+                    request_deserializer=elasticai__api_dot_proto_dot_progress__pb2.TellRequest.FromString,
+                    response_serializer=elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -95,5 +113,22 @@ class Progress(object):
         return grpc.experimental.unary_unary(request, target, '/elasticai.Progress/Fetch',
             elasticai__api_dot_proto_dot_progress__pb2.FetchRequest.SerializeToString,
             elasticai__api_dot_proto_dot_progress__pb2.FetchReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Tell(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticai.Progress/Tell',
+            elasticai__api_dot_proto_dot_progress__pb2.TellRequest.SerializeToString,
+            elasticai__api_dot_proto_dot_progress__pb2.ProgressReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -101,6 +101,7 @@ class ShardService(MasterServicer, ProgressServicer):
 
     async def Fetch(self, request: progress_pb.FetchRequest, context: Context) -> progress_pb.FetchReply:
         worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        await self._ask_to_tell(worker, context)
         dataset = request.dataset_name or _UNNAMED_TRAINING
         leases = await self._leases(dataset, worker, request.count, context)
         return progress_pb.FetchReply(
@@ -122,7 +123,7 @@ class ShardService(MasterServicer, ProgressServicer):
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
-            if leases or state.data.may_end(dataset, worker):
+            if leases or (state.data.may_end(dataset, worker) and not state.gathering.active):
                 return leases
             self.waiting[worker] += 1
             try:
@@ -156,6 +157,48 @@ class ShardService(MasterServicer, ProgressServicer):
             type=data.announced[lease.dataset].task_type,  # type: ignore[arg-type]
             shard=pb.Shard(name=lease.dataset, start=lease.start, end=lease.end, indices=data.indices(lease)),
         )
+
+    # -- what was forgotten ----------------------------------------------------------------------------------
+
+    async def _ask_to_tell(self, worker: str, context: Context) -> None:
+        """What a worker says of its shards is understood only when those are known."""
+        await self._master.list_nodes()
+        if self._master.state.gathering.waits_for(worker) and not self._master.state.outcome:
+            await context.abort(
+                grpc.StatusCode.ABORTED,
+                f"The master has lost its journal: {worker} is to tell what it remembers.",
+            )
+
+    async def Tell(self, request: progress_pb.TellRequest, context: Context) -> progress_pb.ProgressReply:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        state = self._master.state
+        await self._master.list_nodes()
+        lost = self._master.do(
+            "gathering.tell",
+            worker=worker,
+            generation=state.generation,
+            seen_generation=state.generation,
+            cut=0,
+            sizes={},
+            epochs_ended=[],
+            shards=[
+                {
+                    "lease_id": s.task_id,
+                    "dataset": s.dataset_name,
+                    "epoch": s.epoch - 1,
+                    "start": s.start,
+                    "position": s.position,
+                    "end": s.end,
+                    "batches": s.batches,
+                    "held": s.held,
+                }
+                for s in request.shards
+            ],
+        )
+        log.info(
+            "%s has told of %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
+        )
+        return progress_pb.ProgressReply(lost=lost)
 
     # -- reports ---------------------------------------------------------------------------------------------
 
@@ -191,6 +234,7 @@ class ShardService(MasterServicer, ProgressServicer):
         self, request: progress_pb.ProgressRequest, context: Context
     ) -> progress_pb.ProgressReply:
         worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        await self._ask_to_tell(worker, context)
         positions = []
         lost = []
         for shard in request.shards:

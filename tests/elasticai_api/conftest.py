@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -122,6 +123,8 @@ class RunningMaster:
         self._spec = JobSpec.build(job_name="shards", job_command="true", num_workers=2)
         self._ports = [0, 0]
         self.master: Master | None = None
+        # Instead of a journal, if there is one.
+        self.kept: str | None = None
         (folder / "journal").mkdir()
         (folder / "token").write_text(self.token)
 
@@ -174,11 +177,15 @@ class RunningMaster:
 
     async def _serve(self, started: threading.Event) -> None:
         self._stopping = asyncio.Event()
+        if self.kept is not None:
+            shutil.rmtree(self.folder / "journal")
         master = Master(
             spec=self._spec, folder=self.folder, platform=Nowhere(), token=self.token, environment={}
         )
         self.master = master
-        master.recover()
+        master.recover(self.kept)
+        # There are the nodes that there were: nobody asks the platform here.
+        master._comeback.listed = True
         service = self.service = ForgetfulService(master)
         servers = [new_aio_server(self.token), new_aio_server(None)]
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
