@@ -16,7 +16,8 @@ import asyncio
 import dataclasses
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
@@ -39,17 +40,28 @@ log = logging.getLogger("elasticdl.platforms")
 
 _ENDED = (NodePhase.SUCCEEDED, NodePhase.FAILED)
 # How long after its grace the end of a pod may take to be told.
-_SLACK_SECONDS = 5.0
-_QUOTA_PAUSE_SECONDS = 5.0
+SLACK_SECONDS = 5.0
+# Between two attempts to start a node for which there is no room in the namespace.
+QUOTA_SECONDS = 5.0
 
 
 class KubernetesPlatform(Platform):
     """`owner`: the job's record, as the cluster has it. Watches from its first use on."""
 
-    def __init__(self, cluster: Cluster, spec: JobSpec, *, owner: Document) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        spec: JobSpec,
+        *,
+        owner: Document,
+        slack_seconds: float = SLACK_SECONDS,
+        quota_seconds: float = QUOTA_SECONDS,
+    ) -> None:
         self._cluster = cluster
         self._spec = spec
         self._owner = owner
+        self._slack_seconds = slack_seconds
+        self._quota_seconds = quota_seconds
         self._statuses: dict[str, NodeStatus] = {}
         self._stopped: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -182,7 +194,7 @@ class KubernetesPlatform(Platform):
 
     async def _create_later(self, request: NodeRequest) -> None:
         while True:
-            await asyncio.sleep(_QUOTA_PAUSE_SECONDS)
+            await asyncio.sleep(self._quota_seconds)
             if self._statuses[request.name].phase in _ENDED or await self._create(request):
                 return
 
@@ -221,9 +233,7 @@ class KubernetesPlatform(Platform):
                 else:
                     self._see(change.document, change.gone)
         except UserError as error:
-            self._failure = error
-            for listener in self._listeners:
-                listener.put_nowait(None)
+            self._fail(error)
         finally:
             self._synced.set()
 
@@ -237,7 +247,7 @@ class KubernetesPlatform(Platform):
             return
         self._tell(status)
         if leaving(pod) and name not in self._timers:
-            wait = grace_seconds(pod) + _SLACK_SECONDS
+            wait = grace_seconds(pod) + self._slack_seconds
             self._timers[name] = asyncio.get_running_loop().call_later(wait, self._give_up, name, pod)
 
     def _give_up(self, name: str, pod: Document) -> None:
@@ -269,10 +279,21 @@ class KubernetesPlatform(Platform):
         for listener in self._listeners:
             listener.put_nowait(status)
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Nothing can be told any more."""
+        self._failure = error
+        for listener in self._listeners:
+            listener.put_nowait(None)
 
 
 def _address(service: Document) -> str:

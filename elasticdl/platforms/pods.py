@@ -31,8 +31,8 @@ _NOTICE_SECONDS = 15
 # Any user but root. The images that we build have one of this number.
 _USER = 1000
 # A machine that does not answer keeps its pods for so long, after the 40 s it takes to be noticed. Kubernetes' own
-# default is 300 s; a node of ours is replaced without harm.
-_LOST_SECONDS = 10
+# default is 300 s; a node of ours is replaced without harm. (Not so a master, which nobody replaces by itself.)
+_LOST_SECONDS = 30
 
 
 def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
@@ -73,6 +73,15 @@ def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = No
         priority=_priority(spec, request),
         owner=owner,
     )
+    pod["spec"]["tolerations"] = [
+        {
+            "key": f"node.kubernetes.io/{trouble}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _LOST_SECONDS,
+        }
+        for trouble in ("not-ready", "unreachable")
+    ]
     container = pod["spec"]["containers"][0]
     if spec.program == "command" and request.role != "ps":
         # Where there is no shell, the signal comes at once.
@@ -154,15 +163,6 @@ def _pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "volumes": volumes,
-        "tolerations": [
-            {
-                "key": f"node.kubernetes.io/{trouble}",
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": _LOST_SECONDS,
-            }
-            for trouble in ("not-ready", "unreachable")
-        ],
     }
     if cluster.image_pull_secret:
         pod["imagePullSecrets"] = [{"name": cluster.image_pull_secret}]

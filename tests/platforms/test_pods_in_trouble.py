@@ -1,0 +1,216 @@
+"""What the platform does about pods that do not behave, with an API server that can be made to say anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms.cluster import Cluster, ClusterError
+from elasticdl.platforms.kubeconfig import Access, Identity
+from elasticdl.platforms.kubernetes import KubernetesPlatform
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
+
+PODS = Path(__file__).parent / "pods"
+OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-rec", "uid": "1"}}
+
+
+def pod(name: str, number: int) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((PODS / f"{name}.json").read_text())
+    document["metadata"]["name"] = f"rec-edljob-worker-{number}"
+    document["metadata"]["labels"]["elasticdl-replica-index"] = str(number)
+    return document
+
+
+class Api:
+    """Knows some pods, tells changes to those who watch, and takes or refuses new ones."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = list(pods)
+        self.refusals: list[tuple[int, str, str]] = []
+        self.asked: list[tuple[str, str, Any]] = []
+        self.news: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        sizes = [line for line in head.splitlines() if line.lower().startswith("content-length")]
+        body = await reader.readexactly(int(sizes[0].split(":")[1]) if sizes else 0)
+        method, path, _ = head.split("\r\n", 1)[0].split(" ")
+        if "watch=true" in path:
+            await self._watch(writer)
+            return
+        status, result = 200, {"metadata": {"resourceVersion": "1"}, "items": self.pods}
+        if method != "GET":
+            self.asked.append((method, path, json.loads(body)))
+            if method == "POST" and self.refusals:
+                status, reason, message = self.refusals.pop(0)
+                result = {"reason": reason, "message": message}
+            elif "/services" in path:
+                result = {"spec": {"clusterIP": f"10.0.0.{len(self.asked)}"}}
+        text = json.dumps(result).encode()
+        writer.write(
+            f"HTTP/1.1 {status} W\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode()
+        )
+        writer.write(text)
+        await writer.drain()
+        writer.close()
+
+    async def _watch(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 W\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            kind, item = await self.news.get()
+            line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
+            writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+            await writer.drain()
+
+
+def play(api: Api, scenario: Callable[[KubernetesPlatform], Awaitable[None]], **flags: Any) -> None:
+    async def run() -> None:
+        server = await asyncio.start_server(api.answer, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        access = Access(
+            server=f"http://{address[0]}:{address[1]}",
+            namespace="lab",
+            tls=ssl.create_default_context(),
+            identity=Identity(token="secret"),
+            inside=True,
+        )
+        given = {"job_name": "rec", "image_name": "i", "job_command": "x", **flags}
+        async with Cluster(access, patience=60) as cluster:
+            platform = KubernetesPlatform(
+                cluster, JobSpec.build(**given), owner=OWNER, slack_seconds=0.1, quota_seconds=0.01
+            )
+            try:
+                await asyncio.wait_for(scenario(platform), 60)
+            finally:
+                await platform.close()
+        server.close()
+
+    asyncio.run(run())
+
+
+async def told(platform: KubernetesPlatform, name: str, *phases: NodePhase) -> NodeStatus:
+    async for status in platform.events():
+        if status.name == name and status.phase in phases:
+            return status
+    raise AssertionError("the events ended")
+
+
+def request(number: int, role: str = "worker", **fields: Any) -> NodeRequest:
+    return NodeRequest(name=f"{role}-{number}", role=role, command=("x",), **fields)
+
+
+def test_a_pod_whose_machine_is_lost_is_given_up_after_its_grace() -> None:
+    leaving = pod("leaving", 3)
+    leaving["metadata"]["deletionGracePeriodSeconds"] = 1
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", leaving))
+        await told(platform, "worker-3", NodePhase.LEAVING)
+        ended = await told(platform, "worker-3", NodePhase.FAILED)
+        assert (ended.reason, ended.message) == (EndReason.KILLED, "node-0 does not answer any more")
+
+    play(api, scenario)
+    ((method, path, options),) = api.asked
+    assert (method, path.rpartition("/")[2]) == ("DELETE", "rec-edljob-worker-3")
+    assert options["gracePeriodSeconds"] == 0
+    assert options["preconditions"] == {"uid": leaving["metadata"]["uid"]}
+
+
+def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
+    api = Api(pod("leaving", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", pod("deleted", 3)))
+        assert (await told(platform, "worker-3", NodePhase.FAILED)).reason is EndReason.KILLED
+
+    play(api, scenario)
+    assert api.asked == []
+
+
+def test_no_room_in_the_namespace_is_waited_for() -> None:
+    api = Api()
+    words = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=4, used: cpu=8, limited: cpu=10'
+    api.refusals = [(403, "Forbidden", words)] * 3
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        assert [status.message for status in await platform.nodes()] == [words]
+        while len(api.asked) < 4:
+            await asyncio.sleep(0.01)
+        api.news.put_nowait(("ADDED", pod("running", 0)))
+        await told(platform, "worker-0", NodePhase.RUNNING)
+
+    play(api, scenario)
+
+
+def test_a_pod_that_kubernetes_does_not_take_cannot_start() -> None:
+    api = Api()
+    api.refusals = [(422, "Invalid", 'Pod "x" is invalid: spec.containers[0].image: Required value')]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        (status,) = await platform.nodes()
+        assert (status.phase, status.reason) == (NodePhase.FAILED, EndReason.CANNOT_START)
+        assert "image: Required value" in status.message
+
+    play(api, scenario)
+
+
+def test_one_that_is_there_already_is_ours() -> None:
+    api = Api()
+    api.refusals = [(409, "AlreadyExists", "there")]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        (status,) = await platform.nodes()
+        assert status.phase is NodePhase.PENDING
+
+    play(api, scenario)
+
+
+def test_a_place_leads_to_the_one_that_has_it_now() -> None:
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0, "ps", place=0))
+        await platform.start(request(1, "ps", place=0))
+
+    play(api, scenario, job_command=None, model_zoo="z", model_def="a.b.c", training_data="d", num_ps=1)
+    services = [(path.rpartition("/")[2], body) for _, path, body in api.asked if "/services" in path]
+    assert [name for name, _ in services] == ["elasticdl-rec-ps-0"] * 2
+    assert [body["spec"]["selector"]["elasticdl-replica-index"] for _, body in services] == ["0", "1"]
+    variables = [
+        {v["name"]: v.get("value") for v in body["spec"]["containers"][0]["env"]}
+        for _, path, body in api.asked
+        if path.endswith("/pods")
+    ]
+    assert [v["ELASTICDL_ADVERTISE"] for v in variables] == ["10.0.0.1:50010", "10.0.0.3:50010"]
+    assert {v["ELASTICDL_BIND"] for v in variables} == {"0.0.0.0"}
+
+
+def test_who_may_not_see_the_pods_is_told() -> None:
+    class Closed(Api):
+        async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            text = b'{"message": "cannot list pods"}'
+            writer.write(
+                b"HTTP/1.1 403 W\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(text) + text
+            )
+            await writer.drain()
+            writer.close()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        with pytest.raises(ClusterError, match="cannot list pods"):
+            await platform.nodes()
+
+    play(Closed(), scenario)
