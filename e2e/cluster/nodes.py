@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from e2e.cluster.commands import Word
@@ -143,13 +142,12 @@ def _write_system(folder: Path, cpus: int) -> None:
     (folder / "node/node0/hugepages").mkdir(exist_ok=True)
 
 
-def _cgroups() -> Iterator[Path]:
-    """The controllers' folders of cgroup v1, and the whole tree of v2."""
+def _cgroups() -> list[Path]:
+    """The controllers' folders of cgroup v1, or the whole tree of v2."""
     top = Path("/sys/fs/cgroup")
     if (top / "cgroup.controllers").exists():
-        yield top
-    else:
-        yield from (path for path in top.iterdir() if path.is_dir() and path.name != "unified")
+        return [top]
+    return [path for path in top.iterdir() if path.is_dir()]
 
 
 def _make_cgroups(cgroup: str) -> None:
