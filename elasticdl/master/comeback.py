@@ -12,6 +12,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ PATIENCE_SECONDS = 20.0
 # One that was started after the snapshot is not known to be waited for.
 _AT_LEAST_SECONDS = 3.0
 _ENDED = (NodePhase.SUCCEEDED, NodePhase.FAILED)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def take_over(master: Master, text: str) -> None:
@@ -50,6 +52,30 @@ def take_over(master: Master, text: str) -> None:
         )
     master.do("gathering.reopen", lineage=uuid.uuid4().hex, saved=found)
     log.warning("There is no journal: going on from a snapshot, and from what the workers remember.")
+
+
+def moved(folder: Path, boot_id: Path = _BOOT_ID) -> bool:
+    """The journal in this folder was written by another machine, or before this one was started again.
+
+    What a machine had not yet synced when it was lost is missing at the end of it: some records of the last second.
+    """
+    try:
+        present = boot_id.read_text().strip()
+    except OSError:
+        return False
+    noted = folder / "machine"
+    before = noted.read_text().strip() if noted.exists() else present
+    noted.write_text(present)
+    return before != present
+
+
+def distrust(master: Master) -> None:
+    """The journal may lack its end: workers are asked what they remember."""
+    if master.state.outcome:
+        return
+    saved = asdict(master.state.saved) if master.state.saved is not None else None
+    master.do("gathering.reopen", lineage=uuid.uuid4().hex, saved=saved)
+    log.warning("The machine of the master before is lost: the last of its journal may be, too.")
 
 
 def _checkpoint(saved: dict[str, Any] | None, folder: Path, *, run: str) -> dict[str, Any] | None:
@@ -90,7 +116,9 @@ class Comeback:
         self._platform = platform
         self._servers = servers
         self._clock = clock
-        self._patience = patience_seconds
+        # Programs that train by all-reduce hold no shards: what they report next says it all.
+        holders = not (master.plan.allreduce and master.plan.runs_command)
+        self._patience = patience_seconds if holders else 0.0
         # The nodes of now are known: before that nobody can be told that it is none.
         self.listed = False
 

@@ -29,7 +29,7 @@ import grpc
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.comeback import Comeback, take_over
+from elasticdl.master.comeback import Comeback, distrust, moved, take_over
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
@@ -113,6 +113,7 @@ class Master:
 
     def recover(self, kept: str | None = None) -> None:
         """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere (`record.py`)."""
+        lost_machine = moved(self.folder)
         snapshot, records = self._journal.read()
         if snapshot is not None:
             self.state.restore(snapshot)
@@ -122,6 +123,8 @@ class Master:
             count += 1
         if snapshot is not None or count:
             log.info("Continuing from the journal: %d records after the last snapshot.", count)
+            if lost_machine:
+                distrust(self)
         elif kept is not None:
             take_over(self, kept)
         else:

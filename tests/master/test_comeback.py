@@ -295,3 +295,17 @@ def test_the_record_of_another_job_is_refused(running: RunningMaster, tmp_path: 
         asyncio.run(come_back("other", kept))
     with pytest.raises(UserError, match="cannot be read"):
         asyncio.run(come_back("secret", kept[:-5]))
+
+
+def test_a_journal_of_a_lost_machine_may_lack_its_end(running: RunningMaster) -> None:
+    running.ask(lambda master: master.do("announce", dataset="prediction", size=SIZE))
+    (running.folder / "machine").write_text("another")
+    running.ask(lambda master: master.recover())
+    assert running.ask(lambda master: master.state.sizes) == {"prediction": SIZE}
+    assert running.ask(lambda master: master.state.gathering.active)
+    # From now on the journal is this machine's.
+    running.ask(lambda master: master.do("gathering.close"))
+    lineage = running.ask(lambda master: master.state.gathering.lineage)
+    running.ask(lambda master: master.recover())
+    assert lineage
+    assert running.ask(lambda master: master.state.gathering.lineage) == lineage
