@@ -6,7 +6,6 @@ import random
 import re
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,8 @@ def start_team(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job
             "--num_workers=3",
             "--distribution_strategy=AllreduceStrategy",
             "--log_loss_steps=1",
+            # Who is held for long here does not hang.
+            "--stall_factor=0",
             *arguments,
             **more,
         )
@@ -74,26 +75,38 @@ def _until(job: Job, condition: Callable[[], Any], what: str) -> None:
     assert condition(), f"the job ended before: {what}"
 
 
-def test_the_loss_curve_is_that_of_one_process(
-    start_team: Callable[..., Job], start_job: Callable[..., Job], gates: Any, digits: Path
-) -> None:
-    """Three workers, one of which is killed while the others wait for it in the middle of a step."""
-    alone = start_job(
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> dict[int, float]:
+    """The losses of four epochs in one process, by step."""
+    folder = tmp_path_factory.mktemp("alone")
+    arguments = [
         "train",
         "--model_zoo=e2e/zoo",
         "--model_def=gated.model.custom_model",
         f"--training_data={digits}/train",
         "--job_name=alone",
         "--minibatch_size=48",
-        f"--num_epochs={EPOCHS}",
+        "--num_epochs=4",
         "--shuffle=false",
         "--log_loss_steps=1",
-    )
-    alone.assert_exact(epochs=EPOCHS, size=SIZE)
-    job = start_team("--shuffle=false", environment={"ELASTICDL_TEST_SLOW": "0.02"})
-    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-1")), "all three train")
+    ]
+    job = Job(folder, arguments, {"ELASTICDL_TEST_GATES": str(folder), "ELASTICDL_THREADS": "1"})
+    job.assert_exact(epochs=4, size=SIZE)
+    losses = _losses(job)
+    assert len(losses) == 4 * 30
+    return losses
+
+
+def test_the_loss_curve_is_that_of_one_process(
+    start_team: Callable[..., Job], alone: dict[int, float], gates: Any
+) -> None:
+    """Three workers, one of which is killed while the others wait for it in the middle of a step."""
+    # It is not beyond the first epoch before all three train.
+    gates.hold("epoch-0")
+    job = _start_together(start_team, gates, "--shuffle=false")
     gates.hold("train-worker-1")
-    before = len(_losses(job))
+    gates.release("epoch-0")
+    gates.wait_for_held("train", "worker-1")
     job.kill("worker-1")
     gates.release("train-worker-1")
     _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 2, "the others go on")
@@ -101,77 +114,103 @@ def test_the_loss_curve_is_that_of_one_process(
     _until(job, lambda: "worker-3" in _members(job), "its replacement is ready")
     gates.release("train")
     job.assert_exact(epochs=EPOCHS, size=SIZE)
-    expected, found = _losses(alone), _losses(job)
-    assert len(expected) == EPOCHS * 30
-    assert 0 < before < len(expected)
-    assert found == pytest.approx(expected, abs=2e-4)
+    expected = {step: alone[step] for step in range(1, EPOCHS * 30 + 1)}
+    assert _losses(job) == pytest.approx(expected, abs=2e-4)
     assert not any(row["again"] for row in job.audit()["rows"])
     names = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
     assert names == {"worker-0", "worker-1", "worker-2", "worker-3"}
 
 
+def _start_together(start_team: Callable[..., Job], gates: Any, *arguments: str, **more: Any) -> Job:
+    """Until all three train in one round."""
+    gates.hold("train")
+    job = start_team(*arguments, **more)
+    _until(job, lambda: len(_members(job)) == 3, "all three are there")
+    gates.release("train")
+    _until(job, lambda: (_rounds(job, "worker-0") or [(0, 0)])[-1][0] == 3, "all three train")
+    return job
+
+
 @pytest.mark.parametrize("victim", ["first", "worker", "master"])
-@pytest.mark.parametrize("phase", ["train", "evaluate", "epoch-0"])
-def test_killed(start_team: Callable[..., Job], gates: Any, victim: str, phase: str) -> None:
-    job = start_team("--evaluation_steps=20", environment={"ELASTICDL_TEST_SLOW": "0.01"})
-    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-0")), "all three train")
-    gates.hold(phase)
-    gates.wait_for(phase)
-    first, other, _ = _members(job)
-    job.kill({"first": first, "worker": other, "master": "master"}[victim])
-    gates.release(phase)
+def test_killed_in_every_phase(start_team: Callable[..., Job], gates: Any, victim: str) -> None:
+    """While the model is evaluated, in the middle of a step, and between two epochs."""
+    for phase in ("evaluate", "epoch-0"):
+        gates.hold(phase)
+    job = _start_together(start_team, gates, "--evaluation_steps=20")
+
+    killed: set[str] = set()
+
+    def kill() -> None:
+        # Whoever was killed before has been replaced.
+        _until(job, lambda: len(set(_members(job)) - killed) == 3, "all three are there")
+        first, other, _ = _members(job)
+        name = {"first": first, "worker": other, "master": "master"}[victim]
+        job.kill(name)
+        killed.add(name)
+
+    gates.wait_for("evaluate")
+    kill()
+    gates.hold("train")
+    gates.release("evaluate")
+    gates.wait_for_held("train")
+    kill()
+    gates.release("train")
+    gates.wait_for("epoch-0")
+    kill()
+    gates.release("epoch-0")
     job.assert_exact(epochs=EPOCHS, size=SIZE)
     assert not any(row["again"] for row in job.audit()["rows"])
     assert {e["epoch"] for e in job.status()["evaluations"]} >= {0, 1}
 
 
-def test_the_loss_curve_outlives_many_kills(start_team: Callable[..., Job], tmp_path: Path) -> None:
-    """Workers and the master, at any moment, also all workers in a row: steps that are trained again are the same."""
-    flags = ("--num_epochs=4", "--evaluation_steps=30", "--checkpoint_steps=17")
-    calm = start_team(*flags, f"--checkpoint_dir={tmp_path}/calm", "--job_name=calm")
-    calm.assert_exact(epochs=4, size=SIZE)
+def test_the_loss_curve_outlives_many_kills(
+    start_team: Callable[..., Job], alone: dict[int, float], gates: Any, tmp_path: Path
+) -> None:
+    """Workers and the master, at any moment, and then all workers at once: steps that are trained again are the same.
+    With all workers the model is gone: the job goes back to its checkpoint.
+    """
+    # The job is not over before the last kill.
+    gates.hold("epoch-3")
     job = start_team(
-        *flags, f"--checkpoint_dir={tmp_path}/checkpoints", environment={"ELASTICDL_TEST_SLOW": "0.05"}
-    )
-    chance = random.Random(0)
-    for _ in range(8):
-        pause = time.monotonic() + chance.uniform(0.5, 5.0)
-        _until(
-            job, lambda end=pause: time.monotonic() > end and len(job.processes()) > 1, "something to kill"
-        )
-        node = chance.choice(sorted(set(job.processes()) - ({"master"} if chance.random() < 0.6 else set())))
-        job.kill(node)
-    job.assert_exact(epochs=4, size=SIZE)
-    assert _losses(job) == pytest.approx(_losses(calm), abs=1e-4)
-
-
-def test_all_workers_killed(start_team: Callable[..., Job], tmp_path: Path) -> None:
-    """The model is gone with them: the job goes back to its checkpoint."""
-    checkpoints = tmp_path / "checkpoints"
-    job = start_team(
-        f"--checkpoint_dir={checkpoints}",
-        "--checkpoint_steps=5",
+        "--shuffle=false",
+        "--num_epochs=4",
+        "--evaluation_steps=30",
+        f"--checkpoint_dir={tmp_path}/checkpoints",
+        "--checkpoint_steps=17",
         environment={"ELASTICDL_TEST_SLOW": "0.02"},
     )
-    _until(job, lambda: list(checkpoints.glob("version-*")), "a checkpoint")
-    for node in ("worker-0", "worker-1", "worker-2"):
+    chance = random.Random(0)
+    for _ in range(6):
+        # A random moment, without a clock.
+        wanted = (job.status().get("step") or 0) + chance.randrange(1, 18)
+        _until(
+            job,
+            lambda step=wanted: (job.status().get("step") or 0) >= step or gates.passed("epoch-3"),
+            "some more steps",
+        )
+        _until(job, lambda: len(job.processes()) > 1, "something to kill")
+        node = chance.choice(sorted(set(job.processes()) - ({"master"} if chance.random() < 0.6 else set())))
         job.kill(node)
-    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    for node in wait_until(lambda: set(job.processes()) - {"master"}, "workers run"):
+        job.kill(node)
+    gates.release("epoch-3")
+    job.assert_exact(epochs=4, size=SIZE)
+    assert _losses(job) == pytest.approx(alone, abs=2e-4)
 
 
 def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
-    job = start_team(
-        f"--output={tmp_path}/out", "--num_epochs=3", environment={"ELASTICDL_TEST_SLOW": "0.02"}
-    )
-    _until(job, lambda: any(size == 3 for size, _ in _rounds(job, "worker-0")), "all three train")
+    # All train in the first epoch, worker-0 alone in the second, and all again in the third.
+    gates.hold("epoch-0")
+    gates.hold("epoch-1")
+    job = _start_together(start_team, gates, f"--output={tmp_path}/out", "--num_epochs=3")
     assert job.command("jobs", "scale", "team", "--num_workers=1").returncode == 0
+    gates.release("epoch-0")
     _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 1, "worker-0 trains alone")
-    gates.hold("train")
     assert job.command("jobs", "scale", "team", "--num_workers=3").returncode == 0
     _until(job, lambda: len(_members(job)) == 3, "two have come")
-    gates.release("train")
-    _until(job, lambda: _rounds(job, "worker-0")[-1][0] == 3, "they train")
+    gates.release("epoch-1")
     job.assert_exact(epochs=3, size=SIZE)
+    assert _rounds(job, "worker-0")[-1][0] == 3
     assert not any(row["again"] for row in job.audit()["rows"])
     assert (tmp_path / "out" / "state_dict.pt").exists()
 

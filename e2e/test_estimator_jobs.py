@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,15 +15,14 @@ import pytest
 from e2e import programs
 from e2e.conftest import ROOT, Gates, Job, wait_until
 
-ROLES = ("chief-0", "worker-0", "ps-0", "evaluator-0")
+ROLE_NAMES = ("chief", "worker", "ps", "evaluator")
+ROLES = tuple(f"{role}-0" for role in ROLE_NAMES)
 TRAINED, BATCH, EPOCHS = 120, 12, 40
 IRIS = {"dataset": "iris_training_data", "size": TRAINED, "epochs": EPOCHS}
 CLICKS, CLICK_EPOCHS = 400, 20
 CRITEO = {"dataset": "criteo_training_data", "size": CLICKS, "epochs": CLICK_EPOCHS}
 # Shards of each trainer, of which the first are trained: enough steps for a first checkpoint.
 MIDDLE = 35
-
-pytestmark = pytest.mark.timeout(600)
 
 
 def _make(*arguments: str) -> None:
@@ -107,42 +107,10 @@ def _release(gates: Gates, point: str) -> None:
         path.unlink()
 
 
-# -- to the end ----------------------------------------------------------------------------------------------
+# -- calm ----------------------------------------------------------------------------------------------------
 
 
-def test_iris_to_its_end(start_iris: Callable[..., Job], gates: Gates, tmp_path: Path) -> None:
-    # Until it has been evaluated once while it trains.
-    _set_holds(gates, "fetch", 30)
-    job = start_iris()
-    programs.wait_for_log(job, "evaluator-0", "Saving dict for global step")
-    _release(gates, "fetch")
-    programs.assert_exact(job, **IRIS)
-    assert _final(job, "accuracy") >= 0.9
-    assert "accuracy = " in programs.log(job, "evaluator-0")
-    assert [programs.nodes(job, role) for role in ("chief", "worker", "ps", "evaluator")] == [
-        {"chief-0"},
-        {"worker-0"},
-        {"ps-0"},
-        {"evaluator-0"},
-    ]
-    given = {node: programs.environment_of(gates.folder, node) for node in ROLES}
-    cluster = given["chief-0"]["TF_CONFIG"]["cluster"]
-    assert {role: len(addresses) for role, addresses in cluster.items()} == {"chief": 1, "worker": 1, "ps": 1}
-    assert given["worker-0"]["TF_CONFIG"]["cluster"] == cluster
-    # A server also knows where workers would be that are not there yet.
-    served = given["ps-0"]["TF_CONFIG"]["cluster"]
-    assert {role: addresses[:1] for role, addresses in served.items()} == cluster
-    for node in ROLES:
-        role = node.rpartition("-")[0]
-        assert given[node]["TF_CONFIG"]["task"] == {"type": role, "index": 0}
-        assert given[node]["WORKER_TYPE"] == role
-    # Both of them trained.
-    assert "Loss for final step" in programs.log(job, "worker-0")
-    assert "Loss for final step" in programs.log(job, "chief-0")
-    assert list((tmp_path / "iris-ckpts").glob("model.ckpt-*.index"))
-
-
-def test_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates) -> None:
+def test_iris_while_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates, tmp_path: Path) -> None:
     _set_holds(gates, "fetch", MIDDLE)
     (gates.folder / "hold-fetch-worker-1").write_text("10")
     job = start_iris()
@@ -150,74 +118,108 @@ def test_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates) -> No
     grown = job.command("jobs", "scale", job.name, "--num_workers=2")
     assert grown.returncode == 0, grown.stderr
     wait_until((gates.folder / "held-fetch-worker-1").exists, "the second worker trains")
-    assert programs.environment_of(gates.folder, "worker-1")["TF_CONFIG"]["task"] == {
-        "type": "worker",
-        "index": 1,
-    }
+    # It is evaluated while it trains.
+    programs.wait_for_log(job, "evaluator-0", "Saving dict for global step")
     shrunk = job.command("jobs", "scale", job.name, "--num_workers=1")
     assert shrunk.returncode == 0, shrunk.stderr
     _release(gates, "fetch")
     programs.assert_exact(job, **IRIS)
     assert _final(job, "accuracy") >= 0.9
-    assert programs.nodes(job, "worker") == {"worker-0", "worker-1"}
-    # It was sent away, and had trained until then.
-    assert "Loss for final step" in programs.log(job, "worker-1")
+    assert "accuracy = " in programs.log(job, "evaluator-0")
+    assert [programs.nodes(job, role) for role in ROLE_NAMES] == [
+        {"chief-0"},
+        {"worker-0", "worker-1"},
+        {"ps-0"},
+        {"evaluator-0"},
+    ]
+    given = {node: programs.environment_of(gates.folder, node) for node in (*ROLES, "worker-1")}
+    cluster = given["chief-0"]["TF_CONFIG"]["cluster"]
+    assert {role: len(addresses) for role, addresses in cluster.items()} == {"chief": 1, "worker": 1, "ps": 1}
+    assert given["worker-0"]["TF_CONFIG"]["cluster"] == cluster
+    # A server also knows where workers would be that are not there yet.
+    served = given["ps-0"]["TF_CONFIG"]["cluster"]
+    assert {role: addresses[:1] for role, addresses in served.items()} == cluster
+    for node in given:
+        role, _, index = node.rpartition("-")
+        assert given[node]["TF_CONFIG"]["task"] == {"type": role, "index": int(index)}
+        assert given[node]["WORKER_TYPE"] == role
+    # All of them trained, also the one that was sent away.
+    for node in ("chief-0", "worker-0", "worker-1"):
+        assert "Loss for final step" in programs.log(job, node)
+    assert list((tmp_path / "iris-ckpts").glob("model.ckpt-*.index"))
 
 
 # -- killed --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", [*ROLES, "master"])
-def test_killed_in_the_middle(start_iris: Callable[..., Job], gates: Gates, victim: str) -> None:
-    _set_holds(gates, "fetch", MIDDLE)
-    job = start_iris()
-    _wait_for_the_middle(gates)
-    if victim == "evaluator-0":
-        programs.wait_for_log(job, victim, "Saving dict for global step")
-    programs.kill(job, victim)
-    if victim == "evaluator-0":
-        # Its replacement evaluates too, before there is nothing left to do.
-        programs.wait_for_log(job, "evaluator-1", "Saving dict for global step")
-    _release(gates, "fetch")
-    programs.assert_exact(job, **IRIS)
-    assert _final(job, "accuracy") >= 0.9
-    if victim != "master":
-        role = victim.rpartition("-")[0]
-        assert programs.nodes(job, role) == {f"{role}-0", f"{role}-1"}
-        # Where it was in the cluster, there it is again: the others find it at the same address.
-        before, after = (programs.environment_of(gates.folder, f"{role}-{number}") for number in (0, 1))
-        assert after["TF_CONFIG"] == before["TF_CONFIG"]
-        assert after["WORKER_ID"] != before["WORKER_ID"]
-    for role in {"chief", "worker", "ps", "evaluator"} - {victim.rpartition("-")[0]}:
-        assert programs.nodes(job, role) == {f"{role}-0"}, "somebody was restarted because somebody else died"
-    if victim == "ps-0":
-        # The chief has lost nothing but what came after its checkpoint.
-        assert programs.log(job, "chief-0").count("Restoring parameters from") >= 1
-
-
-@pytest.mark.parametrize("victim", [*ROLES, "master"])
-def test_killed_while_starting(start_iris: Callable[..., Job], gates: Gates, victim: str) -> None:
+def test_each_role_killed_in_every_phase(start_iris: Callable[..., Job], gates: Gates) -> None:
+    """While they start, all of them; in the middle one after the other, each replacement at work before the next; at
+    the end, when all is trained and saved, and the processes of those who train have only to end.
+    """
     gates.hold("start")
     job = start_iris()
     for node in ROLES:
         wait_until((gates.folder / f"held-start-{node}").exists, f"{node} starts")
-    programs.kill(job, victim)
+    for victim in (*ROLES, "master"):
+        programs.kill(job, victim)
+    for role in ROLE_NAMES:
+        wait_until((gates.folder / f"held-start-{role}-1").exists, f"{role}-1 starts")
+    started = dict.fromkeys(ROLE_NAMES, 2)
+    _assert_started(job, started)
+
+    # The middle.
+    for point, node, number in (
+        ("fetch", "chief-1", MIDDLE),
+        ("fetch", "worker-1", MIDDLE),
+        ("fetch", "chief-2", 10),
+        ("fetch", "worker-2", 10),
+        ("end", "chief-2", 0),
+        ("end", "worker-2", 0),
+    ):
+        (gates.folder / f"hold-{point}-{node}").write_text(str(number))
     gates.release("start")
-    programs.assert_exact(job, **IRIS)
-    assert _final(job, "accuracy") >= 0.9
+    for node in ("chief-1", "worker-1"):
+        wait_until((gates.folder / f"held-fetch-{node}").exists, f"{node} asks for its shard {MIDDLE}")
+    programs.wait_for_log(job, "evaluator-1", "Saving dict for global step")
+    programs.kill(job, "evaluator-1")
+    programs.wait_for_log(job, "evaluator-2", "Saving dict for global step")
+    started["evaluator"] = 3
+    _assert_started(job, started)
+    programs.kill(job, "worker-1")
+    wait_until((gates.folder / "held-fetch-worker-2").exists, "the new worker trains")
+    started["worker"] = 3
+    _assert_started(job, started)
+    programs.kill(job, "master")
+    programs.kill(job, "chief-1")
+    wait_until((gates.folder / "held-fetch-chief-2").exists, "the new chief trains")
+    started["chief"] = 3
+    _assert_started(job, started)
+    programs.kill(job, "ps-1")
+    started["ps"] = 3
+    _release(gates, "fetch")
 
-
-@pytest.mark.parametrize("victim", ["chief-0", "worker-0", "master"])
-def test_killed_at_the_end(start_iris: Callable[..., Job], gates: Gates, victim: str) -> None:
-    """When all is trained and saved, and its process has only to end."""
-    _set_holds(gates, "end")
-    job = start_iris()
-    for node in ("chief-0", "worker-0"):
+    # The end.
+    for node in ("chief-2", "worker-2"):
         wait_until((gates.folder / f"held-end-{node}").exists, f"{node} is through")
-    programs.kill(job, victim)
-    _release(gates, "end")
+    _assert_started(job, started)
+    for victim in ("worker-2", "chief-2", "master"):
+        programs.kill(job, victim)
     programs.assert_exact(job, **IRIS)
     assert _final(job, "accuracy") >= 0.9
+    _assert_started(job, {**started, "chief": 4, "worker": 4})
+    for role, number in started.items():
+        # Where it was in the cluster, there it is again: the others find it at the same address.
+        given = [programs.environment_of(gates.folder, f"{role}-{n}") for n in range(number)]
+        assert len({json.dumps(each["TF_CONFIG"], sort_keys=True) for each in given}) == 1
+        assert len({each["WORKER_ID"] for each in given}) == number
+    # With the server, the chief has lost nothing but what came after its checkpoint.
+    assert "Restoring parameters from" in programs.log(job, "chief-2")
+
+
+def _assert_started(job: Job, numbers: dict[str, int]) -> None:
+    """Nobody was restarted because somebody else died."""
+    for role, number in numbers.items():
+        assert programs.nodes(job, role) == {f"{role}-{n}" for n in range(number)}
 
 
 def test_every_role_of_deepfm_killed_one_after_the_other(
