@@ -6,11 +6,12 @@ import argparse
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import e2e.cluster
 from e2e.cluster.commands import run
 from e2e.cluster.images import FRAMEWORKS
-from e2e.cluster.places import bring_up, find_cluster, provide_images
+from e2e.cluster.places import bring_up, find_cluster, make_layers, provide_images
 from e2e.cluster.programs import provide
 from e2e.cluster.selfmade import SelfMade
 
@@ -68,8 +69,14 @@ def _do(arguments: argparse.Namespace) -> int:
 
 def _with(words: list[str]) -> int:
     cluster = find_cluster()
-    started = bring_up(cluster)
+    with ThreadPoolExecutor() as pool:
+        if isinstance(cluster, SelfMade):
+            # Both need its packages.
+            provide(cluster.home)
+        layers = pool.submit(make_layers)
+        started = bring_up(cluster)
     try:
+        layers.result()
         provide_images(cluster)
         # In a process of its own: it enters the cluster's network, in which nothing could be taken down.
         return subprocess.run([sys.executable, "-m", "e2e.cluster", "exec", *words], check=False).returncode

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +22,8 @@ from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run
 from e2e.cluster.images import make_images, write_archive
 from e2e.cluster.selfmade import SelfMade
+
+_USUAL = ("light", "keras")
 
 
 class Cluster(Protocol):
@@ -124,19 +127,32 @@ def bring_up(cluster: Cluster) -> bool:
     return True
 
 
-def provide_images(
-    cluster: Cluster, frameworks: Iterable[str] | None = None, *, tag: str = "", name: str = ""
-) -> list[str]:
-    """Makes the images and gives them to the nodes, where that has not been done; one process at a time does it.
+def make_layers() -> None:
+    """What the images consist of, ahead of the moment when there is a cluster to give them to."""
+    with _own_folder() as folder:
+        make_images(folder, frameworks=_USUAL)
 
-    What a cluster has is written down. The layers below the code are sent to a cluster of our own once, and later the
-    code alone. `name` gives an image another name.
-    """
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[Path]:
+    """The folder of layers, for one process at a time."""
     folder = SelfMade.here().home / "images"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        images = make_images(folder, frameworks=frameworks or ("light", "keras"), tag=tag)
+        yield folder
+
+
+def provide_images(
+    cluster: Cluster, frameworks: Iterable[str] | None = None, *, tag: str = "", name: str = ""
+) -> list[str]:
+    """Makes the images and gives them to the nodes, where that has not been done.
+
+    What a cluster has is written down. The layers below the code are sent to a cluster of our own once, and later the
+    code alone. `name` gives an image another name.
+    """
+    with _own_folder() as folder:
+        images = make_images(folder, frameworks=frameworks or _USUAL, tag=tag)
         images = [replace(image, name=name or image.name) for image in images]
         of_cluster = hashlib.sha256(cluster.kubeconfig.read_bytes()).hexdigest()[:12]
         done = folder / f"loaded-{of_cluster}"
