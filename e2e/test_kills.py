@@ -78,20 +78,21 @@ def _newest(checkpoints: Path) -> int:
 ALONE = ("--distribution_strategy=Local", "--num_workers=1", "--num_ps=0")
 WHERE = {
     "local": ALONE,
-    "checkpoints": (*ALONE, "--checkpoint_steps=10"),
+    "checkpoints": (*ALONE, "--checkpoint_steps=10", "--checkpoint_dir={folder}/checkpoints"),
     "served": ("--num_ps=1", "--num_workers=1"),
 }
 
 
 @pytest.mark.parametrize("where", WHERE)
 def test_the_only_worker_killed_and_its_learning_rate(
-    start_gated: Callable[..., Any], gates: Any, where: str
+    start_gated: Callable[..., Any], gates: Any, tmp_path: Path, where: str
 ) -> None:
     """Where it holds the model, the job goes back to its last checkpoint. The rate that each batch is trained with is
     that of its epoch, whoever trains it: one that a schedule has set, and one that follows from the epochs before.
     """
     gates.hold("train-3")
-    job = start_gated(*WHERE[where], "--callbacks=reducing_and_multiplying", "--num_epochs=5")
+    flags = [flag.format(folder=tmp_path) for flag in WHERE[where]]
+    job = start_gated(*flags, "--callbacks=reducing_and_multiplying", "--num_epochs=5")
     gates.wait_for("train-3")
     job.kill("worker-0")
     gates.release("train-3")
