@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from elasticdl.master.program_course import TRAINERS
 from elasticdl.master.state import JobState
+from elasticdl.platforms.platform import NodePhase
 
 # TensorFlow waits half a minute before it looks whether a lost parameter server is back.
 _RECOVERY_FACTOR = 3.0
@@ -91,7 +92,9 @@ class Liveness:
         return [
             worker
             for worker in self._trainers()
-            if worker not in self._heard and now - self._started_at.setdefault(worker, now) > limit
+            if worker not in self._heard
+            and self._state.roster.nodes[worker].phase is not NodePhase.PENDING
+            and now - self._started_at.setdefault(worker, now) > limit
         ]
 
     def unheard_of(self, worker: str, seconds: float) -> bool:

@@ -388,6 +388,9 @@ class Master:
                 log.info("%s ended: %s %s", status.name, status.reason.value, status.message)
             elif not self.state.outcome:
                 self._tell_of(status)
+            if status.phase is NodePhase.RUNNING and node.phase is NodePhase.PENDING:
+                # It may have waited for its turn, or for its image.
+                self.liveness.started(status.name)
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
                 self.liveness.excuse()

@@ -4,10 +4,11 @@ One watch over the pods of the job is all that is asked of the API server while 
 ended nodes included, also after their pods are deleted; a new master knows of the pods that are there.
 
 Failure modes
-    A machine that is lost keeps its pods "terminating" for ever, because nobody is there to confirm their end. Such a
-    pod counts as ended when its grace is over (by our own clock: those of machines differ), and is removed by force. A
-    namespace without room for a pod (a quota): the node waits with Kubernetes' words for it and is tried again. A pod
-    that Kubernetes does not take at all cannot start. An API server that is away: everything here waits for it.
+    A machine that is lost keeps its pods "running" for minutes, and then "terminating" for ever, because nobody is
+    there to confirm their end. Such a pod counts as ended when its machine has not answered for a while, or its grace
+    is over (by our own clock: those of machines differ), and is removed by force. A namespace without room for a pod
+    (a quota): the node waits with Kubernetes' words for it and is tried again. A pod that Kubernetes does not take at
+    all cannot start. An API server that is away: everything here waits for it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from elasticdl.platforms.platform import (
     NodeStatus,
     Platform,
 )
-from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status
+from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, unreachable
 from elasticdl.platforms.pods import node_pod, secret_files
 from elasticdl.platforms.watching import Synced, watch
 
@@ -41,6 +42,8 @@ log = logging.getLogger("elasticdl.platforms")
 _ENDED = (NodePhase.SUCCEEDED, NodePhase.FAILED)
 # How long after its grace the end of a pod may take to be told.
 SLACK_SECONDS = 5.0
+# How long a machine may be out of reach before its pods are replaced. That a cluster notices it takes 40 s by default.
+LOST_SECONDS = 30.0
 # Between two attempts to start a node for which there is no room in the namespace.
 QUOTA_SECONDS = 5.0
 
@@ -55,12 +58,14 @@ class KubernetesPlatform(Platform):
         *,
         owner: Document,
         slack_seconds: float = SLACK_SECONDS,
+        lost_seconds: float = LOST_SECONDS,
         quota_seconds: float = QUOTA_SECONDS,
     ) -> None:
         self._cluster = cluster
         self._spec = spec
         self._owner = owner
         self._slack_seconds = slack_seconds
+        self._lost_seconds = lost_seconds
         self._quota_seconds = quota_seconds
         self._statuses: dict[str, NodeStatus] = {}
         self._stopped: set[str] = set()
@@ -122,7 +127,7 @@ class KubernetesPlatform(Platform):
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
-        tasks = [*self._tasks, *([self._watching] if self._watching else [])]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -217,25 +222,19 @@ class KubernetesPlatform(Platform):
         if self._closed:
             raise UserError("This platform has been closed.")
         if self._watching is None:
-            self._watching = asyncio.create_task(self._watch())
+            self._watching = self._spawn(self._watch())
         if not self._synced.is_set():
             await self._synced.wait()
         if self._failure is not None:
             raise self._failure
 
     async def _watch(self) -> None:
-        try:
-            async for change in watch(
-                self._cluster, "Pod", labels={naming.JOB_LABEL: self._spec.job_name, "app": naming.APP}
-            ):
-                if isinstance(change, Synced):
-                    self._synced.set()
-                else:
-                    self._see(change.document, change.gone)
-        except UserError as error:
-            self._fail(error)
-        finally:
-            self._synced.set()
+        labels = {naming.JOB_LABEL: self._spec.job_name, "app": naming.APP}
+        async for change in watch(self._cluster, "Pod", labels=labels):
+            if isinstance(change, Synced):
+                self._synced.set()
+            else:
+                self._see(change.document, change.gone)
 
     def _see(self, pod: Document, gone: bool) -> None:
         name = naming.node_of(pod)
@@ -246,9 +245,17 @@ class KubernetesPlatform(Platform):
             self._end(name, status)
             return
         self._tell(status)
-        if leaving(pod) and name not in self._timers:
-            wait = grace_seconds(pod) + self._slack_seconds
-            self._timers[name] = asyncio.get_running_loop().call_later(wait, self._give_up, name, pod)
+        if leaving(pod):
+            self._give_up_after(grace_seconds(pod) + self._slack_seconds, name, pod)
+        elif unreachable(pod):
+            self._give_up_after(self._lost_seconds, name, pod)
+        elif name in self._timers:
+            self._timers.pop(name).cancel()
+
+    def _give_up_after(self, seconds: float, name: str, pod: Document) -> None:
+        """Unless that has been decided before."""
+        if name not in self._timers:
+            self._timers[name] = asyncio.get_running_loop().call_later(seconds, self._give_up, name, pod)
 
     def _give_up(self, name: str, pod: Document) -> None:
         if self._statuses[name].phase in _ENDED:
@@ -279,10 +286,11 @@ class KubernetesPlatform(Platform):
         for listener in self._listeners:
             listener.put_nowait(status)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -292,6 +300,7 @@ class KubernetesPlatform(Platform):
     def _fail(self, error: BaseException) -> None:
         """Nothing can be told any more."""
         self._failure = error
+        self._synced.set()
         for listener in self._listeners:
             listener.put_nowait(None)
 

@@ -67,7 +67,8 @@ def node_status(pod: Document, *, gone: bool = False, stopped: bool = False) -> 
     if leaving(pod):
         return NodeStatus(name=node, role=role, phase=NodePhase.LEAVING, message=_disruption(status))
     if _state(status).get("running"):
-        return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING)
+        words = f"{_machine(pod)} does not answer" if unreachable(pod) else ""
+        return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING, message=words)
     return NodeStatus(
         name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(status)[:_LONGEST_MESSAGE]
     )
@@ -76,13 +77,22 @@ def node_status(pod: Document, *, gone: bool = False, stopped: bool = False) -> 
 def lost(pod: Document, *, stopped: bool) -> NodeStatus:
     """Of a pod that should have ended long since: nobody is there to tell."""
     node = naming.node_of(dict(pod))
-    machine = (pod.get("spec") or {}).get("nodeName") or "its machine"
     return NodeStatus(
         name=node,
         role=node.rpartition("-")[0],
         phase=NodePhase.FAILED,
         reason=EndReason.STOPPED if stopped else EndReason.KILLED,
-        message=f"{machine} does not answer any more",
+        message=f"{_machine(pod)} does not answer any more",
+    )
+
+
+def unreachable(pod: Document) -> bool:
+    """The cluster has not heard of its machine for a while: it takes the pod for not ready, its container for ready."""
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or [{}]
+    return bool(containers[0].get("ready")) and any(
+        condition.get("type") == "Ready" and condition.get("status") != "True"
+        for condition in status.get("conditions") or []
     )
 
 
@@ -93,6 +103,10 @@ def leaving(pod: Document) -> bool:
 def grace_seconds(pod: Document) -> float:
     """How long a pod that is leaving may take for it."""
     return float((pod.get("metadata") or {}).get("deletionGracePeriodSeconds") or 0)
+
+
+def _machine(pod: Document) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "its machine")
 
 
 def _state(status: Document) -> dict[str, Any]:

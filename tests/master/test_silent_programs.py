@@ -86,6 +86,17 @@ def test_who_is_silent_while_others_are_not_is_ended_and_has_failed(
     assert stopped == ["worker-1"]
 
 
+def test_who_waits_for_room_on_a_cluster_is_not_silent(
+    master: Master, clock: Clock, stopped: list[str]
+) -> None:
+    master.state.roster.nodes["worker-1"].phase = NodePhase.PENDING
+    announce(master)
+    master.liveness.heard("worker-0")
+    clock.now += 10_000
+    look(master, clock)
+    assert stopped == []
+
+
 def test_where_all_need_long_the_others_may_need_longer_than_the_first(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:

@@ -84,7 +84,12 @@ def play(api: Api, scenario: Callable[[KubernetesPlatform], Awaitable[None]], **
         given = {"job_name": "rec", "image_name": "i", "job_command": "x", **flags}
         async with Cluster(access, patience=60) as cluster:
             platform = KubernetesPlatform(
-                cluster, JobSpec.build(**given), owner=OWNER, slack_seconds=0.1, quota_seconds=0.01
+                cluster,
+                JobSpec.build(**given),
+                owner=OWNER,
+                slack_seconds=0.1,
+                lost_seconds=0.5,
+                quota_seconds=0.01,
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
@@ -123,6 +128,40 @@ def test_a_pod_whose_machine_is_lost_is_given_up_after_its_grace() -> None:
     assert (method, path.rpartition("/")[2]) == ("DELETE", "rec-edljob-worker-3")
     assert options["gracePeriodSeconds"] == 0
     assert options["preconditions"] == {"uid": leaving["metadata"]["uid"]}
+
+
+def unheard_of(number: int) -> dict[str, Any]:
+    document = pod("running", number)
+    for condition in document["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition["status"] = "False"
+    return document
+
+
+def test_a_machine_that_does_not_answer_for_long() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", unheard_of(3)))
+        ended = await told(platform, "worker-3", NodePhase.FAILED)
+        assert (ended.reason, ended.message) == (EndReason.KILLED, "node-0 does not answer any more")
+
+    play(api, scenario)
+    assert [method for method, _, _ in api.asked] == ["DELETE"]
+
+
+def test_a_machine_that_answers_again() -> None:
+    api = Api(pod("running", 3), pod("running", 4))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        for document in (unheard_of(3), pod("running", 3), unheard_of(4)):
+            api.news.put_nowait(("MODIFIED", document))
+        await told(platform, "worker-4", NodePhase.FAILED)
+        assert {s.name: s.phase for s in await platform.nodes()}["worker-3"] is NodePhase.RUNNING
+
+    play(api, scenario)
 
 
 def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
