@@ -18,20 +18,18 @@ from e2e.documents import missing_line, outputs_of, steps_of, whole_script
 # Those that need a cluster are followed by the tests that have one.
 CLUSTER_PAGES = sorted((ROOT / "docs").glob("kubernetes*.md"))
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*CLUSTER_PAGES})
-# Far beyond what the longest page takes on a loaded machine: it ends what hangs.
-_SECONDS = 580.0
 # What a reader has of the repository; the pages make the rest themselves.
 _CHECKOUT = ("model_zoo", "elasticdl/manifests")
 
 
-def follow(page: Path, folder: Path) -> None:
-    """Does what the page says, in a checkout in the folder."""
+def follow(page: Path, folder: Path, *, seconds: float) -> None:
+    """Does what the page says, in a checkout in the folder. `seconds`, far more than it needs, end what hangs."""
     checkout = _checkout(folder)
     steps = steps_of(page)
     if not steps:
         return
     output = folder / "output"
-    ended = _bash(whole_script(steps), checkout, _environment(folder), output)
+    ended = _bash(whole_script(steps), checkout, _environment(folder), output, seconds)
     text = output.read_text(errors="replace")
     outputs = outputs_of(text)
     if "end" not in outputs:
@@ -76,7 +74,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _bash(script: str, folder: Path, environment: dict[str, str], output: Path) -> str:
+def _bash(script: str, folder: Path, environment: dict[str, str], output: Path, seconds: float) -> str:
     """Runs it and says how it ended."""
     file = folder.parent / "page.sh"
     file.write_text(script)
@@ -91,9 +89,9 @@ def _bash(script: str, folder: Path, environment: dict[str, str], output: Path) 
             start_new_session=True,
         )
         try:
-            return f"ended with exit code {process.wait(timeout=_SECONDS)}"
+            return f"ended with exit code {process.wait(timeout=seconds)}"
         except subprocess.TimeoutExpired:
-            return f"did not end within {_SECONDS:g} seconds"
+            return f"did not end within {seconds:g} seconds"
         finally:
             # Jobs in the background too, where a page failed before it waited for them.
             with contextlib.suppress(ProcessLookupError):

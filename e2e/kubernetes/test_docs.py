@@ -15,7 +15,8 @@ from e2e.pages import CLUSTER_PAGES, follow
 _IMAGES = {"elasticdl:mnist": "keras", "elasticdl:master": "light", "elasticdl:estimator": "keras"}
 
 
-@pytest.mark.timeout(900)
+# Waiting for the cluster to be free is part of it.
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("page", CLUSTER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, tmp_path: Path, cluster: Cluster, whole_cluster: None) -> None:
     for name, framework in _IMAGES.items():
@@ -27,7 +28,7 @@ def test_page(page: Path, tmp_path: Path, cluster: Cluster, whole_cluster: None)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     try:
-        follow(page, tmp_path)
+        follow(page, tmp_path, seconds=1100)
     finally:
         # What a page that failed has left.
         default("delete", "configmap,deployment", "--selector=app=elasticdl", "--ignore-not-found")
