@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -35,9 +36,10 @@ def main(environment: Mapping[str, str]) -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     # Signals only ever wake the main thread, which does nothing but wait: gRPC's calls are not to be
-    # interrupted by exceptions from nowhere.
-    over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: over.set())
+    # interrupted by exceptions from nowhere. A simple queue is the one thing to wait with that a handler may use in the
+    # middle of that waiting: an event's lock would be held.
+    over: queue.SimpleQueue[None] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda number, frame: over.put(None))
     identity = Identity(
         node=environment["ELASTICDL_NODE"],
         number=int(environment["WORKER_ID"]),
@@ -57,10 +59,10 @@ def main(environment: Mapping[str, str]) -> int:
         try:
             codes.append(_serve(member))
         finally:
-            over.set()
+            over.put(None)
 
     threading.Thread(target=serve, name="membership", daemon=True).start()
-    over.wait()
+    over.get()
     member.close()
     # Without a code the thread is still at it, and it was a signal that ended the wait.
     return codes[0] if codes else EXIT_COMPLETED
