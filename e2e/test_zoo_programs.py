@@ -20,47 +20,46 @@ def _accuracy(text: str) -> float:
     return float(found[-1])
 
 
-@pytest.mark.parametrize("victim", ["worker-0", "master"])
-def test_paddle(start_job: Callable[..., Job], gates: Gates, tmp_path: Path, victim: str) -> None:
+PADDLE = ("model_zoo.iris.paddle_loop", "--training_data={folder}/iris.data")
+# With two processes that load samples, which are to go when the program is killed.
+TORCH = ("model_zoo.digits.torch_loop", "--model={folder}/model.pt")
+
+
+@pytest.mark.parametrize(
+    ("program", "dataset", "epochs", "size", "accuracy"),
+    [(PADDLE, "iris_paddle", 30, 120, 0.9), (TORCH, "digits", 10, 1437, 0.85)],
+    ids=["paddle", "torch"],
+)
+def test_worker_and_master_killed(
+    start_job: Callable[..., Job],
+    gates: Gates,
+    tmp_path: Path,
+    program: tuple[str, str],
+    dataset: str,
+    epochs: int,
+    size: int,
+    accuracy: float,
+) -> None:
     make = [sys.executable, "-m", "elasticdl", "data", "make", "iris", f"--file={tmp_path}/iris.data"]
     subprocess.run(make, cwd=ROOT, check=True)
     (gates.folder / "hold-fetch-worker-0").write_text("20")
+    (gates.folder / "hold-fetch-worker-1").write_text("10")
     job = start_job(
         "train",
-        f"--job_command={sys.executable} -m e2e.gated_program model_zoo.iris.paddle_loop "
-        f"--training_data={tmp_path}/iris.data",
+        f"--job_command={sys.executable} -m e2e.gated_program {' '.join(program).format(folder=tmp_path)}",
         "--num_workers=1",
-        "--job_name=paddle",
+        "--job_name=program",
     )
     wait_until((gates.folder / "held-fetch-worker-0").exists, "the middle")
-    programs.kill(job, victim)
-    (gates.folder / "hold-fetch-worker-0").unlink()
-    programs.assert_exact(job, dataset="iris_paddle", epochs=30, size=120)
-    last = max(programs.nodes(job, "worker"))
-    assert _accuracy(programs.log(job, last)) >= 0.9
+    programs.kill(job, "worker-0")
+    wait_until((gates.folder / "held-fetch-worker-1").exists, "its replacement trains")
+    programs.kill(job, "master")
+    (gates.folder / "hold-fetch-worker-1").unlink()
+    programs.assert_exact(job, dataset=dataset, epochs=epochs, size=size)
+    assert programs.nodes(job, "worker") == {"worker-0", "worker-1"}
+    assert _accuracy(programs.log(job, "worker-1")) >= accuracy
+    assert "Goes on from" in programs.log(job, "worker-1")
     assert {row["again"] for row in job.audit()["rows"]} == {0}
-    assert ("Goes on from" in programs.log(job, last)) == (victim == "worker-0")
-
-
-@pytest.mark.parametrize("victim", ["worker-0", "master"])
-def test_torch(start_job: Callable[..., Job], gates: Gates, tmp_path: Path, victim: str) -> None:
-    """With two processes that load samples, which are to go when the program is killed."""
-    (gates.folder / "hold-fetch-worker-0").write_text("30")
-    job = start_job(
-        "train",
-        f"--job_command={sys.executable} -m e2e.gated_program model_zoo.digits.torch_loop "
-        f"--model={tmp_path}/model.pt",
-        "--num_workers=1",
-        "--job_name=torch",
-    )
-    wait_until((gates.folder / "held-fetch-worker-0").exists, "the middle")
-    programs.kill(job, victim)
-    (gates.folder / "hold-fetch-worker-0").unlink()
-    programs.assert_exact(job, dataset="digits", epochs=10, size=1437)
-    last = max(programs.nodes(job, "worker"))
-    assert _accuracy(programs.log(job, last)) >= 0.85
-    assert {row["again"] for row in job.audit()["rows"]} == {0}
-    assert ("Goes on from" in programs.log(job, last)) == (victim == "worker-0")
 
 
 def test_a_script(start_job: Callable[..., Job]) -> None:
