@@ -56,7 +56,7 @@ e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py \
-	  -k "not tensorboard and not plateau and not checkpoints and not local-multiplying and not local-reducing"
+	  -k "callbacks or early_stopping or served or filtering or schedule"
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP)

@@ -46,6 +46,8 @@ def train(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job]:
             f"--minibatch_size={BATCH}",
             "--num_epochs=2",
             f"--job_name={name}",
+            # Who is held for long here does not hang.
+            "--stall_factor=0",
             *arguments,
         )
 
@@ -104,10 +106,11 @@ def test_callbacks_hear_everything_and_metrics_are_exact(
     """Two workers, batches normalized and dropout; each has a batch in hand before any is computed."""
     gates.hold("train")
     model = tmp_path / "model.keras"
+    with_board = importlib.util.find_spec("tensorboard") is not None
     job = train(
         *SERVED,
         "--model_params=noisy=true",
-        "--callbacks=recording",
+        f"--callbacks={'boarding' if with_board else 'recording'}",
         f"--validation_data={digits}/test",
         f"--output={model}",
     )
@@ -142,18 +145,16 @@ def test_callbacks_hear_everything_and_metrics_are_exact(
     images = np.stack([image for image, _ in _dataset(parity, digits / "test").as_numpy_iterator()])
     loaded = tf.keras.models.load_model(model, compile=False)
     np.testing.assert_allclose(loaded.predict(images, verbose=0), predictions, rtol=1e-4, atol=1e-5)
+    if with_board:
+        _check_board(gates.folder)
 
 
-def test_tensorboard_files_of_one_worker(train: Callable[..., Job], gates: Any, digits: Path) -> None:
-    gates.hold("train")
-    job = train(*SERVED, "--callbacks=boarding", f"--validation_data={digits}/test")
-    gates.wait_for("train", 2)
-    gates.release("train")
-    job.assert_exact(epochs=2, size=SIZE)
-    assert [path.name for path in gates.folder.glob("board-*")] == ["board-worker-0"]
+def _check_board(folder: Path) -> None:
+    """Keras's files for TensorBoard are written by one of the two workers."""
+    assert [path.name for path in folder.glob("board-*")] == ["board-worker-0"]
     tags = {
         value.tag
-        for path in gates.folder.glob("board-*/**/*tfevents*")
+        for path in folder.glob("board-*/**/*tfevents*")
         for event in tf.compat.v1.train.summary_iterator(str(path))
         for value in event.summary.value
     }
@@ -173,18 +174,18 @@ def test_early_stopping_ends_the_job_on_purpose_at_the_end_of_an_epoch(
 @pytest.mark.parametrize(
     ("how", "learns"),
     [
-        (("--callbacks=scheduling", "--optimizer=sgd", *SERVED), 1),
-        (("--callbacks=plateau", "--optimizer=sgd", *SERVED), 2),
-        (("--callbacks=values", "--optimizer=decaying", *SERVED), 2),
-        (("--callbacks=plateau", "--optimizer=sgd", *LOCAL), 2),
+        ("--callbacks=plateau --optimizer=sgd", 2),
+        ("--callbacks=values --optimizer=decaying", 2),
     ],
-    ids=["scheduler", "plateau", "schedule", "local"],
+    ids=["callback", "schedule"],
 )
 def test_learning_rates_reach_whoever_applies_gradients(
-    train: Callable[..., Job], gates: Any, digits: Path, how: tuple[str, ...], learns: int
+    train: Callable[..., Job], gates: Any, digits: Path, how: str, learns: int
 ) -> None:
-    """Each of them is 0 from some epoch on: until then values change, from then on they don't."""
-    job = train(*how, f"--validation_data={digits}/test", "--num_epochs=4")
+    """On a server; each rate is 0 from some epoch on: until then values change, from then on they don't."""
+    job = train(
+        *how.split(), "--num_ps=1", "--num_workers=1", f"--validation_data={digits}/test", "--num_epochs=4"
+    )
     job.assert_exact(epochs=4, size=SIZE)
     seen = [_values(gates, epoch) for epoch in range(4)]
     changed = [not _same(seen[epoch - 1], seen[epoch]) for epoch in range(1, 4)]
@@ -195,10 +196,9 @@ def test_learning_rates_reach_whoever_applies_gradients(
     ("where", "optimizer"),
     [
         (LOCAL, "optimizer"),
-        (("--num_ps=1", "--num_workers=1"), "optimizer"),
         (("--num_ps=2", "--num_workers=1"), "momentum"),
     ],
-    ids=["local-adam", "served-adam", "served-momentum"],
+    ids=["local-adam", "served-momentum"],
 )
 def test_one_worker_computes_what_keras_computes(
     train: Callable[..., Job],
@@ -227,7 +227,7 @@ def test_one_worker_computes_what_keras_computes(
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("feed", ["feed", "shuffling", "filtering"])
+@pytest.mark.parametrize("feed", ["feed", "shuffling_and_filtering"])
 def test_a_worker_killed_in_the_middle_of_an_epoch(train: Callable[..., Job], gates: Any, feed: str) -> None:
     gates.hold("train")
     job = train(*SERVED, f"--feed={feed}", "--num_minibatches_per_task=4")
@@ -237,24 +237,17 @@ def test_a_worker_killed_in_the_middle_of_an_epoch(train: Callable[..., Job], ga
     job.assert_exact(epochs=2, size=SIZE)
 
 
-# With a checkpoint at the end of each epoch, with some inside of it, and with a model that outlives its workers.
-WHERE = {
-    "local": ("--distribution_strategy=Local",),
-    "checkpoints": ("--distribution_strategy=Local", "--checkpoint_steps=10"),
-    "served": ("--num_ps=1", "--num_workers=1"),
-}
-
-
-@pytest.mark.parametrize("callbacks", ["reducing", "multiplying"])
-@pytest.mark.parametrize("where", WHERE)
-def test_replacement_goes_on_with_the_learning_rate(
-    train: Callable[..., Job], gates: Any, digits: Path, tmp_path: Path, where: str, callbacks: str
+@pytest.mark.parametrize(
+    "where", [(*LOCAL, "--checkpoint_steps=10"), ("--num_ps=1", "--num_workers=1")], ids=["local", "served"]
+)
+def test_the_only_worker_killed_and_its_learning_rate(
+    train: Callable[..., Job], gates: Any, digits: Path, tmp_path: Path, where: tuple[str, ...]
 ) -> None:
     """The rate that each batch is trained with is that of its epoch, whoever trains it."""
     gates.hold("train-3")
     job = train(
-        *WHERE[where],
-        f"--callbacks={callbacks}",
+        *where,
+        "--callbacks=reducing_and_multiplying",
         "--optimizer=sgd",
         f"--checkpoint_dir={tmp_path}/checkpoints",
         f"--validation_data={digits}/test",
@@ -272,7 +265,7 @@ def test_replacement_goes_on_with_the_learning_rate(
     first = 0.1
     assert sorted(found) == [
         (epoch, pytest.approx(first * factor, rel=1e-6))
-        for epoch, factor in enumerate([1, 1, 0.5, 0.25, 0.125])
+        for epoch, factor in enumerate([1, 1, 1 / 4, 1 / 16, 1 / 64])
     ]
     epochs = {
         json.loads(line)[0] for line in (gates.folder / "rates-worker-1.jsonl").read_text().splitlines()

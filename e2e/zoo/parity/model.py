@@ -45,13 +45,9 @@ def feed(dataset: Any, mode: Any, metadata: Any) -> Any:
     return dataset.map(_parse)
 
 
-def shuffling(dataset: Any, mode: Any, metadata: Any) -> Any:
-    return dataset.map(_parse).shuffle(1000)
-
-
-def filtering(dataset: Any, mode: Any, metadata: Any) -> Any:
-    """Learns from fours and above only."""
-    return dataset.filter(lambda record: _example(record)["label"] >= 4).map(_parse)
+def shuffling_and_filtering(dataset: Any, mode: Any, metadata: Any) -> Any:
+    """Learns from fours and above only, in any order."""
+    return dataset.filter(lambda record: _example(record)["label"] >= 4).map(_parse).shuffle(1000)
 
 
 def _example(record: Any) -> Any:
@@ -161,20 +157,13 @@ def recording() -> list[Any]:
 
 
 def boarding() -> list[Any]:
-    return [Points(), tf.keras.callbacks.TensorBoard(str(GATES / f"board-{NODE}"), update_freq="epoch")]
+    board = tf.keras.callbacks.TensorBoard(str(GATES / f"board-{NODE}"), update_freq="epoch")
+    return [*recording(), board]
 
 
 def stopping() -> list[Any]:
     """Nothing is ever so much better: the second epoch is the last."""
     return [tf.keras.callbacks.EarlyStopping("val_loss", min_delta=1e9, patience=1), Values()]
-
-
-def scheduling() -> list[Any]:
-    """Learns in the first epoch only."""
-    return [
-        tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate if epoch < 1 else 0.0),
-        Values(),
-    ]
 
 
 def plateau() -> list[Any]:
@@ -185,18 +174,10 @@ def plateau() -> list[Any]:
     ]
 
 
-def reducing() -> list[Any]:
-    """Half the rate from epoch to epoch, beginning with the third: no epoch is ever so much better."""
+def reducing_and_multiplying() -> list[Any]:
+    """Each of them halves the rate from epoch to epoch, beginning with the third: no epoch is ever so much better."""
     return [
         tf.keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=1e9),
-        Points(),
-        Rates(),
-    ]
-
-
-def multiplying() -> list[Any]:
-    """Half the rate from epoch to epoch, beginning with the third."""
-    return [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * (0.5 if epoch > 1 else 1.0)),
         Points(),
         Rates(),
