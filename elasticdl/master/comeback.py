@@ -50,7 +50,8 @@ def take_over(master: Master, text: str) -> None:
         log.warning(
             "The checkpoint %s is gone: if the model is lost, the training begins anew.", saved["path"]
         )
-    master.do("gathering.reopen", lineage=uuid.uuid4().hex, saved=found)
+    # Not written down by itself: a journal begins with all of it, or with nothing.
+    master.state.apply("gathering.reopen", {"lineage": uuid.uuid4().hex, "saved": found})
     log.warning("There is no journal: going on from a snapshot, and from what the workers remember.")
 
 
