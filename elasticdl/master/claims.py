@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from elasticdl.master.account import Account
 from elasticdl.master.shards import LedgerError, Remainder
 
-Range = tuple[int, int]
-
 
 def claim(account: Account, *, epoch: int, start: int, end: int, partly: bool) -> tuple[int, list[Remainder]]:
     """Takes [start, end) of an epoch out of what waits. Returns how many samples waited, and the shards that turned
@@ -26,20 +24,23 @@ def claim(account: Account, *, epoch: int, start: int, end: int, partly: bool) -
     if not 0 <= epoch < account.spec.epochs or not 0 <= start < end <= account.spec.size:
         raise LedgerError(f"[{start}, {end}) is no range of epoch {epoch + 1} of {account.spec.name}.")
     given_out = _reach(account, epoch, end)
-    waiting = [r for r in account.queue if r.epoch == epoch and r.start < end and start < r.end]
-    found = sum(min(r.end, end) - max(r.start, start) for r in waiting)
+    queue, found = account.queue, 0
+    overlapping: list[tuple[int, Remainder]] = []
+    # From the end, where those are that have only now turned out to be given out. Nothing waits twice.
+    for index, item in zip(range(len(queue) - 1, -1, -1), reversed(queue), strict=True):
+        if item.epoch == epoch and item.start < end and start < item.end:
+            overlapping.append((index, item))
+            found += min(item.end, end) - max(item.start, start)
+            if found == end - start:
+                break
     if found == 0 or (found < end - start and not partly):
         return 0, given_out
-    queue: deque[Remainder] = deque()
-    for item in account.queue:
-        if item.epoch != epoch or item.end <= start or end <= item.start:
-            queue.append(item)
-            continue
-        if item.start < start:
-            queue.append(Remainder(item.start, start, item.failures, epoch))
+    for index, item in overlapping:
+        del queue[index]
         if end < item.end:
-            queue.append(Remainder(end, item.end, item.failures, epoch))
-    account.queue = queue
+            queue.insert(index, Remainder(end, item.end, item.failures, epoch))
+        if item.start < start:
+            queue.insert(index, Remainder(item.start, start, item.failures, epoch))
     return found, given_out
 
 
