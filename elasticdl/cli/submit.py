@@ -70,9 +70,7 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
         problem = jobs.do(lambda cluster: _started(cluster, spec.job_name))
         if problem:
             display.note(f"The master of job {spec.job_name} has not started: {problem}")
-            display.note(
-                f"Kubernetes goes on trying; `elasticdl jobs stop {spec.job_name}` gives up."
-            )
+            display.note(f"Kubernetes goes on trying; `elasticdl jobs stop {spec.job_name}` gives up.")
         if not wait:
             return 1 if problem and not problem.startswith(_WAITS_FOR_ROOM) else 0
         return jobs.do(lambda cluster: _follow(cluster, job, display))
