@@ -12,6 +12,8 @@ from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, Node
 Play = Callable[[Callable[[Platform], Awaitable[None]]], None]
 
 FOREVER = ("sleep", "1000")
+# Only ends what hangs: several pods one after the other take their time on a machine that is busy.
+PATIENCE_SECONDS = 240.0
 
 
 @pytest.fixture
@@ -20,7 +22,7 @@ def play(open_platform: Callable[[], Platform]) -> Play:
         async def with_platform() -> None:
             platform = open_platform()
             try:
-                await asyncio.wait_for(scenario(platform), 60)
+                await asyncio.wait_for(scenario(platform), PATIENCE_SECONDS)
             finally:
                 await platform.close()
 
@@ -237,7 +239,7 @@ def test_events_end_when_the_platform_is_closed(open_platform: Callable[[], Plat
             await platform.close()
         return names
 
-    assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["worker-0"]
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS)) == ["worker-0"]
 
 
 def test_addresses_are_all_different(play: Play) -> None:
@@ -260,7 +262,7 @@ def test_closing_leaves_the_nodes_alone(open_platform: Callable[[], Platform]) -
         assert await phases(second) == {"worker-0": NodePhase.RUNNING}
         await second.close()
 
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_SECONDS))
 
 
 def test_environment_and_command_arrive_as_given(play: Play) -> None:
