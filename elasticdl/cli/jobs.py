@@ -219,7 +219,7 @@ def _moment(seconds: float) -> str:
 
 
 def _duration(created: float, ended: float | None, state: str) -> str:
-    if ended is None and state != "running":
+    if ended is None and state == "interrupted":
         return "?"
     seconds = int((ended or time.time()) - created)
     minutes, seconds = divmod(seconds, 60)

@@ -41,7 +41,6 @@ _MASTER_CRASHES = 5
 _POLL_SECONDS = 0.25
 # What is shown of the output of a program that failed; all of it is in its log.
 _LAST_LINES = 15
-# How long a stop may take to save the model before it is called stuck.
 EXIT_INTERRUPTED = 130
 
 

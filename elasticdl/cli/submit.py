@@ -22,6 +22,7 @@ import yaml
 
 from elasticdl.cli.cluster_jobs import FINAL, ClusterJob, ClusterJobs, state_of, status_of
 from elasticdl.cli.display import Display
+from elasticdl.cli.run import EXIT_INTERRUPTED
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
@@ -39,7 +40,6 @@ _START_SECONDS = 60.0
 _WAITS_FOR_ROOM = "Unschedulable"
 _POLL_SECONDS = 0.2
 _FOLLOW_SECONDS = 1.0
-EXIT_INTERRUPTED = 130
 
 
 def manifests_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:

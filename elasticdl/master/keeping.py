@@ -12,7 +12,6 @@ import logging
 from typing import Any
 
 from elasticdl.master.master import Master
-from elasticdl.master.record import pack, run_of
 from elasticdl.master.scaling import PS_FIXED, CannotScale, scale_workers
 from elasticdl.master.status import job_status
 from elasticdl.platforms import naming
@@ -28,10 +27,9 @@ _STATE_EVERY = 2
 
 
 class RecordKeeper:
-    def __init__(self, cluster: Cluster, master: Master, *, token: str) -> None:
+    def __init__(self, cluster: Cluster, master: Master) -> None:
         self._cluster = cluster
         self._master = master
-        self._run = run_of(token)
         self._name = naming.record_name(master.spec.job_name)
         self._written: dict[str, str] = {}
         self._wishes = ""
@@ -54,14 +52,16 @@ class RecordKeeper:
 
     async def write(self, *, state: bool = True) -> None:
         """What has changed of the status and, if wanted, of the snapshot."""
-        found = {STATUS_KEY: self._status()}
+        status = {**job_status(self._master), "wish": self._answer}
+        found = {STATUS_KEY: _text(status)}
+        # That time has passed is no change.
+        compared = {STATUS_KEY: _text({**status, "now": 0})}
         if state:
-            found[STATE_KEY] = pack(self._master.state.snapshot(), spec=self._master.spec, run=self._run)
-        told = {STATUS_KEY: _without_time(found[STATUS_KEY])}
-        changes = {key: text for key, text in found.items() if self._written.get(key) != told.get(key, text)}
+            found[STATE_KEY] = compared[STATE_KEY] = self._master.record()
+        changes = {key: text for key, text in found.items() if self._written.get(key) != compared[key]}
         if changes:
             await self._cluster.patch("ConfigMap", self._name, {"data": changes})
-            self._written |= {key: told.get(key, text) for key, text in changes.items()}
+            self._written |= {key: compared[key] for key in changes}
 
     @staticmethod
     async def last_word(cluster: Cluster, job: str, status: dict[str, Any]) -> None:
@@ -69,10 +69,6 @@ class RecordKeeper:
         await cluster.patch(
             "ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: json.dumps({"job": job, **status})}}
         )
-
-    def _status(self) -> str:
-        status = {**job_status(self._master), "wish": self._answer}
-        return json.dumps(status, separators=(",", ":"))
 
     async def _write(self) -> None:
         count = 0
@@ -134,7 +130,5 @@ class RecordKeeper:
         return ""
 
 
-def _without_time(status: str) -> str:
-    document = json.loads(status)
-    document.pop("now")
-    return json.dumps(document)
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))

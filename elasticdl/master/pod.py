@@ -99,7 +99,7 @@ async def _serve(
     master.recover(record["data"].get(STATE_KEY))
     await servers.start()
     log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
-    keeper = RecordKeeper(cluster, master, token=token)
+    keeper = RecordKeeper(cluster, master)
     running = asyncio.create_task(master.run())
     keeping = asyncio.create_task(keeper.run())
     leaving = asyncio.create_task(sent_away.wait())
