@@ -182,9 +182,8 @@ class ClusterJob(JobView):
         number = secrets.token_hex(4)
 
         async def write(cluster: Cluster) -> None:
-            record = await cluster.get("ConfigMap", record_name(self.name))
-            wishes = json.loads((record or {}).get("data", {}).get(WISHES_KEY) or "{}")
-            text = json.dumps({**wishes, **wish, "id": number})
+            # In place of the last one: that was carried out, or refused, and must not stand in the way of this.
+            text = json.dumps({**wish, "id": number})
             await cluster.patch("ConfigMap", record_name(self.name), {"data": {WISHES_KEY: text}})
 
         self._jobs.do(write)

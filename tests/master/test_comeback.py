@@ -178,6 +178,19 @@ def running(tmp_path: Path, listed: Any) -> Iterator[RunningMaster]:
     made.lose()
 
 
+def come_back(running: RunningMaster, kept: str, workers: list[Worker]) -> None:
+    """The master is lost and another one begins with the snapshot: nothing has to be done again."""
+    running.lose()
+    running.start(kept=kept)
+    for worker in workers:
+        worker.go()
+    audit = finish(running)
+    for worker in workers:
+        worker.join()
+    assert audit.exact, audit.reason
+    assert [row.again for row in audit.rows] == [0]
+
+
 def finish(running: RunningMaster) -> Audit:
     def ended(master: Master) -> bool:
         ledger = master.state.ledger
@@ -200,16 +213,8 @@ def test_what_workers_remember_is_not_done_again(running: RunningMaster, listed:
     workers[0].step(9)
     workers[1].step(7)
     workers[2].step(1)
-    running.lose()
-    running.start(kept=kept)
-    for worker in workers:
-        worker.go()
-    audit = finish(running)
-    for worker in workers:
-        worker.join()
-    assert audit.exact, audit.reason
+    come_back(running, kept, workers)
     assert done == Counter(range(SIZE))
-    assert [row.again for row in audit.rows] == [0]
 
 
 def test_what_a_lost_worker_did_is_done_again_and_listed(running: RunningMaster, listed: Any) -> None:
@@ -244,16 +249,8 @@ def test_a_worker_that_the_snapshot_does_not_know_stays(running: RunningMaster, 
     listed.names.update(worker.name for worker in workers)
     for worker in workers:
         worker.step(2)
-    running.lose()
-    running.start(kept=kept)
-    for worker in workers:
-        worker.go()
-    audit = finish(running)
-    for worker in workers:
-        worker.join()
-    assert audit.exact, audit.reason
+    come_back(running, kept, workers)
     assert done == Counter(range(SIZE))
-    assert [row.again for row in audit.rows] == [0]
 
 
 def test_who_does_not_tell_in_time_is_not_waited_for(running: RunningMaster, listed: Any) -> None:
