@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import statistics
 import sys
 import tempfile
@@ -26,8 +25,9 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.processes import DEADLINE, Stuck, elasticdl, free_port, running, tail
+from benchmarks.processes import Stuck, elasticdl, free_port, running, tail
 from benchmarks.report import Result
+from benchmarks.turns import Side, ended, take_turns
 from elasticdl.data.criteo import make_criteo_like
 from elasticdl.data.samples import make_iris_file
 
@@ -76,39 +76,20 @@ class Steps:
         return self._last
 
 
-class Side:
-    """One of the two, with all its processes."""
-
+class Estimator(Side):
     def __init__(self, roots: list[psutil.Process], *, chief: Path, worker: Path) -> None:
-        self._roots = roots
+        super().__init__(roots)
         self._trainers = (Steps(chief), Steps(worker))
-        self._processes: list[psutil.Process] = []
 
-    def processes(self) -> list[psutil.Process]:
-        """Parents before their children."""
-        found = []
-        for root in self._roots:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += [root, *root.children(recursive=True)]
-        return found
+    def under_way(self) -> bool:
+        return all(steps.last() >= _UNDER_WAY for steps in self._trainers)
 
-    def wait_until_under_way(self) -> None:
-        end = time.monotonic() + DEADLINE
-        while any(steps.last() < _UNDER_WAY for steps in self._trainers):
-            if time.monotonic() > end or any(root.status() == psutil.STATUS_ZOMBIE for root in self._roots):
-                raise Stuck("\n".join(tail(steps.log) for steps in self._trainers if steps.log.exists()))
-            # Seldom: who looks on takes part of the machine.
-            time.sleep(0.2)
-        self._processes = self.processes()
-
-    def signal(self, number: signal.Signals) -> None:
-        for process in self._processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+    def last_words(self) -> str:
+        return "\n".join(tail(steps.log) for steps in self._trainers if steps.log.exists())
 
     def speed(self, seconds: float) -> Speed:
         """Between the first and the last line on steps that the chief writes within that time."""
-        self.signal(signal.SIGCONT)
+        self.go_on()
         time.sleep(_WARM_SECONDS)
         end = time.monotonic() + seconds
         chief = self._trainers[0]
@@ -117,24 +98,16 @@ class Side:
         while time.monotonic() < end or len(points) < 2:
             if (step := chief.last()) > seen:
                 seen = step
-                points.append((time.monotonic(), step, self._work()))
+                points.append((time.monotonic(), step, self.work()))
             if time.monotonic() > end + 60.0:
                 raise Stuck(f"there are no steps:\n{tail(chief.log)}")
             time.sleep(0.02)
-        self.signal(signal.SIGSTOP)
+        self.halt()
         (began, first, work_before), (ended, last, work) = points[0], points[-1]
         return Speed(
             steps_per_second=(last - first) / (ended - began),
             work_per_step=(work - work_before) / (last - first),
         )
-
-    def _work(self) -> float:
-        work = 0.0
-        for process in self._processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                work += times.user + times.system
-        return work
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
@@ -148,14 +121,7 @@ def _measure(case: str, *, rounds: int, seconds: float) -> Result:
         _job(case, Path(ours)) as job,
         _by_hand(case, Path(theirs)) as by_hand,
     ):
-        for side in (job, by_hand):
-            side.wait_until_under_way()
-        for side in (job, by_hand):
-            side.signal(signal.SIGSTOP)
-        speeds: dict[Side, list[Speed]] = {job: [], by_hand: []}
-        for number in range(rounds):
-            for side in (job, by_hand) if number % 2 else (by_hand, job):
-                speeds[side].append(side.speed(seconds))
+        speeds = take_turns([job, by_hand], lambda side: side.speed(seconds), rounds=rounds)
     pairs = zip(speeds[job], speeds[by_hand], strict=True)
     ratio = statistics.median(us.steps_per_second / peer.steps_per_second for us, peer in pairs)
     work = [1000 * statistics.median(s.work_per_step for s in speeds[side]) for side in (job, by_hand)]
@@ -190,7 +156,7 @@ def _program(case: str, folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _job(case: str, folder: Path) -> Iterator[Side]:
+def _job(case: str, folder: Path) -> Iterator[Estimator]:
     command = elasticdl(
         "train",
         f"--job_command={' '.join(_program(case, folder))}",
@@ -204,13 +170,15 @@ def _job(case: str, folder: Path) -> Iterator[Side]:
     logs = folder / "jobs" / "benchmark" / "logs"
     environment = {**_ENVIRONMENT, "ELASTICDL_HOME": str(folder)}
     with running(command, log=folder / "log", environment=environment) as process:
-        side = Side([psutil.Process(process.pid)], chief=logs / "chief-0.log", worker=logs / "worker-0.log")
-        with _ended(side):
+        side = Estimator(
+            [psutil.Process(process.pid)], chief=logs / "chief-0.log", worker=logs / "worker-0.log"
+        )
+        with ended(side):
             yield side
 
 
 @contextlib.contextmanager
-def _by_hand(case: str, folder: Path) -> Iterator[Side]:
+def _by_hand(case: str, folder: Path) -> Iterator[Estimator]:
     cluster = {role: [f"127.0.0.1:{free_port()}"] for role in ("chief", "worker", "ps")}
     command = _program(case, folder)
     with contextlib.ExitStack() as stack:
@@ -220,18 +188,5 @@ def _by_hand(case: str, folder: Path) -> Iterator[Side]:
             environment = {**_ENVIRONMENT, "TF_CONFIG": json.dumps(place)}
             process = running(command, log=folder / f"{role}.log", environment=environment)
             processes.append(psutil.Process(stack.enter_context(process).pid))
-        side = Side(processes, chief=folder / "chief.log", worker=folder / "worker.log")
-        yield stack.enter_context(_ended(side))
-
-
-@contextlib.contextmanager
-def _ended(side: Side) -> Iterator[Side]:
-    """However it ends: what is halted could not end anything."""
-    try:
-        yield side
-    finally:
-        processes = side.processes()
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(processes, timeout=10)
+        side = Estimator(processes, chief=folder / "chief.log", worker=folder / "worker.log")
+        yield stack.enter_context(ended(side))

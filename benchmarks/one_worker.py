@@ -1,69 +1,129 @@
 """One worker in a job against the plain loop of its framework: samples per second, once both are under way.
 
-The job is the whole of it: a command, a master with its journal, a worker that leases shards, reports every
-batch and runs callbacks. The plain loop reads the same RecordIO file with the same reader and the same
-parsing. For PyTorch the better of two plain loops counts: one that parses in the training process, one that
-has a DataLoader parse in another.
+The job is the whole of it: a command, a master with its journal, a worker that leases shards, reports every batch and
+runs callbacks. The plain loop reads the same RecordIO files with the same reader and the same parsing. For PyTorch the
+better of two plain loops counts: one that parses in the training process, one that has a DataLoader parse in another.
+All run at once and are timed in turns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Iterable
+import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import training
+import psutil
+
+from benchmarks import stamps, training
+from benchmarks.processes import Stuck, running, tail
 from benchmarks.report import Result
+from benchmarks.turns import Side, ended, take_turns
 
 NAME = "one_worker"
 TARGET = 0.95
-
-
-def run(*, quick: bool, repeat: int) -> list[Result]:
-    results = []
-    with training.images(60 if quick else 300) as data:
-        for framework in training.FRAMEWORKS:
-            rounds = [_round(framework, data, ours_first=bool(number % 2)) for number in range(2 * repeat)]
-            # Which plain loop is the better one is asked of all rounds; what it does against us, of each: a machine
-            # that is slower for a minute is so for both.
-            best = max(rounds[0].plain, key=lambda readers: median(r.plain[readers] for r in rounds))
-            ratio = statistics.median(
-                r.ours.samples_per_second / r.plain[best].samples_per_second for r in rounds
-            )
-            work = [
-                statistics.median(run.work_per_sample for run in runs) * 1e6
-                for runs in ([r.ours for r in rounds], [r.plain[0] for r in rounds])
-            ]
-            result = Result(
-                benchmark=NAME,
-                case=framework,
-                unit="samples/s",
-                us=median(r.ours for r in rounds),
-                peer=median(r.plain[best] for r in rounds),
-                compared=f"{ratio:.3g}×",
-                target=f"≥ {TARGET:g}×",
-                passed=ratio >= TARGET,
-                note=f"the median of {len(rounds)} rounds' ratios; processor time of a sample: {work[0]:.0f} µs, "
-                f"peer {work[1]:.0f} µs",
-            )
-            results.append(result)
-    return results
+# More than can be trained meanwhile.
+_FILES, _BATCHES_OF_A_FILE = 200, 100
+# Graphs are made, and pipelines are full.
+_UNDER_WAY = 40
+# After a halt, until buffers are as full as they are while it runs.
+_WARM_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
-    ours: training.Run
-    # By the number of processes that read for it.
-    plain: dict[int, training.Run]
+class Speed:
+    samples_per_second: float
+    # Processor time of the training process.
+    work_per_sample: float
 
 
-def _round(framework: training.Framework, data: Path, *, ours_first: bool) -> Round:
-    readers = (0, 1) if framework == "torch" else (0,)
-    ours = training.job(framework, data) if ours_first else None
-    plain = {number: training.plain(framework, data, readers=number) for number in readers}
-    return Round(ours=ours or training.job(framework, data), plain=plain)
+class Trainer(Side):
+    def __init__(self, root: psutil.Process, *, home: Path, node: str) -> None:
+        super().__init__([root])
+        self._home = home
+        self._node = node
+
+    def under_way(self) -> bool:
+        return len(self._ends()) >= _UNDER_WAY
+
+    def last_words(self) -> str:
+        return tail(self._home / "log")
+
+    def speed(self, seconds: float) -> Speed:
+        self.go_on()
+        time.sleep(_WARM_SECONDS)
+        began = time.monotonic()
+        time.sleep(seconds)
+        until = time.monotonic()
+        self.halt()
+        ends = [stamp for stamp in self._ends() if began <= stamp.seconds <= until]
+        if len(ends) < 2:
+            raise Stuck(f"there are no batches:\n{self.last_words()}")
+        samples = training.BATCH * (len(ends) - 1)
+        return Speed(
+            samples_per_second=samples / (ends[-1].seconds - ends[0].seconds),
+            work_per_sample=(ends[-1].worked - ends[0].worked) / samples,
+        )
+
+    def _ends(self) -> list[stamps.Stamp]:
+        return stamps.read(self._home / "stamps").get(self._node, stamps.Stamps()).ends
 
 
-def median(runs: Iterable[training.Run]) -> float:
-    return statistics.median(run.samples_per_second for run in runs)
+def run(*, quick: bool, repeat: int) -> list[Result]:
+    with training.images(_BATCHES_OF_A_FILE, files=_FILES) as data:
+        return [
+            _measure(framework, data, rounds=3 * repeat, seconds=1.0 if quick else 3.0)
+            for framework in training.FRAMEWORKS
+        ]
+
+
+def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds: float) -> Result:
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(_job(framework, data))
+        plain = [
+            stack.enter_context(_plain(framework, data, readers=readers))
+            for readers in ((0, 1) if framework == "torch" else (0,))
+        ]
+        speeds = take_turns([ours, *plain], lambda side: side.speed(seconds), rounds=rounds)
+    best = max(plain, key=lambda side: statistics.median(s.samples_per_second for s in speeds[side]))
+    pairs = zip(speeds[ours], speeds[best], strict=True)
+    ratio = statistics.median(us.samples_per_second / peer.samples_per_second for us, peer in pairs)
+    work = [1e6 * statistics.median(s.work_per_sample for s in speeds[side]) for side in (ours, plain[0])]
+    return Result(
+        benchmark=NAME,
+        case=framework,
+        unit="samples/s",
+        us=statistics.median(s.samples_per_second for s in speeds[ours]),
+        peer=statistics.median(s.samples_per_second for s in speeds[best]),
+        compared=f"{ratio:.3g}×",
+        target=f"≥ {TARGET:g}×",
+        passed=ratio >= TARGET,
+        note=f"the median of {rounds} rounds' ratios; processor time of a sample: {work[0]:.0f} µs, "
+        f"peer {work[1]:.0f} µs",
+    )
+
+
+@contextlib.contextmanager
+def _job(framework: training.Framework, data: Path) -> Iterator[Trainer]:
+    command = training.train_command(framework, data, "--distribution_strategy=Local")
+    with _started(command, node="worker-0") as side:
+        yield side
+
+
+@contextlib.contextmanager
+def _plain(framework: training.Framework, data: Path, *, readers: int) -> Iterator[Trainer]:
+    with _started(training.plain_command(framework, data, readers=readers), node=stamps.PLAIN) as side:
+        yield side
+
+
+@contextlib.contextmanager
+def _started(command: list[str], *, node: str) -> Iterator[Trainer]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        with running(command, log=home / "log", environment=training.environment(home)) as process:
+            side = Trainer(psutil.Process(process.pid), home=home, node=node)
+            with ended(side):
+                yield side

@@ -39,22 +39,6 @@ class Run:
         """From the command to the end of the first batch."""
         return self.stamps.ends[0].seconds - self.started
 
-    @property
-    def samples_per_second(self) -> float:
-        first, last, samples = self._under_way()
-        return samples / (last.seconds - first.seconds)
-
-    @property
-    def work_per_sample(self) -> float:
-        """Seconds of processor time in the training process."""
-        first, last, samples = self._under_way()
-        return (last.worked - first.worked) / samples
-
-    def _under_way(self) -> tuple[stamps.Stamp, stamps.Stamp, int]:
-        """Without the first fifth of the batches, in which pipelines fill and graphs are made."""
-        ends = self.stamps.ends[len(self.stamps.ends) // 5 :]
-        return ends[0], ends[-1], BATCH * (len(ends) - 1)
-
 
 @contextlib.contextmanager
 def images(batches: int, *, files: int = 1) -> Iterator[Path]:
@@ -78,17 +62,18 @@ def images(batches: int, *, files: int = 1) -> Iterator[Path]:
         yield Path(folder)
 
 
-def plain(framework: Framework, data: Path, *, readers: int = 0) -> Run:
+def plain_command(framework: Framework, data: Path, *, readers: int = 0) -> list[str]:
     more = [str(readers)] if framework == "torch" else []
-    command = [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
+    return [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
+
+
+def plain(framework: Framework, data: Path) -> Run:
     with tempfile.TemporaryDirectory() as home:
-        return _run(command, Path(home), stamps.PLAIN)
+        return _run(plain_command(framework, data), Path(home), stamps.PLAIN)
 
 
 def plain_beginning(framework: Framework, data: Path, home: Path) -> Run:
     """A plain script with one thread, ended once its first batch is done."""
-    more = ["0"] if framework == "torch" else []
-    command = [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
     threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     variables = {**environment(home), **threads}
     started = time.monotonic()
@@ -96,7 +81,7 @@ def plain_beginning(framework: Framework, data: Path, home: Path) -> Run:
     def trains() -> bool:
         return bool(stamps.read(home / "stamps").get(stamps.PLAIN, stamps.Stamps()).ends)
 
-    with running(command, log=home / "log", environment=variables):
+    with running(plain_command(framework, data), log=home / "log", environment=variables):
         wait_until(trains, "a plain script has done its first batch")
     return Run(started=started, stamps=stamps.read(home / "stamps")[stamps.PLAIN])
 

@@ -7,17 +7,21 @@ the members have found that they all can (`devices.py`).
 Failure modes
     A peer dies: its connections close, and whoever waits for it gets an error at once (`GroupBroken`). A peer is gone
     without a word, or waits elsewhere: the master's next round says so; whoever waits looks for that again and again
-    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too. NCCL does not
+    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too. A thread that is
+    given up while it connects must end before Python does, which would end it inside C++, and the process with it: so
+    members first see each other at the store, which can be left at any time, and only then connect. NCCL does not
     always notice a dead peer, and what waits for one cannot be interrupted: its works are looked at instead of waited
     for, it connects in a thread of its own, and it is aborted with the group.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,6 +38,12 @@ _GPU_GLANCE_SECONDS = 0.0005
 _PATIENCE = timedelta(minutes=30)
 # The longest that members wait for each other at the beginning of a round, before they try the next one.
 _MEETING = timedelta(minutes=5)
+# How often they look whether all have come.
+_MEETING_GLANCE_SECONDS = 0.005
+# Who has come and then does not connect for so long has died.
+_CONNECTING = timedelta(seconds=30)
+# The longest that a process waits at its end for connections that nobody wants any more.
+_LAST_WAIT_SECONDS = 10.0
 
 Stale = Callable[[], bool]
 
@@ -112,7 +122,7 @@ class Group:
         """What is on such devices goes by the backend that `connect` makes, from now on, in all members."""
         if self._backend is not None:
             self._carriers[device_type] = _patiently(
-                connect, f"round-{self.number}-{device_type}", self._stale
+                lambda _given_up: connect(), f"round-{self.number}-{device_type}", self._stale
             )
 
     # -- collectives -----------------------------------------------------------------------------------------
@@ -201,46 +211,79 @@ def form(
     """Connects this process with the other members of a round, who do the same. Raises `GroupBroken`."""
     if len(workers) == 1:
         return Group(number=number, rank=0, workers=workers, backend=None, stale=stale)
-    backend = _patiently(
-        lambda: _connect(number, rank, len(workers), address, meeting), f"round-{number}", stale
-    )
+
+    def connect(given_up: threading.Event) -> Any:
+        return _connect(number, rank, len(workers), address, meeting, given_up)
+
+    backend = _patiently(connect, f"round-{number}", stale)
     return Group(number=number, rank=rank, workers=workers, backend=backend, stale=stale)
 
 
-def _patiently(connect: Callable[[], Any], name: str, stale: Stale) -> Any:
+_connecting: set[threading.Thread] = set()
+
+
+def _patiently(connect: Callable[[threading.Event], Any], name: str, stale: Stale) -> Any:
     """Connects, unless it turns out to be in vain. Raises `GroupBroken`."""
     made: list[Any] = []
     failed: list[BaseException] = []
-    finished = threading.Event()
+    finished, given_up = threading.Event(), threading.Event()
 
     def run() -> None:
         try:
-            made.append(connect())
-        except (RuntimeError, OSError) as error:
+            made.append(connect(given_up))
+        except (RuntimeError, OSError, GroupBroken) as error:
             failed.append(error)
         finished.set()
+        _connecting.discard(thread)
 
-    # It can't be interrupted. If nobody wants it any more it ends by itself, with what it waits for or without.
-    threading.Thread(target=run, name=name, daemon=True).start()
+    # What it does in C++ can't be interrupted.
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    _connecting.add(thread)
+    thread.start()
     while not finished.wait(_GLANCE.total_seconds() / 2):
         if stale():
+            given_up.set()
             raise GroupBroken("another round has begun")
     if failed:
         raise GroupBroken(_first_line(failed[0]))
     return made[0]
 
 
-def _connect(number: int, rank: int, size: int, address: str, meeting: MeetingPoint) -> Any:
+@atexit.register
+def _wait_for_connecting() -> None:
+    until = time.monotonic() + _LAST_WAIT_SECONDS
+    for thread in list(_connecting):
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+def _connect(
+    number: int, rank: int, size: int, address: str, meeting: MeetingPoint, given_up: threading.Event
+) -> Any:
     host, port = address.rsplit(":", 1)
     own_host = meeting.address.rsplit(":", 1)[0]
     # A connection of its own, also to the own store: whoever waits on one that was given up blocks all others on it.
     store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_MEETING)
+    round_store = dist.PrefixStore(f"round-{number}", store)
+    _meet(round_store, rank, size, given_up)
+    store.set_timeout(_CONNECTING)
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=own_host)]
     options._timeout = _PATIENCE
     # One thread a collective under way: two keep the line busy while the next bucket is being filled.
     options._threads = 2
-    return dist.ProcessGroupGloo(dist.PrefixStore(f"round-{number}", store), rank, size, options)
+    return dist.ProcessGroupGloo(round_store, rank, size, options)
+
+
+def _meet(store: Any, rank: int, size: int, given_up: threading.Event) -> None:
+    """Returns when all members have come to the store. Raises `GroupBroken`."""
+    store.set(f"here-{rank}", "")
+    everybody = [f"here-{each}" for each in range(size)]
+    until = time.monotonic() + _MEETING.total_seconds()
+    while not store.check(everybody):
+        if given_up.wait(_MEETING_GLANCE_SECONDS):
+            raise GroupBroken("another round has begun")
+        if time.monotonic() > until:
+            raise GroupBroken(f"not all {size} members of the round have come")
 
 
 def connect_gpus(*, group: Group, address: str, device: Any) -> Any:

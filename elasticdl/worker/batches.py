@@ -1,74 +1,224 @@
-"""Batches read ahead for the loop, which has other things to listen to than the next batch.
+"""Batches made by a thread of their own, a few ahead of the one that is being computed with.
 
-A trainer's iterator blocks; the loop must wait for a batch *or* for a directive. So a thread takes from the
-iterator and puts into a short queue, and the loop is nudged.
+The loop must wait for a batch *or* for a directive, so it asks whether one is `ready`, is nudged when one comes, and
+`take`s it; who has nothing else to wait for just iterates. What the making raises (an error in the feed, a corrupt
+file) is raised where the batches are taken, with the traceback it had, after the batches before it.
+
+Making batches ahead pays where the machine has something to spare while one is computed with. Where the computing
+takes every core, a second thread only gets in its way: OpenMP's threads wait for each other by spinning, and all of
+them wait for the one that has to share its core. There a batch is made when it is asked for, as in a plain loop,
+unless that takes too large a part of the time (`Pace`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import statistics
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from elasticdl.worker.trainer import Batch, Shard
 
-# The trainers read ahead themselves; this only decouples.
-_AHEAD = 2
+# Two would do to keep a model busy; a few more even out records of different size.
+_AHEAD = 4
+# A feed that hangs (in a network, in a device) must not make closing hang with it.
+_CLOSE_SECONDS = 10.0
 
 
-class BatchQueue:
-    def __init__(self, batches: Iterator[Batch], nudge: Callable[[], None]) -> None:
-        self._batches = batches
-        self._nudge = nudge
-        self._queue: deque[Batch] = deque()
-        self._room = threading.Condition()
-        self._closed = False
-        self.error: BaseException | None = None
+class Pace:
+    """Whether to make batches ahead or when they are asked for, by what was seen of both costs."""
+
+    # Making a batch takes at most this part of the time of computing with it, or it is worth a thread.
+    WORTH_A_THREAD = 0.25
+    # So many batches are looked at; one that waited for a shard or for a cut does not decide.
+    SEEN = 9
+    # Ahead, the two costs cannot be told apart; so now and then it is tried without.
+    TRY_AGAIN_AFTER = 1000
+
+    def __init__(self, *, shares_cores: bool) -> None:
+        self._shares_cores = shares_cores
+        self._parts: deque[float] = deque(maxlen=self.SEEN)
+        self._made_ahead = 0
+        self.ahead = not shares_cores
+
+    def made(self, *, making: float, computing: float) -> None:
+        """So many seconds went into making a batch, after so many of computing with the one before."""
+        if not self._shares_cores:
+            return
+        if self.ahead:
+            self._made_ahead += 1
+            if self._made_ahead >= self.TRY_AGAIN_AFTER:
+                self.ahead = False
+            return
+        self._parts.append(making / max(computing, 1e-9))
+        if len(self._parts) == self.SEEN and statistics.median(self._parts) > self.WORTH_A_THREAD:
+            self.ahead = True
+            self._made_ahead = 0
+            self._parts.clear()
+
+
+class _Queue:
+    """The state the two sides share. It does not know the iterator, which can thus be garbage-collected."""
+
+    def __init__(self, source: Iterator[Batch], pace: Pace) -> None:
+        self.source = source
+        self.pace = pace
+        self.batches: deque[Batch] = deque()
+        self.changed = threading.Condition()
+        self.nudge: Callable[[], None] = lambda: None
+        # Somebody waits for a batch that is not there.
+        self.wanted = False
+        self.computing = 0.0
+        self.taken_at = time.perf_counter()
+        self.making = False
+        self.closed = False
         self.ended = False
-        self._thread = threading.Thread(target=self._fill, name="batches", daemon=True)
+        self.error: BaseException | None = None
+
+    def want(self) -> None:
+        """To be called with the lock, where there is no batch."""
+        if not self.wanted and not self.ended:
+            self.wanted = True
+            self.computing = time.perf_counter() - self.taken_at
+            self.changed.notify_all()
+
+    def pop(self) -> Batch:
+        self.taken_at = time.perf_counter()
+        self.changed.notify_all()
+        return self.batches.popleft()
+
+    def wait_for_room(self) -> bool:
+        with self.changed:
+            self.changed.wait_for(
+                lambda: (
+                    self.closed
+                    or (not self.batches and self.wanted)
+                    or (self.pace.ahead and len(self.batches) < _AHEAD)
+                )
+            )
+            self.making = not self.closed
+            return self.making
+
+    def put(self, batch: Batch, seconds: float) -> None:
+        with self.changed:
+            self.making = False
+            if not self.closed:
+                self.pace.made(making=seconds, computing=self.computing)
+                self.batches.append(batch)
+                self.wanted = False
+            self.changed.notify_all()
+        self.nudge()
+
+    def end(self, error: BaseException | None) -> None:
+        with self.changed:
+            self.making, self.ended = False, True
+            self.error = None if self.closed else error
+            self.changed.notify_all()
+        self.nudge()
+
+
+class ReadAhead(Iterator[Batch]):
+    """The batches of `source`, in order.
+
+    Its `close` is called when no more are wanted, possibly while the thread is in its `next`, which then should end.
+    As long as it is `reading`, closing this waits for it, so that what it reads from can be used again; where it is
+    waiting for a shard it is left behind.
+    """
+
+    def __init__(self, source: Iterator[Batch], *, pace: Pace | None = None) -> None:
+        self._queue = _Queue(source, pace or Pace(shares_cores=False))
+        self._source = source
+        self._thread = threading.Thread(target=_fill, args=(self._queue,), name="read-ahead", daemon=True)
         self._thread.start()
 
+    def listen(self, nudge: Callable[[], None]) -> None:
+        """`nudge` is called whenever `ready` may have become true."""
+        self._queue.nudge = nudge
+        nudge()
+
     def ready(self) -> bool:
-        """A batch is there, or none will come."""
-        return bool(self._queue) or self.ended
+        """A batch is there, or none will come. If not, somebody is going to wait for one."""
+        with self._queue.changed:
+            if not self._queue.batches:
+                self._queue.want()
+            return bool(self._queue.batches) or self._queue.ended
 
     def take(self) -> Batch | None:
         """The next batch; None when all are taken. Raises what the reading raised."""
-        with self._room:
-            if self._queue:
-                batch = self._queue.popleft()
-                self._room.notify()
-                return batch
-        if self.error is not None:
-            raise self.error
+        with self._queue.changed:
+            if self._queue.batches:
+                return self._queue.pop()
+            error, self._queue.error = self._queue.error, None
+        if error is not None:
+            raise error
         return None
 
-    def failed_lease(self) -> int:
-        """The shard that the reading failed on, where the trainer can tell; else 0."""
-        shard: Shard | None = getattr(self._batches, "failed_shard", None)
-        return shard.lease_id if shard is not None else 0
+    def __next__(self) -> Batch:
+        queue = self._queue
+        with queue.changed:
+            if not queue.batches:
+                queue.want()
+            queue.changed.wait_for(lambda: queue.batches or queue.ended or queue.closed)
+        batch = None if queue.closed else self.take()
+        if batch is None:
+            raise StopIteration
+        return batch
 
-    def _fill(self) -> None:
-        try:
-            for batch in self._batches:
-                with self._room:
-                    self._room.wait_for(lambda: len(self._queue) < _AHEAD or self._closed)
-                    if self._closed:
-                        break
-                    self._queue.append(batch)
-                self._nudge()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the loop raises it where it is handled
-            if not self._closed:
-                self.error = error
-        self.ended = True
-        self._nudge()
+    @property
+    def failed_shard(self) -> Shard | None:
+        """The shard whose reading raised the error, where the source can tell."""
+        return getattr(self._source, "failed_shard", None) if self._queue.ended else None
 
     def close(self) -> None:
-        """Stops reading. The iterator is closed too, which ends a thread that is blocked in it."""
-        with self._room:
-            self._closed = True
-            self._queue.clear()
-            self._room.notify_all()
-        close = getattr(self._batches, "close", None)
-        if close is not None:
+        """May be called by any thread, also while another waits for a batch: that one sees the end."""
+        queue = self._queue
+        with queue.changed:
+            queue.closed = True
+            queue.batches.clear()
+            queue.changed.notify_all()
+        _close(self._source)
+        with queue.changed:
+            queue.changed.wait_for(
+                lambda: not queue.making or not getattr(self._source, "reading", False),
+                timeout=_CLOSE_SECONDS,
+            )
+
+    def __del__(self) -> None:
+        self._queue.closed = True
+        if self._queue.changed.acquire(blocking=False):
+            self._queue.changed.notify_all()
+            self._queue.changed.release()
+
+
+def read_ahead(batches: Iterator[Batch], nudge: Callable[[], None]) -> ReadAhead:
+    """Those batches, which some trainers make in the background themselves, for somebody who is to be nudged."""
+    ahead = batches if isinstance(batches, ReadAhead) else ReadAhead(batches)
+    ahead.listen(nudge)
+    return ahead
+
+
+def _fill(queue: _Queue) -> None:
+    error: BaseException | None = None
+    try:
+        while queue.wait_for_room():
+            began = time.perf_counter()
+            batch = next(queue.source, None)
+            if batch is None:
+                break
+            queue.put(batch, time.perf_counter() - began)
+            del batch
+    except BaseException as raised:  # noqa: BLE001 - whatever it is, it is raised where the batches are taken
+        error = raised
+    queue.end(error)
+    if queue.closed:
+        _close(queue.source)
+
+
+def _close(source: object) -> None:
+    close = getattr(source, "close", None)
+    if close is not None:
+        # A generator that is running in the other thread cannot be closed from here.
+        with contextlib.suppress(ValueError):
             close()

@@ -25,7 +25,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import Abandoned, NothingHeld
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.batches import BatchQueue
+from elasticdl.worker.batches import ReadAhead, read_ahead
 from elasticdl.worker.evaluation import Evaluator
 from elasticdl.worker.export import export_model
 from elasticdl.worker.link import MasterLink
@@ -62,7 +62,7 @@ class TrainingLoop:
         self._generation = 0
         self._model: Model | None = None
         self._shards: LeasedShards | None = None
-        self._queue: BatchQueue | None = None
+        self._queue: ReadAhead | None = None
         self._callbacks: CallbackRunner | None = None
         self._cut = 0
         self._epoch = -1
@@ -106,7 +106,8 @@ class TrainingLoop:
         if self._queue is None or directive.cut_wanted > directive.cut_passed or not self._queue.ready():
             self._wait_for_news()
             return True
-        self.lease_id = self._queue.failed_lease()
+        failed = self._queue.failed_shard
+        self.lease_id = failed.lease_id if failed is not None else 0
         batch = self._queue.take()
         if batch is None:
             self._wait_for_news(until_directive=True)
@@ -121,7 +122,7 @@ class TrainingLoop:
             lambda: (
                 self._link.serial != seen
                 or self._reporter.failed
-                or (not until_directive and queue is not None and queue.ready() and not self._at_cut())
+                or (not until_directive and queue is not None and not self._at_cut() and queue.ready())
             )
         )
 
@@ -191,16 +192,14 @@ class TrainingLoop:
                 self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
             )
         self._shards = LeasedShards(self._link, "training", generation=generation)
-        self._queue = BatchQueue(
-            self._trainer.batches(
-                self._training,
-                self._shards,
-                mode=Mode.TRAINING,
-                batch_size=spec.training.minibatch_size,
-                max_bad_records=spec.data.max_bad_records,
-            ),
-            self._link.nudge,
+        batches = self._trainer.batches(
+            self._training,
+            self._shards,
+            mode=Mode.TRAINING,
+            batch_size=spec.training.minibatch_size,
+            max_bad_records=spec.data.max_bad_records,
         )
+        self._queue = read_ahead(batches, self._link.nudge)
 
     def _abandoned(self, generation: int) -> bool:
         """Nobody waits any more for what is done for that generation."""

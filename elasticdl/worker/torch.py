@@ -1,9 +1,9 @@
 """Model definitions in PyTorch: any `nn.Module`, with `torch.optim` and plain functions around it.
 
-The parts are beside this module: the feed and its batches (`torch_data.py`, `torch_collate.py`,
-`torch_readahead.py`), what goes into `forward` (`torch_inputs.py`), optimizers and schedules
-(`torch_optimizer.py`, `torch_schedule.py`), values by name (`torch_values.py`), metrics (`torch_scores.py`),
-callbacks (`torch_callbacks.py`) and exports (`torch_export.py`). Here they come together as one trainer.
+The parts are beside this module: the feed and its batches (`torch_data.py`, `torch_collate.py`), what goes into
+`forward` (`torch_inputs.py`), optimizers and schedules (`torch_optimizer.py`, `torch_schedule.py`), values by name
+(`torch_values.py`), metrics (`torch_scores.py`), callbacks (`torch_callbacks.py`) and exports (`torch_export.py`).
+Here they come together as one trainer.
 
 The model is computed where its parameters are: a model function that returns `model.to("cuda")` trains there.
 """
@@ -25,15 +25,15 @@ from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.batches import Pace, ReadAhead
 from elasticdl.worker.definition import ModelDefinition, ProgramError, users_traceback
 from elasticdl.worker.environment import THREADS
 from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
-from elasticdl.worker.torch_data import Stop, shard_batches
+from elasticdl.worker.torch_data import ShardBatches, Stop, shard_batches
 from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_inputs import Inputs
 from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
-from elasticdl.worker.torch_readahead import ReadAhead
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
 from elasticdl.worker.torch_values import Values, is_built, to_array
@@ -84,7 +84,6 @@ class TorchTrainer(Trainer):
     def batches(
         self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
     ) -> ReadAhead:
-        """As the contract says; closing it may be done by any thread and ends a `next` that waits."""
         split = self._inputs.split(mode)
         feed = self._definition.feed
 
@@ -100,7 +99,9 @@ class TorchTrainer(Trainer):
                 stop=stop,
             )
 
-        return ReadAhead(shards, make)
+        # A worker computes with all the cores that are its own.
+        shares_cores = self._device.type == "cpu" and torch.get_num_threads() > 1
+        return ReadAhead(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
 
     # -- computing -------------------------------------------------------------------------------------------
 

@@ -117,7 +117,9 @@ def _pair(second: Any) -> list[Any]:
 def test_tensors_of_a_kind_go_by_the_backend_for_them() -> None:
     def work(group: Group, meeting: MeetingPoint) -> tuple[list[float], bool]:
         # In place of NCCL: another of the kind there is, for what is on the CPU.
-        group.carry("cpu", lambda: _connect(2, group.rank, group.size, meeting.address, meeting))
+        group.carry(
+            "cpu", lambda: _connect(2, group.rank, group.size, meeting.address, meeting, threading.Event())
+        )
         tensors = [torch.full((3,), float(group.rank + 1)), torch.ones(1)]
         reduction = group.start_sum(tensors)
         group.wait(reduction)
@@ -128,7 +130,9 @@ def test_tensors_of_a_kind_go_by_the_backend_for_them() -> None:
 
 def test_who_looks_at_works_gives_up_when_a_new_round_begins() -> None:
     def work(group: Group, meeting: MeetingPoint) -> None:
-        group.carry("cpu", lambda: _connect(2, group.rank, group.size, meeting.address, meeting))
+        group.carry(
+            "cpu", lambda: _connect(2, group.rank, group.size, meeting.address, meeting, threading.Event())
+        )
         if group.rank == 0:
             group.watch(lambda: True)
             group.sum([torch.ones(1)])

@@ -1,4 +1,4 @@
-"""Batches are read in the background; closing ends that whatever it is waiting for, and errors arrive whole."""
+"""Batches made in the background: when they are made, how closing ends that, and that errors arrive whole."""
 
 import gc
 import threading
@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from elasticdl.jobs.mode import Mode
+from elasticdl.worker.batches import Pace, ReadAhead, read_ahead
 from elasticdl.worker.torch import TorchTrainer
-from elasticdl.worker.torch_readahead import ReadAhead
-from elasticdl.worker.trainer import Shard
+from elasticdl.worker.trainer import Batch, Shard
 
 
 def one_to_one(dataset: Any, mode: Mode, metadata: Any) -> Iterator[Any]:
@@ -25,10 +25,13 @@ def shards(count: int, size: int) -> list[Shard]:
 
 
 @pytest.fixture
-def stream(memory_reader: Any, make_definition: Any) -> Iterator[Callable[..., ReadAhead]]:
+def stream(
+    memory_reader: Any, make_definition: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., ReadAhead]]:
     opened: list[ReadAhead] = []
 
-    def start(given: Any, feed: Any = one_to_one, **options: Any) -> ReadAhead:
+    def start(given: Any, feed: Any = one_to_one, threads: int = 1, **options: Any) -> ReadAhead:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         trainer = TorchTrainer(torch.nn.Linear(1, 1), make_definition(feed=feed))
         settings = {"mode": Mode.TRAINING, "batch_size": 2, "max_bad_records": 0} | options
         opened.append(trainer.batches(memory_reader(list(range(1000))), given, **settings))
@@ -56,6 +59,78 @@ def test_batches_are_made_before_they_are_asked_for(stream: Any) -> None:
 
     stream(shards(10, 10), feed)
     assert reached.wait(30)
+
+
+def test_nothing_is_made_before_it_is_asked_for_where_computing_takes_every_core(stream: Any) -> None:
+    given: list[int] = []
+
+    def feed(dataset: Any, mode: Mode, metadata: Any) -> Iterator[Any]:
+        for record in dataset:
+            given.append(record)
+            yield np.float32(record), 0
+
+    batches = stream(shards(10, 10), feed, threads=2)
+    for taken in range(1, 4):
+        assert next(batches).size == 2
+        # A batch is known not to be the last when one sample more is seen.
+        assert len(given) == 2 * taken + 1
+    batches.close()
+    assert len(given) == 7
+
+
+def test_who_waits_for_other_things_too_is_nudged(stream: Any) -> None:
+    nudged = threading.Event()
+    batches = read_ahead(stream(shards(2, 2), threads=2), nudged.set)
+    seen: list[float] = []
+    while True:
+        nudged.clear()
+        if not batches.ready():
+            assert nudged.wait(30)
+            continue
+        batch = batches.take()
+        if batch is None:
+            break
+        seen += batch.features.tolist()
+    assert seen == [0, 1, 2, 3]
+
+
+def test_what_is_not_made_in_the_background_yet_becomes_so() -> None:
+    batches = read_ahead(
+        iter([Batch(shard=shards(1, 1)[0], position=1, size=1, atomic=False, last=True)]), lambda: None
+    )
+    assert next(batches).position == 1
+    assert list(batches) == []
+
+
+def pace_after(*parts: float, shares_cores: bool = True) -> Pace:
+    pace = Pace(shares_cores=shares_cores)
+    for part in parts:
+        pace.made(making=part, computing=1.0)
+    return pace
+
+
+def test_batches_are_made_ahead_if_it_costs_much_to_make_them() -> None:
+    assert not pace_after(*[0.1] * 100).ahead
+    assert pace_after(*[0.5] * Pace.SEEN).ahead
+    assert not pace_after(*[0.5] * (Pace.SEEN - 1)).ahead
+
+
+def test_a_few_batches_that_waited_for_a_shard_do_not_decide() -> None:
+    assert not pace_after(*([50.0] * 4 + [0.1] * 5) * 3).ahead
+
+
+def test_making_ahead_is_tried_without_now_and_then() -> None:
+    pace = pace_after(*[0.5] * (Pace.SEEN + Pace.TRY_AGAIN_AFTER - 1))
+    assert pace.ahead
+    pace.made(making=0.5, computing=0.0)
+    assert not pace.ahead
+    for _ in range(Pace.SEEN):
+        pace.made(making=0.5, computing=1.0)
+    assert pace.ahead
+
+
+def test_batches_are_always_made_ahead_where_there_is_a_core_for_it() -> None:
+    assert pace_after(*[0.01] * 100, shares_cores=False).ahead
 
 
 def test_reading_stops_when_enough_is_ahead(stream: Any) -> None:
@@ -160,11 +235,11 @@ def test_closing_in_a_feed_that_gives_nothing(stream: Any) -> None:
     closer = threading.Thread(target=batches.close)
     closer.start()
     batches._queue.changed.acquire()
-    batches._queue.changed.wait_for(lambda: batches._queue.stop.wanted, timeout=30)
+    batches._queue.changed.wait_for(lambda: batches._queue.closed, timeout=30)
     batches._queue.changed.release()
     go_on.set()
     closer.join(30)
-    assert not batches._queue.reading
+    assert not batches._source.reading
     assert seen == [0]
 
 

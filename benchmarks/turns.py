@@ -1,0 +1,103 @@
+"""Two sides measured in turns: while one is timed the others are halted (SIGSTOP), all of them long under way.
+
+So all meet the same machine, which on a shared host is another one every minute, and none is timed while somebody
+starts.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import psutil
+
+from benchmarks.processes import DEADLINE, Stuck
+
+
+class Side(abc.ABC):
+    """One of those who are compared, with all its processes."""
+
+    def __init__(self, roots: list[psutil.Process]) -> None:
+        self._roots = roots
+        self._processes: list[psutil.Process] = []
+
+    @abc.abstractmethod
+    def under_way(self) -> bool:
+        """What is to be timed has begun, and has become as fast as it gets."""
+
+    @abc.abstractmethod
+    def last_words(self) -> str:
+        """What it has printed, in case it does not get there."""
+
+    def processes(self) -> list[psutil.Process]:
+        """Parents before their children."""
+        found = []
+        for root in self._roots:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [root, *root.children(recursive=True)]
+        return found
+
+    def wait_until_under_way(self) -> None:
+        end = time.monotonic() + DEADLINE
+        while not self.under_way():
+            if time.monotonic() > end or any(root.status() == psutil.STATUS_ZOMBIE for root in self._roots):
+                raise Stuck(self.last_words())
+            # Seldom: who looks on takes part of the machine.
+            time.sleep(0.2)
+        self._processes = self.processes()
+
+    def halt(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def work(self) -> float:
+        """The processor time of all its processes so far."""
+        work = 0.0
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                work += times.user + times.system
+        return work
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
+_Side = TypeVar("_Side", bound=Side)
+_Found = TypeVar("_Found")
+
+
+def take_turns(
+    sides: Sequence[_Side], measure: Callable[[_Side], _Found], *, rounds: int
+) -> dict[_Side, list[_Found]]:
+    """What was found of each, round by round. `measure` lets its side go on, and halts it again."""
+    for side in sides:
+        side.wait_until_under_way()
+    for side in sides:
+        side.halt()
+    found: dict[_Side, list[_Found]] = {side: [] for side in sides}
+    for number in range(rounds):
+        for side in sides if number % 2 else reversed(sides):
+            found[side].append(measure(side))
+    return found
+
+
+@contextlib.contextmanager
+def ended(side: _Side) -> Iterator[_Side]:
+    """However it ends: what is halted could not end anything."""
+    try:
+        yield side
+    finally:
+        processes = side.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
