@@ -20,7 +20,7 @@ from elasticdl.worker.link import MasterLink
 
 # A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
 # reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.25
 
 
 class Reporter:
@@ -67,6 +67,8 @@ class Reporter:
         if last:
             self._link.memory.over(lease_id)
         with self._moved:
+            # Whoever sends is waiting for the first thing to send, and then for a reason to hurry.
+            news = last or not self._progress
             self._hurry = self._hurry or last
             self._progress[lease_id] = pb.Progress(
                 lease_id=lease_id, position=position, batches=batches, atomic=atomic
@@ -76,7 +78,8 @@ class Reporter:
                 self._loss_batches += 1
             if seconds > 0:
                 self._seconds.append(seconds)
-            self._moved.notify_all()
+            if news:
+                self._moved.notify_all()
 
     def note_bad(self, bad: tuple[BadRange, ...], dataset: str) -> None:
         """Samples that could not be read and were left out."""
