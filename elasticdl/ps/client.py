@@ -17,12 +17,10 @@ from typing import Any
 import grpc
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.codec import decode, encode
-from elasticdl.ps.dense import find_not_finite
+from elasticdl.ps.codec import SERVICE, decode, encode
 from elasticdl.ps.failures import CallStopped, ServersUnreachable, from_status
-from elasticdl.ps.server import SERVICE
 from elasticdl.ps.shares import STATE, TRAINABLE, owners
-from elasticdl.ps.tensors import Array
+from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_channel
 

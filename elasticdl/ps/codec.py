@@ -17,10 +17,12 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from elasticdl.ps.tensors import Array, portable, raw_bytes, view
-from elasticdl.wire import master_pb2
+from elasticdl.wire import master_pb2, ps_pb2
 
 _Head = TypeVar("_Head", bound=Message)
 
+# Called by its name: the messages do not pass through what protobuf generates.
+SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
 # The field of that number in every message written here.
 _PADDING = 15
 # `bytes` objects start at multiples of 16, and no array needs more.

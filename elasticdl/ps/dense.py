@@ -23,23 +23,6 @@ SLOT_PREFIX = "slot:"
 PENDING = "pending"
 
 
-def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
-    """The name of an array with a NaN or an infinity in it, if there is one."""
-    return next((name for name, array in arrays.items() if not _is_finite(array)), None)
-
-
-def _is_finite(array: Array) -> bool:
-    if array.dtype.kind != "f":
-        return True
-    flat = array.reshape(-1)
-    # A sum of squares takes one fast pass and no memory. It is not finite either if numbers are merely huge.
-    if array.dtype != np.float16:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(flat, flat)):
-                return True
-    return bool(np.isfinite(flat).all())
-
-
 class DenseParameters:
     """Not thread-safe."""
 

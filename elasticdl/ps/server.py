@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.codec import decode, encode
+from elasticdl.ps.codec import SERVICE, decode, encode
 from elasticdl.ps.failures import ServerFailure, status_code
 from elasticdl.ps.snapshot import write_snapshot
 from elasticdl.ps.store import Pulled, Push, Store
@@ -26,7 +26,6 @@ from elasticdl.wire.channel import add_port, new_server
 
 log = logging.getLogger("elasticdl.ps")
 
-SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
 # Calls answered at once; most of them wait for the store's lock or for the network.
 _THREADS = 32
 

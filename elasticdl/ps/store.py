@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.dense import DenseParameters, differences, find_not_finite
+from elasticdl.ps.dense import DenseParameters, differences
 from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration, WorkerFenced
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.snapshot import Snapshot
-from elasticdl.ps.tensors import Array
+from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 
 _Result = TypeVar("_Result")

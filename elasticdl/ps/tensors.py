@@ -97,3 +97,20 @@ def from_wire_all(tensors: Iterable[master_pb2.Tensor]) -> dict[str, Array]:
             raise ValueError(f"{tensor.name} comes twice")
         arrays[tensor.name] = from_wire(tensor)
     return arrays
+
+
+def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
+    """The name of an array with a NaN or an infinity in it, if there is one."""
+    return next((name for name, array in arrays.items() if not _is_finite(array)), None)
+
+
+def _is_finite(array: Array) -> bool:
+    if array.dtype.kind != "f":
+        return True
+    flat = array.reshape(-1)
+    # A sum of squares takes one fast pass and no memory. It is not finite either if numbers are merely huge.
+    if array.dtype != np.float16:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(flat, flat)):
+                return True
+    return bool(np.isfinite(flat).all())

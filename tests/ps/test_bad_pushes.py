@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.dense import find_not_finite
 from elasticdl.ps.failures import NothingHeld
 from elasticdl.ps.store import Push, ServerSettings, Store
+from elasticdl.ps.tensors import find_not_finite
 
 X = np.ones(2, np.float32)
 
