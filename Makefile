@@ -51,7 +51,7 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal --ignore=e2e/kubernetes e2e
+	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --ignore=e2e/kubernetes e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
@@ -60,7 +60,7 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP)
-	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m pytest -n 2 --dist=worksteal e2e/kubernetes
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal e2e/kubernetes
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks
