@@ -15,7 +15,6 @@ Failure modes
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
@@ -30,6 +29,7 @@ import grpc
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.comeback import Comeback, distrust, moved, take_over
+from elasticdl.master.cutting import Cutting
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
@@ -44,7 +44,6 @@ from elasticdl.master.state import JobState
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.tf_config import places
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
-from elasticdl.ps import checkpoints
 from elasticdl.ps.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
@@ -93,9 +92,9 @@ class Master:
         self._records = 0
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
+        self.cutting = Cutting(self, self._servers)
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._saving_cut = 0
         self._started_nodes: set[str] = set()
         self.liveness = Liveness(self.state, clock)
         self._cannot_go_on: BaseException | None = None
@@ -128,40 +127,8 @@ class Master:
         elif kept is not None:
             take_over(self, kept)
         else:
-            self._begin()
+            self.cutting.begin()
         self._journal.compact(self.state.snapshot())
-
-    def _begin(self) -> None:
-        place = self.spec.checkpoint.checkpoint_dir_for_init
-        if not place:
-            return
-        checkpoint = checkpoints.find_checkpoint(place)
-        ledger = self._ledger_to_continue(checkpoint)
-        step = checkpoint.manifest.step if ledger is not None else 0
-        self.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
-        if self.plan.kind == "train":
-            how = (
-                f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
-            )
-            log.info("Starting from the checkpoint %s, %s.", checkpoint.path, how)
-
-    def _ledger_to_continue(self, checkpoint: checkpoints.Checkpoint) -> dict[str, Any] | None:
-        """The ledger of a checkpoint, if it is about the same data and has something left to do."""
-        if self.plan.kind != "train" or checkpoint.manifest.attributes.get("data") != self._data_identity():
-            return None
-        if int(checkpoint.manifest.attributes.get("epochs_done", 0)) >= self.plan.epochs:
-            return None
-        return checkpoint.ledger()
-
-    def _data_identity(self) -> dict[str, Any]:
-        return {
-            "training_data": str(Path(self.spec.data.training_data).resolve()),
-            "shard_size": self.plan.shard_size,
-            "shuffle": self.plan.shuffle,
-            "shuffle_seed": self.plan.seed,
-            # Gone through in order by all together: there are no shards in between to be given out again.
-            **({"order": "steps"} if self.plan.allreduce else {}),
-        }
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
@@ -230,16 +197,6 @@ class Master:
             # A plot with a gap is no reason to end a job. A disk without room is told by the journal.
             log.warning("%s", error)
 
-    def save_folder(self) -> Path:
-        """Where the files of the checkpoint of the present cut go."""
-        # Not by the step: reports on their way when a worker is told of the cut still add some.
-        number = self.state.cut.number if self.state.cut is not None else 0
-        return checkpoints.temporary_folder(self.checkpoint_folder(), number)
-
-    def checkpoint_folder(self) -> Path:
-        given = self.spec.checkpoint.checkpoint_dir
-        return Path(given).resolve() if given else self.folder / "checkpoints"
-
     # -- running ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -302,10 +259,9 @@ class Master:
         self._send_away()
         state = self.state
         if state.cut is not None and state.cut_complete():
-            await self._take_cut(state.cut.number)
-        if state.saving is not None and self._saving_cut != state.saving.cut:
-            self._saving_cut = state.saving.cut
-            self._spawn(self._save())
+            await self.cutting.take(state.cut.number)
+        if self.cutting.to_be_saved():
+            self._spawn(self.cutting.save())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Does it beside everything else. What goes wrong with it is the end of the master."""
@@ -487,87 +443,3 @@ class Master:
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
         await asyncio.gather(*stops)
-
-    # -- cuts ------------------------------------------------------------------------------------------------
-
-    async def _take_cut(self, number: int) -> None:
-        addresses = self.state.ps_addresses()
-        if self.plan.servers and not addresses:
-            return
-        save = self.state.cut is not None and self.state.cut.save
-        if addresses:
-            try:
-                # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
-                await self._servers.freeze_all(addresses, f"cut-{number}", self.state.generation, flush=save)
-            except (grpc.RpcError, asyncio.TimeoutError) as error:
-                # A server that died is told by the platform, and then there is no cut to take any more. The
-                # next reconciliation tries again.
-                log.warning("The model could not be frozen for cut %d yet: %s", number, error)
-                return
-        self.do("cut_taken", cut=number)
-        # Whoever waited here was not idle by its own fault.
-        self.liveness.excuse()
-        if self.state.saving is None and self.state.evaluation is None and addresses:
-            await self._servers.release_all(addresses, f"cut-{number}")
-
-    async def _save(self) -> None:
-        saving = self.state.saving
-        if saving is None:
-            return
-        directory = self.checkpoint_folder()
-        partial = checkpoints.temporary_folder(directory, saving.cut)
-        addresses = self.state.ps_addresses()
-        error = ""
-        path = ""
-        try:
-            partial.mkdir(parents=True, exist_ok=True)
-            entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
-            if addresses:
-                entries = await self._servers.save_all(addresses, f"cut-{saving.cut}", partial)
-            manifest = checkpoints.Manifest(
-                step=saving.step,
-                files=tuple(entries),
-                attributes={
-                    "job": self.spec.job_name,
-                    "model_def": self.spec.model.model_def,
-                    "owner": "worker" if self.plan.worker_owns_state else "ps",
-                    "epochs_done": _epochs_done(saving.ledger),
-                    "data": self._data_identity(),
-                    "run": self.run_id,
-                },
-            )
-            await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
-            path = str(checkpoints.publish(partial, directory, saving.step))
-            keep = self.spec.checkpoint.keep_checkpoint_max if self.spec.checkpoint.checkpoint_dir else 1
-            await asyncio.to_thread(checkpoints.prune, directory, keep)
-            log.info("Checkpoint of step %d written to %s.", saving.step, path)
-        except UserError as problem:
-            error = str(problem)
-        except OSError as problem:
-            error = f"{directory}: {problem.strerror or problem}"
-        except grpc.RpcError as problem:
-            if problem.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                # The server is gone; its end arrives by the platform and voids this checkpoint.
-                log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
-                self._saving_cut = 0
-                await asyncio.sleep(1.0)
-                self.wake()
-                return
-            error = problem.details() or "a parameter server could not write its file"
-        self.do("checkpoint_done", cut=saving.cut, path=path, error=error)
-        if addresses and self.state.evaluation is None:
-            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, f"cut-{saving.cut}")
-
-    async def release_frozen(self, number: int) -> None:
-        """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
-        addresses = self.state.ps_addresses()
-        if addresses and (self.state.saving is None or self.state.saving.cut != number):
-            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, f"cut-{number}")
-
-
-def _epochs_done(ledger: dict[str, Any]) -> int:
-    """Whole epochs of training: one that was ended on purpose before its end is none."""
-    training = ledger["datasets"][TRAINING]
-    return int(training["epoch"]) + (1 if training["done"] == training["spec"]["size"] else 0)

@@ -108,7 +108,7 @@ class MasterService(MasterServicer):
             directive = directive_for(
                 self._master.state,
                 request.node,
-                save_to=str(self._master.save_folder()) if self._master.state.cut else "",
+                save_to=str(self._master.cutting.save_folder()) if self._master.state.cut else "",
             )
             if directive != told:
                 told = directive
@@ -245,7 +245,7 @@ class MasterService(MasterServicer):
         metrics = dict(request.metrics)
         if self._master.do("finish_evaluation", evaluation=request.evaluation, metrics=metrics):
             self._master.note_evaluation(step, metrics)
-            await self._master.release_frozen(request.evaluation)
+            await self._master.cutting.release(request.evaluation)
         return pb.FinishEvaluationReply()
 
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:

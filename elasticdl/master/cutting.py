@@ -1,0 +1,183 @@
+"""What is done about a cut: the model is frozen, to be evaluated, and saved, to go back to.
+
+When to cut, and who has to stand still for it, the state machine knows (`state.py`, `cuts.py`). Here the parameter
+servers are told to freeze and to save, and files become a checkpoint with the ledger of the same moment.
+
+Failure modes
+    A server does not answer: its death arrives by the platform, and then there is no cut to take, or no checkpoint to
+    finish, any more; until then it is tried again. The disk is full, or a folder cannot be written: the checkpoint has
+    failed, which the job is told; the one before it stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.master.datasets import TRAINING
+from elasticdl.ps import checkpoints
+from elasticdl.ps.coordinator import Coordinator
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+log = logging.getLogger("elasticdl.master")
+
+
+class Cutting:
+    def __init__(self, master: Master, servers: Coordinator) -> None:
+        self._master = master
+        self._servers = servers
+        # The cut whose checkpoint is being written.
+        self._saving = 0
+
+    # -- where, and from where -------------------------------------------------------------------------------
+
+    def folder(self) -> Path:
+        """Where checkpoints are."""
+        given = self._master.spec.checkpoint.checkpoint_dir
+        return Path(given).resolve() if given else self._master.folder / "checkpoints"
+
+    def save_folder(self) -> Path:
+        """Where the files of the checkpoint of the present cut go."""
+        # Not by the step: reports on their way when a worker is told of the cut still add some.
+        cut = self._master.state.cut
+        return checkpoints.temporary_folder(self.folder(), cut.number if cut is not None else 0)
+
+    def begin(self) -> None:
+        """Starts from the checkpoint that the job names, if it names one."""
+        place = self._master.spec.checkpoint.checkpoint_dir_for_init
+        if not place:
+            return
+        checkpoint = checkpoints.find_checkpoint(place)
+        ledger = self._ledger_to_continue(checkpoint)
+        step = checkpoint.manifest.step if ledger is not None else 0
+        self._master.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
+        if self._master.plan.kind == "train":
+            how = (
+                f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
+            )
+            log.info("Starting from the checkpoint %s, %s.", checkpoint.path, how)
+
+    def _ledger_to_continue(self, checkpoint: checkpoints.Checkpoint) -> dict[str, Any] | None:
+        """The ledger of a checkpoint, if it is about the same data and has something left to do."""
+        plan = self._master.plan
+        if plan.kind != "train" or checkpoint.manifest.attributes.get("data") != self._data_identity():
+            return None
+        if int(checkpoint.manifest.attributes.get("epochs_done", 0)) >= plan.epochs:
+            return None
+        return checkpoint.ledger()
+
+    def _data_identity(self) -> dict[str, Any]:
+        plan = self._master.plan
+        return {
+            "training_data": str(Path(self._master.spec.data.training_data).resolve()),
+            "shard_size": plan.shard_size,
+            "shuffle": plan.shuffle,
+            "shuffle_seed": plan.seed,
+            # Gone through in order by all together: there are no shards in between to be given out again.
+            **({"order": "steps"} if plan.allreduce else {}),
+        }
+
+    # -- doing it --------------------------------------------------------------------------------------------
+
+    async def take(self, number: int) -> None:
+        """All stand still: freezes the model."""
+        addresses = self._master.state.ps_addresses()
+        if self._master.plan.servers and not addresses:
+            return
+        save = self._master.state.cut is not None and self._master.state.cut.save
+        if addresses:
+            try:
+                # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
+                await self._servers.freeze_all(
+                    addresses, f"cut-{number}", self._master.state.generation, flush=save
+                )
+            except (grpc.RpcError, asyncio.TimeoutError) as error:
+                # A server that died is told by the platform, and then there is no cut to take any more. The
+                # next reconciliation tries again.
+                log.warning("The model could not be frozen for cut %d yet: %s", number, error)
+                return
+        self._master.do("cut_taken", cut=number)
+        # Whoever waited here was not idle by its own fault.
+        self._master.liveness.excuse()
+        if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
+            await self._servers.release_all(addresses, f"cut-{number}")
+
+    def to_be_saved(self) -> bool:
+        """There is a cut to be saved, and nobody does it yet; whoever asks has to."""
+        saving = self._master.state.saving
+        if saving is None or self._saving == saving.cut:
+            return False
+        self._saving = saving.cut
+        return True
+
+    async def save(self) -> None:
+        """Writes the checkpoint of a cut."""
+        saving = self._master.state.saving
+        if saving is None:
+            return
+        directory = self.folder()
+        partial = checkpoints.temporary_folder(directory, saving.cut)
+        addresses = self._master.state.ps_addresses()
+        error = ""
+        path = ""
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
+            if addresses:
+                entries = await self._servers.save_all(addresses, f"cut-{saving.cut}", partial)
+            manifest = checkpoints.Manifest(
+                step=saving.step,
+                files=tuple(entries),
+                attributes={
+                    "job": self._master.spec.job_name,
+                    "model_def": self._master.spec.model.model_def,
+                    "owner": "worker" if self._master.plan.worker_owns_state else "ps",
+                    "epochs_done": _epochs_done(saving.ledger),
+                    "data": self._data_identity(),
+                    "run": self._master.run_id,
+                },
+            )
+            await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
+            path = str(checkpoints.publish(partial, directory, saving.step))
+            section = self._master.spec.checkpoint
+            keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
+            await asyncio.to_thread(checkpoints.prune, directory, keep)
+            log.info("Checkpoint of step %d written to %s.", saving.step, path)
+        except UserError as problem:
+            error = str(problem)
+        except OSError as problem:
+            error = f"{directory}: {problem.strerror or problem}"
+        except grpc.RpcError as problem:
+            if problem.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                # The server is gone; its end arrives by the platform and voids this checkpoint.
+                log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
+                self._saving = 0
+                await asyncio.sleep(1.0)
+                self._master.wake()
+                return
+            error = problem.details() or "a parameter server could not write its file"
+        self._master.do("checkpoint_done", cut=saving.cut, path=path, error=error)
+        if addresses and self._master.state.evaluation is None:
+            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
+                await self._servers.release_all(addresses, f"cut-{saving.cut}")
+
+    async def release(self, number: int) -> None:
+        """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
+        addresses = self._master.state.ps_addresses()
+        if addresses and (self._master.state.saving is None or self._master.state.saving.cut != number):
+            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
+                await self._servers.release_all(addresses, f"cut-{number}")
+
+
+def _epochs_done(ledger: dict[str, Any]) -> int:
+    """Whole epochs of training: one that was ended on purpose before its end is none."""
+    training = ledger["datasets"][TRAINING]
+    return int(training["epoch"]) + (1 if training["done"] == training["spec"]["size"] else 0)
