@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Plain lines: at least so long between two of them, unless there is news.
 _LINE_SECONDS = 5.0
 _NEWS_SECONDS = 1.0
+# Of a command whose job did not come to its end because somebody stopped it: what shells say of Ctrl-C.
+EXIT_INTERRUPTED = 130
 
 
 class Display(abc.ABC):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.cli.control import MasterAway, MasterControl, last_status
-from elasticdl.cli.display import Display, make_display
+from elasticdl.cli.display import EXIT_INTERRUPTED, Display, make_display
 from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
@@ -41,7 +41,6 @@ _MASTER_CRASHES = 5
 _POLL_SECONDS = 0.25
 # What is shown of the output of a program that failed; all of it is in its log.
 _LAST_LINES = 15
-EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from typing import Any
 import yaml
 
 from elasticdl.cli.cluster_jobs import FINAL, ClusterJob, ClusterJobs, state_of, status_of
-from elasticdl.cli.display import Display
-from elasticdl.cli.run import EXIT_INTERRUPTED
+from elasticdl.cli.display import EXIT_INTERRUPTED, Display
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields

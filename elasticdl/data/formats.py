@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticdl.data import idx, images, parquet, recordio, tfrecord
+from elasticdl.data import idx, images, parquet, recordio, tfrecord_frames
 from elasticdl.data.listing import Listing
 from elasticdl.data.source import COMPRESSED_SUFFIXES, head_of
 from elasticdl.data.words import nearest
@@ -119,7 +119,7 @@ def _told(path: Path) -> str:
         return "recordio"
     if head.startswith(parquet.MAGIC):
         return "parquet"
-    if tfrecord.record_length(head[:12]) is not None:
+    if tfrecord_frames.record_length(head[:12]) is not None:
         return "tfrecord"
     if idx.is_idx(head):
         return "idx"

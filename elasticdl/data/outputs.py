@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from elasticdl.data.example import encode_example
 from elasticdl.data.recordio import RecordIOWriter
-from elasticdl.data.tfrecord import frame
+from elasticdl.data.tfrecord_frames import frame
 from elasticdl.data.words import nearest
 from elasticdl.data.writing import AtomicFile, disk_errors, hidden_sibling
 from elasticdl.jobs.errors import UserError

@@ -12,12 +12,12 @@ import base64
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.wire import master_pb2
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # A metric's states as the journal keeps them: [name, [[dtype, shape, base64 of the compressed bytes], ...]].
 JournaledStates = list[tuple[str, list[tuple[str, list[int], str]]]]
@@ -45,6 +45,9 @@ class Evaluation:
         return f"cut-{self.number}"
 
     def add(self, states: JournaledStates) -> None:
+        # Not before it is needed: a master is waited for when it starts.
+        import numpy as np
+
         for name, arrays in states:
             decoded = [
                 np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype=dtype).reshape(shape)
@@ -96,10 +99,7 @@ def to_wire(states: dict[str, list[NDArray[Any]]]) -> list[master_pb2.MetricStat
         master_pb2.MetricState(
             metric=name,
             states=[
-                master_pb2.Tensor(
-                    dtype=str(a.dtype), shape=list(a.shape), data=np.ascontiguousarray(a).tobytes()
-                )
-                for a in arrays
+                master_pb2.Tensor(dtype=str(a.dtype), shape=list(a.shape), data=a.tobytes()) for a in arrays
             ],
         )
         for name, arrays in states.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from elasticdl.data.tfrecord import TFRecordWriter
+from elasticdl.data.tfrecord_frames import TFRecordWriter
 from elasticdl.wire import event_pb2
 
 

@@ -17,6 +17,7 @@ import contextlib
 import importlib
 import json
 import random
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ KINDS = {
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _REQUEST_SECONDS = 30.0
+_HTTP_COMMAND = "httpx._main"
 _PASSING = (429, 500, 502, 503, 504)
 
 
@@ -184,7 +186,7 @@ class Cluster:
         content: str = "application/json",
         pauses: Pauses | None = None,
     ) -> Document:
-        http = _library()
+        http = http_library()
         pauses = pauses or Pauses(patience=self._patience)
         renewed = False
         while True:
@@ -225,7 +227,7 @@ class Cluster:
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[httpx.Response]:
         """One answer, to be read while it comes. Raises as requests do, but is never made twice."""
-        http, identity = _library(), self._access.identity
+        http, identity = http_library(), self._access.identity
         async with self._client().stream(
             "GET",
             path,
@@ -247,7 +249,7 @@ class Cluster:
 
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:
-            http = _library()
+            http = http_library()
             # Pods are created together, and watches hold connections for good: no limit of ours on them.
             limits = http.Limits(max_connections=None, max_keepalive_connections=20)
             self._http = http.AsyncClient(
@@ -302,13 +304,20 @@ def selection(labels: Mapping[str, str] | None, fields: Mapping[str, str] | None
     return query
 
 
-def _library() -> Any:
+def http_library() -> Any:
+    """httpx, without its own command line: that takes longer to import than all the rest of it."""
+    kept_out = "httpx" not in sys.modules and _HTTP_COMMAND not in sys.modules
+    if kept_out:
+        sys.modules[_HTTP_COMMAND] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("httpx")
     except ModuleNotFoundError as error:
         raise UserError(
             f"Jobs on Kubernetes need the package {error.name}.", hint="pip install 'elasticdl[kubernetes]'"
         ) from error
+    finally:
+        if kept_out:
+            del sys.modules[_HTTP_COMMAND]
 
 
 def _words(response: httpx.Response) -> str:

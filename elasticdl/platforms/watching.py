@@ -8,7 +8,6 @@ and of every one that is gone, if not of all its states in between. While nothin
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import math
@@ -16,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Pauses, selection
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Pauses, http_library, selection
 
 log = logging.getLogger("elasticdl.platforms")
 
@@ -53,7 +52,7 @@ async def watch(
     version = ""
     synced = False
     pauses = Pauses(patience=math.inf)
-    http = importlib.import_module("httpx")
+    http = http_library()
     while True:
         try:
             if not version:

@@ -24,6 +24,7 @@ from elasticdl.jobs.errors import UserError
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
+SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
 _NAME = re.compile(r"version-(\d+)$")
@@ -64,6 +65,11 @@ class Checkpoint:
 
     def data_files(self) -> list[Path]:
         return [self.path / file.name for file in self.manifest.files]
+
+
+def file_name(server: int, servers: int) -> str:
+    """The file of one server in a checkpoint."""
+    return f"ps-{server}-of-{servers}{SUFFIX}"
 
 
 def temporary_folder(directory: Path, number: int) -> Path:

@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from elasticdl.ps.checkpoints import SavedFile
-from elasticdl.ps.shares import file_name
-from elasticdl.ps.store import LastPush
+from elasticdl.ps.checkpoints import SavedFile, file_name
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_aio_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -74,19 +72,13 @@ class Coordinator:
 
         return await self._all(addresses, save)
 
-    async def fence_all(self, addresses: Sequence[str], worker: str) -> LastPush:
+    async def fence_all(self, addresses: Sequence[str], worker: str) -> ps_pb2.FenceReply:
         """Takes nothing more from a worker, and returns its last batch that every server has applied."""
-
-        async def fence(stub: Any, number: int) -> LastPush:
-            reply = await stub.Fence(ps_pb2.FenceRequest(worker=worker), timeout=_SECONDS)
-            return LastPush(
-                sequence=reply.sequence,
-                lease_id=reply.lease_id,
-                position=reply.position,
-                batches=reply.batches,
-            )
-
-        return min(await self._all(addresses, fence), key=lambda last: last.sequence)
+        request = ps_pb2.FenceRequest(worker=worker)
+        replies: list[ps_pb2.FenceReply] = await self._all(
+            addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
+        )
+        return min(replies, key=lambda last: last.sequence)
 
     async def status_all(self, addresses: Sequence[str]) -> list[ps_pb2.ServerStatusReply]:
         request = ps_pb2.ServerStatusRequest()

@@ -14,17 +14,12 @@ from typing import Any, TypeVar
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.partition import partition
-from elasticdl.ps.snapshot import SUFFIX, Snapshot, SnapshotFile
+from elasticdl.ps.snapshot import Snapshot, SnapshotFile
 
 TRAINABLE = "trainable"
 STATE = "state"
 
 _Item = TypeVar("_Item")
-
-
-def file_name(server: int, servers: int) -> str:
-    """The file of one server in a checkpoint."""
-    return f"ps-{server}-of-{servers}{SUFFIX}"
 
 
 def owners(sizes: Mapping[str, Mapping[str, int]], servers: int) -> dict[str, dict[str, int]]:

@@ -34,7 +34,6 @@ import numpy as np
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.tensors import DTYPES, Array, portable, raw_bytes
 
-SUFFIX = ".edl"
 FORMAT = 1
 _HEADER = struct.Struct("<8sII")
 _TRAILER = struct.Struct("<QQI4x8s")

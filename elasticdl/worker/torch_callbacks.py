@@ -212,7 +212,7 @@ class TensorBoard:
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        from elasticdl.data.tfrecord import frame
+        from elasticdl.data.tfrecord_frames import frame
         from elasticdl.wire.event_pb2 import Event
 
         self._file.write(frame(Event(wall_time=time.time(), **fields).SerializeToString()))

@@ -1,4 +1,4 @@
-"""`elasticdl --help` and `import elasticdl` load nothing that takes time."""
+"""What people wait for loads nothing that takes time: help, `import elasticdl`, a submission, a master that starts."""
 
 from __future__ import annotations
 
@@ -43,6 +43,22 @@ def test_nothing_heavy_is_imported(code: str) -> None:
         check=True,
     )
     assert done.stderr.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("elasticdl.cli.job_commands, elasticdl.cli.submit", {"grpc", "numpy", "rich", "pygments"}),
+        ("elasticdl.master.pod", {"numpy", "rich", "pygments", "click"}),
+    ],
+)
+def test_what_a_job_on_a_cluster_waits_for_imports_only_what_it_needs(modules: str, heavy: set[str]) -> None:
+    code = (
+        f"import sys, {modules}; from elasticdl.platforms.cluster import http_library; http_library();"
+        f"print(*sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "\n"
 
 
 def test_help_needs_no_command_module() -> None:

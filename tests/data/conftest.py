@@ -17,7 +17,7 @@ from elasticdl.data.checking import records_and_damage
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import BadRange
 from elasticdl.data.recordio import RecordIOWriter
-from elasticdl.data.tfrecord import frame
+from elasticdl.data.tfrecord_frames import frame
 from elasticdl.jobs.errors import UserError
 
 

@@ -8,7 +8,7 @@ import cramjam
 import pytest
 
 from elasticdl.data.open import open_reader
-from elasticdl.data.tfrecord import frame
+from elasticdl.data.tfrecord_frames import frame
 
 COMPRESSIONS = {
     ".gz": gzip.compress,

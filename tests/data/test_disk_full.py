@@ -13,7 +13,7 @@ import pyarrow, pyarrow.parquet, pyarrow.csv
 from elasticdl.data.conversion import convert
 from elasticdl.data.criteo import make_criteo_like
 from elasticdl.data.open import open_reader
-from elasticdl.data.tfrecord import TFRecordWriter, frame
+from elasticdl.data.tfrecord_frames import TFRecordWriter, frame
 from elasticdl.jobs.errors import UserError
 
 work = Path(sys.argv[1])

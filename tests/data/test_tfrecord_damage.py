@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.data.tfrecord import frame
+from elasticdl.data.tfrecord_frames import frame
 from elasticdl.jobs.errors import UserError
 
 RECORDS = [b"record %03d " % number * (number % 4) for number in range(30)]

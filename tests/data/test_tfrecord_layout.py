@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.data.open import open_reader
-from elasticdl.data.tfrecord import frame, masked_crc
+from elasticdl.data.tfrecord_frames import frame, masked_crc
 
 
 def test_the_checksum_is_castagnoli_masked():

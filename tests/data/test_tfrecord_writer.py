@@ -5,7 +5,7 @@ import os
 import pytest
 
 from elasticdl.data.open import open_reader
-from elasticdl.data.tfrecord import TFRecordWriter, frame
+from elasticdl.data.tfrecord_frames import TFRecordWriter, frame
 from elasticdl.jobs.errors import UserError
 
 

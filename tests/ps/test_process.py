@@ -20,10 +20,10 @@ import pytest
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.platforms.credentials import Credentials, tls_name
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
-from elasticdl.ps.checkpoints import Manifest, SavedFile, write_manifest
+from elasticdl.ps.checkpoints import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import CallStopped, OldGeneration
-from elasticdl.ps.shares import file_name, share
+from elasticdl.ps.shares import share
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 from elasticdl.wire import master_pb2, ps_pb2
 from elasticdl.wire.channel import add_port, new_server, open_channel

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.shares import file_name, merge, owners, read_share, share
+from elasticdl.ps.checkpoints import file_name
+from elasticdl.ps.shares import merge, owners, read_share, share
 from elasticdl.ps.snapshot import Snapshot, write_snapshot
 from elasticdl.ps.tensors import Array
 

@@ -145,7 +145,7 @@ def test_learning_rate_by_plateau(trainer_with: Any) -> None:
 
 
 def test_tensorboard_files(trainer_with: Any, tmp_path: Path) -> None:
-    from elasticdl.data.tfrecord import frame
+    from elasticdl.data.tfrecord_frames import frame
     from elasticdl.wire.event_pb2 import Event
 
     runner = run(trainer_with(TensorBoard(str(tmp_path / "logs"))))
