@@ -39,6 +39,8 @@ def main() -> int:
         )
     for name in ("stop-node", "start-node"):
         commands.add_parser(name).add_argument("node", help="such as node-1")
+    for name in ("stop-api", "start-api"):
+        commands.add_parser(name, help="the API server alone")
     commands.add_parser("down", help="stop everything")
     return _do(parser.parse_args())
 
@@ -62,6 +64,10 @@ def _do(arguments: argparse.Namespace) -> int:
             find_cluster().stop_node(arguments.node)
         case "start-node":
             find_cluster().start_node(arguments.node)
+        case "stop-api":
+            find_cluster().stop_api_server()
+        case "start-api":
+            find_cluster().start_api_server()
         case "down":
             own.down()
     return 0

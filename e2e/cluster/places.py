@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from e2e.cluster.archive import digest_of
-from e2e.cluster.commands import run
+from e2e.cluster.commands import run, succeeds, wait_for
 from e2e.cluster.images import make_images, write_archive
 from e2e.cluster.selfmade import SelfMade
 
@@ -41,6 +41,12 @@ class Cluster(Protocol):
 
     def start_node(self, node: str) -> None: ...
 
+    def stop_api_server(self) -> None:
+        """Kills it. Where something else starts it again, that is the cluster's own doing."""
+
+    def start_api_server(self) -> None:
+        """Returns when it answers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
@@ -59,6 +65,12 @@ class Kind:
     def start_node(self, node: str) -> None:
         run("docker", "start", node)
 
+    def stop_api_server(self) -> None:
+        run("docker", "exec", f"{self.name}-control-plane", "pkill", "-9", "kube-apiserver")
+
+    def start_api_server(self) -> None:
+        wait_for_api_server(self.kubeconfig)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Minikube:
@@ -76,6 +88,12 @@ class Minikube:
 
     def start_node(self, node: str) -> None:
         run("minikube", "--profile", self.name, "node", "start", node)
+
+    def stop_api_server(self) -> None:
+        run("minikube", "--profile", self.name, "ssh", "sudo pkill -9 kube-apiserver")
+
+    def start_api_server(self) -> None:
+        wait_for_api_server(self.kubeconfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +120,17 @@ class Given:
 
     def start_node(self, node: str) -> None:
         raise NotImplementedError(f"{node} is nobody's to start")
+
+    def stop_api_server(self) -> None:
+        raise NotImplementedError("its API server is nobody's to stop")
+
+    def start_api_server(self) -> None:
+        raise NotImplementedError("its API server is nobody's to start")
+
+
+def wait_for_api_server(kubeconfig: Path) -> None:
+    kubectl = ("kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
+    wait_for("the API server", lambda: succeeds(*kubectl), seconds=180)
 
 
 def find_cluster() -> Cluster:

@@ -65,6 +65,14 @@ class SelfMade:
     def start_node(self, node: str) -> None:
         self._start_node(node)
 
+    def stop_api_server(self) -> None:
+        """Nobody else starts it again."""
+        self.stop_part("apiserver")
+
+    def start_api_server(self) -> None:
+        self.start_part("apiserver")
+        self._wait("the API server", "get", "--raw", "/readyz")
+
     # -- beyond ---------------------------------------------------------------------------------------------
 
     @property
