@@ -210,7 +210,7 @@ def node_state(node: dict[str, Any]) -> str:
     if node["phase"] == "running":
         return "working" if node["joined"] else "starting"
     if node["phase"] == "pending":
-        return "starting"
+        return f"waits: {node['message']}" if node["message"] else "starting"
     return f"ended: {node['reason']}" if node["reason"] else "ended"
 
 

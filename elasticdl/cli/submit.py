@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 import os
 import re
 import time
@@ -31,10 +32,13 @@ from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.manifests import manifests, owned
 from elasticdl.platforms.naming import master_name, record_name
 from elasticdl.platforms.platform import NodePhase
-from elasticdl.platforms.pod_status import node_status
+from elasticdl.platforms.pod_events import last_trouble
+from elasticdl.platforms.pod_status import node_status, on_its_way
 
 # A master whose pod waits for room may wait for hours; the job is submitted all the same.
 _START_SECONDS = 60.0
+# A volume that is not there at once may be there in a moment; after this long it is a trouble to tell of.
+_TROUBLE_SECONDS = 8.0
 # How Kubernetes calls a pod that finds no room: a job may well wait for that.
 _WAITS_FOR_ROOM = "Unschedulable"
 _POLL_SECONDS = 0.2
@@ -135,7 +139,7 @@ async def _create(cluster: Cluster, spec: JobSpec) -> None:
 
 async def _started(cluster: Cluster, job: str) -> str:
     """What keeps the master from running, if something does."""
-    deadline = time.monotonic() + _START_SECONDS
+    deadline, ask_at = time.monotonic() + _START_SECONDS, time.monotonic() + _TROUBLE_SECONDS
     while time.monotonic() < deadline:
         pod = await cluster.get("Pod", master_name(job))
         if pod is None:
@@ -145,6 +149,10 @@ async def _started(cluster: Cluster, job: str) -> str:
             return ""
         if status.message:
             return status.message
+        if time.monotonic() > ask_at and on_its_way(pod):
+            ask_at = math.inf
+            if words := await last_trouble(cluster, pod):
+                return words
         await asyncio.sleep(_POLL_SECONDS)
     return f"{_WAITS_FOR_ROOM}: nothing is known of it after {_START_SECONDS:.0f} s."
 

@@ -33,8 +33,10 @@ from elasticdl.platforms.platform import (
     NodeStatus,
     Platform,
 )
-from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, unreachable
+from elasticdl.platforms.pod_events import LOOK_AFTER_SECONDS, troubles
+from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, on_its_way, unreachable
 from elasticdl.platforms.pods import node_pod, secret_files
+from elasticdl.platforms.room import Line
 from elasticdl.platforms.watching import Synced, watch
 
 log = logging.getLogger("elasticdl.platforms")
@@ -60,16 +62,21 @@ class KubernetesPlatform(Platform):
         slack_seconds: float = SLACK_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         quota_seconds: float = QUOTA_SECONDS,
+        look_after_seconds: tuple[float, ...] = LOOK_AFTER_SECONDS,
     ) -> None:
         self._cluster = cluster
         self._spec = spec
         self._owner = owner
         self._slack_seconds = slack_seconds
         self._lost_seconds = lost_seconds
-        self._quota_seconds = quota_seconds
+        self._look_after_seconds = look_after_seconds
         self._statuses: dict[str, NodeStatus] = {}
         self._stopped: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._line = Line(self._start_in_line, seconds=quota_seconds)
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        # What events have told of nodes that do not begin.
+        self._troubles: dict[str, str] = {}
         self._listeners: set[asyncio.Queue[NodeStatus | None]] = set()
         self._synced = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,7 +95,7 @@ class KubernetesPlatform(Platform):
             return
         self._tell(NodeStatus(name=request.name, role=request.role, phase=NodePhase.PENDING))
         if not await self._create(request):
-            self._spawn(self._create_later(request))
+            self._line.join(request)
 
     async def stop(self, name: str, *, grace_seconds: float) -> None:
         await self._ready()
@@ -172,15 +179,11 @@ class KubernetesPlatform(Platform):
         except ClusterError as error:
             if error.reason == "AlreadyExists":
                 return True
-            if error.status == 403 and "quota" in error.message:
-                self._tell(
-                    NodeStatus(
-                        name=request.name,
-                        role=request.role,
-                        phase=NodePhase.PENDING,
-                        message=error.message,
-                    )
+            if _no_room(error):
+                waits = NodeStatus(
+                    name=request.name, role=request.role, phase=NodePhase.PENDING, message=error.message
                 )
+                self._tell(waits)
                 return False
             if error.status == 404:
                 # The namespace is being deleted, and the job with it.
@@ -197,11 +200,8 @@ class KubernetesPlatform(Platform):
             )
         return True
 
-    async def _create_later(self, request: NodeRequest) -> None:
-        while True:
-            await asyncio.sleep(self._quota_seconds)
-            if self._statuses[request.name].phase in _ENDED or await self._create(request):
-                return
+    async def _start_in_line(self, request: NodeRequest) -> bool:
+        return self._statuses[request.name].phase in _ENDED or await self._create(request)
 
     async def _placed(self, request: NodeRequest) -> NodeRequest:
         """With what only this platform knows: how it is believed, and where it is found."""
@@ -223,6 +223,7 @@ class KubernetesPlatform(Platform):
             raise UserError("This platform has been closed.")
         if self._watching is None:
             self._watching = self._spawn(self._watch())
+            self._spawn(self._line.run())
         if not self._synced.is_set():
             await self._synced.wait()
         if self._failure is not None:
@@ -241,6 +242,12 @@ class KubernetesPlatform(Platform):
         if not name or name.rpartition("-")[0] == MASTER_ROLE:
             return
         status = node_status(pod, gone=gone, stopped=name in self._stopped)
+        if not gone and on_its_way(pod):
+            status = dataclasses.replace(status, message=self._troubles.get(name, ""))
+            if name not in self._looking:
+                self._looking[name] = self._spawn(self._look_for_troubles(status, pod))
+        elif name in self._looking:
+            self._looking[name].cancel()
         if status.phase in _ENDED:
             self._end(name, status)
             return
@@ -251,6 +258,11 @@ class KubernetesPlatform(Platform):
             self._give_up_after(self._lost_seconds, name, pod)
         elif name in self._timers:
             self._timers.pop(name).cancel()
+
+    async def _look_for_troubles(self, status: NodeStatus, pod: Document) -> None:
+        async for words in troubles(self._cluster, pod, after=self._look_after_seconds):
+            self._troubles[status.name] = words
+            self._tell(dataclasses.replace(status, message=words))
 
     def _give_up_after(self, seconds: float, name: str, pod: Document) -> None:
         """Unless that has been decided before."""
@@ -303,6 +315,11 @@ class KubernetesPlatform(Platform):
         self._synced.set()
         for listener in self._listeners:
             listener.put_nowait(None)
+
+
+def _no_room(error: ClusterError) -> bool:
+    """Now. Many that are counted at once get into each other's way (409), and are to try again."""
+    return (error.status == 403 and "quota" in error.message) or error.reason == "Conflict"
 
 
 def _address(service: Document) -> str:

@@ -24,6 +24,7 @@ SPEC_KEY = "spec.yaml"
 WISHES_KEY = "wishes.json"
 STATUS_KEY = "status.json"
 STATE_KEY = "state.json"
+NO_WISHES = "{}"
 
 JOB_ROLE = "job"
 
@@ -49,7 +50,7 @@ def job_object(spec: JobSpec) -> Document:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
-        "data": {SPEC_KEY: to_yaml(spec), WISHES_KEY: "{}"},
+        "data": {SPEC_KEY: to_yaml(spec), WISHES_KEY: NO_WISHES},
     }
 
 

@@ -96,6 +96,13 @@ def unreachable(pod: Document) -> bool:
     )
 
 
+def on_its_way(pod: Document) -> bool:
+    """A machine makes it: what is in its way, if anything, is not in the pod, but in its events."""
+    status = pod.get("status") or {}
+    given = (pod.get("spec") or {}).get("nodeName") and status.get("phase") == "Pending"
+    return bool(given) and not leaving(pod) and not _waits_for(status)
+
+
 def leaving(pod: Document) -> bool:
     return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
 

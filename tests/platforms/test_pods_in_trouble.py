@@ -34,6 +34,8 @@ class Api:
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = list(pods)
         self.refusals: list[tuple[int, str, str]] = []
+        self.events: list[dict[str, Any]] = []
+        self.looks = 0
         self.asked: list[tuple[str, str, Any]] = []
         self.news: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
@@ -46,6 +48,9 @@ class Api:
             await self._watch(writer)
             return
         status, result = 200, {"metadata": {"resourceVersion": "1"}, "items": self.pods}
+        if "/events" in path:
+            self.looks += 1
+            result["items"] = self.events
         if method != "GET":
             self.asked.append((method, path, json.loads(body)))
             if method == "POST" and self.refusals:
@@ -90,6 +95,7 @@ def play(api: Api, scenario: Callable[[KubernetesPlatform], Awaitable[None]], **
                 slack_seconds=0.1,
                 lost_seconds=0.5,
                 quota_seconds=0.01,
+                look_after_seconds=(0.01, 0.02, 0.03),
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
@@ -190,6 +196,77 @@ def test_no_room_in_the_namespace_is_waited_for() -> None:
         await told(platform, "worker-0", NodePhase.RUNNING)
 
     play(api, scenario)
+
+
+def test_however_many_wait_for_room_one_asks() -> None:
+    api = Api()
+    words = 'pods "x" is forbidden: exceeded quota: team'
+    api.refusals = [(403, "Forbidden", words)] * 20
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await asyncio.gather(*(platform.start(request(number)) for number in range(10)))
+        while len(api.asked) < 30:
+            await asyncio.sleep(0.01)
+
+    play(api, scenario)
+    names = [body["metadata"]["name"].rpartition("-")[2] for _, _, body in api.asked]
+    first = names[10]
+    # The first of them is refused ten times more, and when there is room for it there is for the others.
+    assert names[10:] == [first] * 11 + [name for name in names[:10] if name != first]
+
+
+def test_pods_that_are_counted_at_once_get_in_each_others_way() -> None:
+    api = Api()
+    api.refusals = [(409, "Conflict", "Operation cannot be fulfilled on resourcequotas: please try again")]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        while len(api.asked) < 2:
+            await asyncio.sleep(0.01)
+        assert [status.phase for status in await platform.nodes()] == [NodePhase.PENDING]
+
+    play(api, scenario)
+
+
+def event(reason: str, moment: str) -> dict[str, Any]:
+    return {"metadata": {}, "reason": reason, "message": f"{reason} it is", "lastTimestamp": moment}
+
+
+def test_what_only_events_tell() -> None:
+    api = Api(pod("scheduled", 3))
+    api.events = [
+        event("FailedMount", "2026-11-16T05:35:09Z"),
+        event("FailedCreatePodSandBox", "2026-11-16T05:35:07Z"),
+        event("MissingClusterDNS", "2026-11-16T05:35:12Z"),
+        event("FailedScheduling", "2026-11-16T05:35:13Z"),
+    ]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        async for status in platform.events():
+            if status.message:
+                break
+        assert (status.phase, status.message) == (NodePhase.PENDING, "FailedMount: FailedMount it is")
+        # What is known stays known while it waits, and is over when it runs.
+        api.news.put_nowait(("MODIFIED", pod("scheduled", 3)))
+        api.news.put_nowait(("MODIFIED", pod("running", 3)))
+        assert (await told(platform, "worker-3", NodePhase.RUNNING)).message == ""
+
+    play(api, scenario)
+
+
+def test_few_looks_at_the_events_of_a_pod() -> None:
+    api = Api(*(pod("scheduled", number) for number in range(3)))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        while api.looks < 9:
+            await asyncio.sleep(0.01)
+        api.news.put_nowait(("MODIFIED", pod("scheduled", 0)))
+        api.news.put_nowait(("MODIFIED", pod("running", 1)))
+        await told(platform, "worker-1", NodePhase.RUNNING)
+
+    play(api, scenario)
+    assert api.looks == 9
 
 
 def test_a_pod_that_kubernetes_does_not_take_cannot_start() -> None:

@@ -30,6 +30,7 @@ def test_nothing_beyond_what_is_used() -> None:
         "pods": {"get", "list", "watch", "create", "patch", "delete"},
         "services": {"get", "create", "patch"},
         "configmaps": {"get", "list", "watch", "patch"},
+        "events": {"list"},
     }
     assert all(rule["apiGroups"] == [""] for rule in rules)
 
