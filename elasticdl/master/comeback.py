@@ -117,9 +117,7 @@ class Comeback:
         self._platform = platform
         self._servers = servers
         self._clock = clock
-        # Programs that train by all-reduce hold no shards: what they report next says it all.
-        holders = not (master.plan.allreduce and master.plan.runs_command)
-        self._patience = patience_seconds if holders else 0.0
+        self._patience_seconds = patience_seconds
         # The nodes of now are known: before that nobody can be told that it is none.
         self.listed = False
 
@@ -128,16 +126,24 @@ class Comeback:
         await self._list_nodes()
         self.listed = True
         self._master.wake()
-        begun = self._clock()
+        begun, patience = self._clock(), self._patience_seconds if self._shards_are_held() else 0.0
         while gathering.active and not self._master.state.outcome:
             waited = self._clock() - begun
-            if waited >= self._patience or (waited >= _AT_LEAST_SECONDS and gathering.complete):
+            if waited >= patience or (waited >= _AT_LEAST_SECONDS and gathering.complete):
                 break
             await self._master.changed.wait(0.5)
         await self._ask_servers()
         told = len(gathering.told)
         self._master.do("gathering.close")
         log.info("%d workers have told what they remember: going on.", told)
+
+    def _shards_are_held(self) -> bool:
+        """Programs that train by all-reduce hold none: what they report next says it all. But whether a program without
+        parameter servers does that is known only by the data that it goes through.
+        """
+        state, plan = self._master.state, self._master.plan
+        by_steps = plan.allreduce and plan.runs_command
+        return not by_steps or any(name != state.steps.dataset for name in state.data.announced)
 
     async def _list_nodes(self) -> None:
         master, roster = self._master, self._master.state.roster

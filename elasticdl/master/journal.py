@@ -23,7 +23,7 @@ Failure modes
     it was and can be appended to when there is room. Nothing may be answered on a record that was not
     written.
 
-    Two masters: the second one gets a `JournalError`; the kernel drops the lock with the process, however it
+    Two masters: the second one gets a `JournalTaken`; the kernel drops the lock with the process, however it
     dies.
 """
 
@@ -53,6 +53,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 class JournalError(UserError):
     """The journal cannot be used as it is."""
+
+
+class JournalTaken(JournalError):
+    """Another master has it."""
 
 
 class Journal:
@@ -319,7 +323,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise JournalError(f"Another master is writing the journal in {path.parent}.") from None
+        raise JournalTaken(f"Another master is writing the journal in {path.parent}.") from None
     except OSError:
         os.close(file)
         raise

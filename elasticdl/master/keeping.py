@@ -16,7 +16,7 @@ from elasticdl.master.scaling import PS_FIXED, CannotScale, scale_workers
 from elasticdl.master.status import job_status
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import Cluster, ClusterError
-from elasticdl.platforms.manifests import STATE_KEY, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.manifests import NO_WISHES, STATE_KEY, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.watching import Synced, watch
 
 log = logging.getLogger("elasticdl.master")
@@ -32,7 +32,7 @@ class RecordKeeper:
         self._master = master
         self._name = naming.record_name(master.spec.job_name)
         self._written: dict[str, str] = {}
-        self._wishes = ""
+        self._wishes = NO_WISHES
         # What has become of the last wish, for whoever wrote it and waits.
         self._answer: dict[str, str] = {}
 
@@ -87,7 +87,7 @@ class RecordKeeper:
                 continue
             if change.gone:
                 return
-            text = str((change.document.get("data") or {}).get(WISHES_KEY) or "{}")
+            text = str((change.document.get("data") or {}).get(WISHES_KEY) or NO_WISHES)
             if text != self._wishes:
                 self._wishes = text
                 self._answer = self._obey(text)

@@ -19,17 +19,19 @@ import math
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.master.audit import Audit
+from elasticdl.master.journal import JournalTaken
 from elasticdl.master.keeping import RecordKeeper
 from elasticdl.master.master import Master
 from elasticdl.master.serving import Servers
 from elasticdl.master.surroundings import IN_PODS
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import Cluster, Document
+from elasticdl.platforms.cluster import Cluster, Document, Pauses
 from elasticdl.platforms.kubernetes import KubernetesPlatform
 from elasticdl.platforms.manifests import SPEC_KEY, STATE_KEY
 from elasticdl.wire.channel import add_port, read_token
@@ -42,6 +44,8 @@ EXIT_FAILED = 1
 EXIT_SENT_AWAY = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
+# Twice what a pod has to end in.
+_HANDOVER_SECONDS = 60.0
 
 
 def main() -> int:
@@ -83,13 +87,15 @@ async def _serve(
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     environment = await _addresses(cluster, spec)
     platform = KubernetesPlatform(cluster, spec, owner=record)
-    master = Master(
-        spec=spec,
-        folder=_folder(spec, record, folder),
-        platform=platform,
-        token=token,
-        environment=environment,
-        surroundings=IN_PODS,
+    master = await _in_turn(
+        lambda: Master(
+            spec=spec,
+            folder=_folder(spec, record, folder),
+            platform=platform,
+            token=token,
+            environment=environment,
+            surroundings=IN_PODS,
+        )
     )
     servers = Servers(master, token)
     everywhere = "[::]" if ":" in os.environ.get("MY_POD_IP", "") else "0.0.0.0"
@@ -113,6 +119,8 @@ async def _serve(
             return EXIT_DONE
         else:
             log.info("Asked to go; the job waits for a master to come back.")
+            # Nothing is answered any more that would not be in the snapshot.
+            await servers.stop()
             await keeper.write()
             return EXIT_SENT_AWAY
         await keeper.write()
@@ -127,6 +135,17 @@ async def _serve(
             await asyncio.gather(running, keeping, leaving, return_exceptions=True)
         await servers.stop()
         await platform.close()
+
+
+async def _in_turn(begin: Callable[[], Master]) -> Master:
+    """The master before this one may be on its way out, and has its journal until then."""
+    pauses = Pauses(patience=_HANDOVER_SECONDS)
+    while True:
+        try:
+            return begin()
+        except JournalTaken:
+            if not await pauses.wait():
+                raise
 
 
 async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:

@@ -1,0 +1,281 @@
+"""The job's record on a cluster: when it is written, what is in it, how wishes are answered. By a clock of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import selectors
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.keeping import RecordKeeper
+from elasticdl.master.master import Master
+from elasticdl.platforms.cluster import ClusterError, Listing
+
+SPEC = JobSpec.build(job_name="kept", image_name="i", job_command="x", num_workers=2)
+NAME = "elasticdl-kept"
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
+    """Waits for nothing: the time that it was to wait has passed."""
+
+    passed = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.passed += timeout or 0.0
+        return super().select(0)
+
+
+class FakeTime(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._fake = _Selector()
+        super().__init__(self._fake)
+
+    def time(self) -> float:
+        return self._fake.passed
+
+
+class Answer:
+    """Of a watch: what is put in is told."""
+
+    def __init__(self) -> None:
+        self.lines: asyncio.Queue[str] = asyncio.Queue()
+
+    async def aiter_lines(self) -> AsyncIterator[str]:
+        while True:
+            yield await self.lines.get()
+
+
+class FakeCluster:
+    """One object, which is watched and patched."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, str] = {"wishes.json": "{}"}
+        self.patches: list[tuple[float, dict[str, str]]] = []
+        self.refusals: list[ClusterError] = []
+        self.answer = Answer()
+
+    def path(self, kind: str, name: str = "") -> str:
+        return f"/{kind}/{name}"
+
+    async def list(self, kind: str, *, labels: Any, fields: dict[str, str]) -> Listing:
+        assert (kind, fields) == ("ConfigMap", {"metadata.name": NAME})
+        return Listing(items=(self._object(),), version="1")
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, query: Any, *, read_seconds: float) -> AsyncIterator[Answer]:
+        yield self.answer
+
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> None:
+        assert (kind, name) == ("ConfigMap", NAME)
+        if self.refusals:
+            raise self.refusals.pop()
+        self.patches.append((asyncio.get_running_loop().time(), changes["data"]))
+        self.data |= changes["data"]
+        self._tell("MODIFIED")
+
+    def wish(self, text: str) -> None:
+        self.data["wishes.json"] = text
+        self._tell("MODIFIED")
+
+    def delete(self) -> None:
+        self._tell("DELETED")
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.data["status.json"]))
+
+    def _object(self) -> dict[str, Any]:
+        return {"metadata": {"name": NAME, "resourceVersion": "1", "uid": "1"}, "data": dict(self.data)}
+
+    def _tell(self, kind: str) -> None:
+        self.answer.lines.put_nowait(json.dumps({"type": kind, "object": self._object()}))
+
+
+class Scene:
+    keeping: asyncio.Task[None]
+
+    def __init__(self, folder: Path, platform: Any) -> None:
+        self.cluster = FakeCluster()
+        self.master = Master(spec=SPEC, folder=folder, platform=platform, token="t", environment={})
+        self.master.recover()
+        self.keeper = RecordKeeper(self.cluster, self.master)  # type: ignore[arg-type]
+
+
+Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, nowhere: Any) -> Play:
+    """Runs a scenario beside a keeper, in a time that passes as fast as everybody waits."""
+
+    def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
+        async def both() -> None:
+            scene = Scene(tmp_path, nowhere)
+            scene.keeping = asyncio.create_task(scene.keeper.run())
+            try:
+                await asyncio.wait_for(scenario(scene), 1000)
+            finally:
+                scene.keeping.cancel()
+                await asyncio.gather(scene.keeping, return_exceptions=True)
+                scene.master._journal.close()
+                scene.master._events.close()
+
+        loop = FakeTime()
+        try:
+            loop.run_until_complete(both())
+        finally:
+            loop.close()
+
+    return run
+
+
+def busy(scene: Scene) -> None:
+    """Something that a status tells."""
+    scene.master.global_step += 1
+
+
+def test_written_when_something_has_changed_and_not_else(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(100)
+        assert len(scene.cluster.patches) == 1
+        busy(scene)
+        await asyncio.sleep(100)
+        assert len(scene.cluster.patches) == 2
+        assert scene.cluster.status()["step"] == 1
+
+    play(scenario)
+
+
+def test_at_most_every_two_seconds_and_the_snapshot_half_as_often(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        for _ in range(1000):
+            busy(scene)
+            # Each is in the snapshot too.
+            scene.master.do("scale", role="worker", target=2 + scene.master.global_step % 2)
+            await asyncio.sleep(0.1)
+
+    seen: list[tuple[float, dict[str, str]]] = []
+
+    async def kept(scene: Scene) -> None:
+        await scenario(scene)
+        seen.extend(scene.cluster.patches)
+
+    play(kept)
+    moments = [moment for moment, _ in seen]
+    assert 45 <= len(moments) <= 51
+    assert min(later - sooner for sooner, later in pairwise(moments)) >= 2.0 - 1e-6
+    snapshots = [moment for moment, data in seen if "state.json" in data]
+    assert min(later - sooner for sooner, later in pairwise(snapshots)) >= 4.0 - 1e-6
+
+
+def test_a_snapshot_that_another_master_can_go_on_from(play: Play, tmp_path: Path, nowhere: Any) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.master.do("scale", role="worker", target=5)
+        await scene.keeper.write()
+        other = Master(spec=SPEC, folder=tmp_path / "other", platform=nowhere, token="t", environment={})
+        other.recover(scene.cluster.data["state.json"])
+        assert other.state.roster.targets["worker"] == 5
+        other._journal.close()
+        other._events.close()
+
+    (tmp_path / "other").mkdir()
+    play(scenario)
+
+
+def test_a_wish_is_obeyed_and_answered_at_once(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        before = asyncio.get_running_loop().time()
+        scene.cluster.wish('{"num_workers": 4, "id": "a1"}')
+        await asyncio.sleep(0.001)
+        assert scene.master.state.roster.targets["worker"] == 4
+        assert scene.cluster.status()["wish"]["id"] == "a1"
+        assert "problem" not in scene.cluster.status()["wish"]
+        assert scene.cluster.patches[-1][0] - before < 0.01
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    ['{"num_ps": 3, "id": "b"}', '{"num_workers": 0, "id": "b"}', '{"num_workers": "many", "id": "b"}'],
+)
+def test_a_wish_that_cannot_be_is_refused_with_words(play: Play, wish: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.wish(wish)
+        await asyncio.sleep(1)
+        assert scene.cluster.status()["wish"]["id"] == "b"
+        assert scene.cluster.status()["wish"]["problem"]
+        assert scene.master.state.roster.targets["worker"] == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", "{}"])
+def test_what_is_no_wish_changes_nothing(play: Play, text: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.wish(text)
+        await asyncio.sleep(10)
+        assert scene.master.state.roster.targets["worker"] == 2
+        busy(scene)
+        await asyncio.sleep(10)
+        assert scene.cluster.status()["step"] == 1
+
+    play(scenario)
+
+
+def test_a_wish_is_carried_out_once(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.wish('{"num_workers": 4, "id": "c"}')
+        await asyncio.sleep(10)
+        scene.master.do("scale", role="worker", target=3)
+        # The record changes for other reasons: it is the same wish still.
+        busy(scene)
+        await asyncio.sleep(10)
+        assert scene.master.state.roster.targets["worker"] == 3
+
+    play(scenario)
+
+
+def test_to_stop(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.wish('{"stop": "it is late", "id": "d"}')
+        await asyncio.sleep(1)
+        assert scene.master.state.stopping or scene.master.state.outcome == "stopped"
+        assert "it is late" in scene.cluster.status()["wish"]["answer"]
+
+    play(scenario)
+
+
+def test_ends_when_the_record_is_deleted(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(100)
+        assert not scene.keeping.done()
+        scene.cluster.delete()
+        await asyncio.sleep(1)
+        assert scene.keeping.done()
+
+    play(scenario)
+
+
+def test_a_record_that_cannot_be_written_now_is_written_later(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.refusals = [ClusterError("too large", status=413, reason="")]
+        busy(scene)
+        await asyncio.sleep(3)
+        assert not scene.cluster.refusals
+        await asyncio.sleep(3)
+        assert scene.cluster.status()["step"] == 1
+
+    play(scenario)
