@@ -128,3 +128,13 @@ class Elasticdl:
 @pytest.fixture
 def elasticdl(kubectl: Kubectl, tmp_path: Path) -> Elasticdl:
     return Elasticdl(namespace=kubectl.namespace, home=tmp_path / "home")
+
+
+@pytest.fixture
+def held(kubectl: Kubectl, elasticdl: Elasticdl, tmp_path: Path) -> Any:
+    """A job to come whose workers are held: see `held.py`."""
+    from e2e.kubernetes.held import HeldJob
+
+    folder = tmp_path / "held"
+    folder.mkdir()
+    return HeldJob.prepared(kubectl, elasticdl, folder)

@@ -27,6 +27,16 @@ while True:
     hoard.append(bytearray(8 << 20))
 """
 
+# The machine says only in an event that it is not there.
+NO_SECRET = json.dumps(
+    {
+        "worker_spec": {
+            "volumes": [{"name": "missing", "secret": {"secretName": "no-such-secret"}}],
+            "volumeMounts": [{"name": "missing", "mountPath": "/missing"}],
+        }
+    }
+)
+
 Submit = Callable[..., None]
 
 
@@ -106,6 +116,7 @@ def test_deleted_killed_scaled_and_stopped(kubectl: Kubectl, submit: Submit) -> 
     [
         (("--worker_image=no-such-image:1",), "ErrImageNeverPull: Container image"),
         (("--worker_resource_request=cpu=1000",), "Unschedulable: 0/"),
+        ((f"--cluster_spec_json={NO_SECRET}",), 'FailedMount: MountVolume.SetUp failed for volume "missing"'),
     ],
 )
 def test_what_keeps_a_pod_from_running_is_told(

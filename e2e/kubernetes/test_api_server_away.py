@@ -1,0 +1,28 @@
+"""The API server is killed and comes back: the job goes on meanwhile, and what the master missed it makes up for."""
+
+from __future__ import annotations
+
+from e2e.cluster.places import Cluster
+from e2e.kubernetes.held import HeldJob
+
+
+def test_workers_end_while_it_is_away_and_afterwards(
+    cluster: Cluster, whole_cluster: None, held: HeldJob
+) -> None:
+    held.limit(3)
+    held.start_program("--num_workers=3")
+    held.wait_for_held(3, "worker-0", "worker-1", "worker-2")
+    victim = held.process("worker-1")
+
+    cluster.stop_api_server()
+    try:
+        victim.kill()
+        held.limit(6)
+        held.wait_for_held(6, "worker-0", "worker-2")
+    finally:
+        cluster.start_api_server()
+
+    held.wait_for_held(6, "worker-3")
+    held.delete_pod("worker-2")
+    held.wait_for_held(6, "worker-4")
+    held.ends_exactly()

@@ -1,0 +1,71 @@
+"""Machines are lost, as by a power cut: what ran there is replaced elsewhere, and the job comes to an exact end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster.places import Cluster
+from e2e.conftest import wait_until
+from e2e.kubernetes.held import MASTER, HeldJob
+
+# Of digits.
+SIZE = 1437
+
+
+def only_on(*machines: str) -> dict[str, Any]:
+    place = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(machines)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [place]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def machine_of(pod: dict[str, Any]) -> str:
+    return str(pod["spec"]["nodeName"])
+
+
+def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
+    cluster: Cluster, whole_cluster: None, held: HeldJob, digits: Path
+) -> None:
+    here, there, spare = (node["metadata"]["name"] for node in held.kubectl.list("nodes")[:3])
+    fields = {"master_spec": only_on(here, spare), "ps_spec": only_on(there, spare)}
+    held.limit(2)
+    held.kubectl("cordon", spare)
+    try:
+        held.start_model(
+            digits,
+            "--num_epochs=2",
+            "--minibatch_size=32",
+            "--num_minibatches_per_task=4",
+            "--num_ps=1",
+            "--num_workers=2",
+            # Two do not fit on one machine.
+            "--worker_resource_request=cpu=4",
+            f"--cluster_spec_json={json.dumps(fields)}",
+        )
+        held.wait_for_held(2, "worker-0", "worker-1")
+    finally:
+        held.kubectl("uncordon", spare)
+    assert machine_of(held.pods("ps")["ps-0"]) == there
+    assert machine_of(held.kubectl.get("pod", MASTER)) == here
+    (left,) = (name for name, pod in held.pods().items() if machine_of(pod) == here)
+
+    cluster.stop_node(there)
+    try:
+        held.wait_for_running("ps-1", "worker-2", left)
+        assert there not in {machine_of(pod) for role in ("ps", "worker") for pod in held.pods(role).values()}
+        held.limit(4)
+        held.wait_for_held(4, left)
+    finally:
+        cluster.start_node(there)
+
+    cluster.stop_node(here)
+    try:
+        wait_until(
+            lambda: "deletionTimestamp" in held.kubectl.get("pod", MASTER)["metadata"],
+            "the cluster gives up the master",
+        )
+        held.resume()
+        held.ends_exactly(epochs=2, size=SIZE)
+    finally:
+        cluster.start_node(here)

@@ -1,0 +1,23 @@
+"""A worker that is deleted gets notice: it does what it has begun, reports it, and ends by itself."""
+
+from __future__ import annotations
+
+from e2e.conftest import wait_until
+from e2e.kubernetes.held import HeldJob
+
+
+def test_nothing_is_trained_again(held: HeldJob) -> None:
+    held.limit(3)
+    held.start_program("--num_workers=2")
+    held.wait_for_held(3, "worker-0", "worker-1")
+    held.delete_pod("worker-0")
+    wait_until(
+        lambda: any(node["name"] == "worker-0" and node["draining"] for node in held.status()["nodes"]),
+        "the master knows that it is leaving",
+    )
+    held.limit(1000, "worker-0")
+    wait_until((held.folder / "ended-worker-0").exists, "it comes to its own end")
+    # The other one is held still: what the one that left had begun is done, and nobody else has done it.
+    held.wait_for_done(70)
+    held.wait_for_held(3, "worker-1", "worker-2")
+    assert held.ends_exactly() == [0, 0]

@@ -1,0 +1,1 @@
+"""Programs for pods that go as far as a test lets them: see `gate.py`."""
