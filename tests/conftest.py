@@ -1,12 +1,19 @@
-"""What holds for all tests: signals mean what they usually mean, whoever started the tests.
+"""What holds for all tests: signals mean what they usually mean, whoever started the tests, and no test counts on a
+speed of the machine.
 
 A shell that runs them in the background has interrupts ignored, nohup hang-ups; processes that tests start would
-inherit that, and those that are to be ended by such a signal would not.
+inherit that, and those that are to be ended by such a signal would not. Hypothesis, left alone, fails a test whose
+examples take long to make or to try.
 """
 
 from __future__ import annotations
 
 import signal
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
