@@ -51,7 +51,7 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --ignore=e2e/kubernetes e2e
+	$(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal --ignore=e2e/kubernetes e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
