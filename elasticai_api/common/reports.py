@@ -1,9 +1,9 @@
 """Tells the master how far the shards have come, without making the training wait.
 
-What is noted is sent by a thread of its own, one report at a time, at most five a second; what is noted in the meantime
-goes with the next, the ends of shards too. `flush` waits until all that was noted has been answered: before a worker
-takes it for the end of the data that it gets no shard, and when it ends. The same thread gives back what was fetched
-ahead and is not used (supply.py).
+What is noted is sent by a thread of its own, one report at a time, at most five a second, where there are many workers
+more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. `flush` waits until all
+that was noted has been answered: before a worker takes it for the end of the data that it gets no shard, and when it
+ends. The same thread gives back what was fetched ahead and is not used (supply.py).
 
 If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
 program by its next call here.
@@ -18,14 +18,14 @@ import time
 from collections.abc import Sequence
 
 from elasticai_api.common.master import Master, ShardProgress
+from elasticai_api.common.pace import pause_seconds
 from elasticai_api.common.supply import IDLE_SECONDS, Supply
 from elasticai_api.errors import ElasticError, MasterError
 
 log = logging.getLogger("elasticai_api")
 
-# A report costs the master about what a small batch costs a worker; what a killed worker did not report is at most so
-# many seconds of its work.
-_PAUSE_SECONDS = 0.2
+# A report costs the master about what a small batch costs a worker.
+_LEAST_PAUSE_SECONDS = 0.2
 # At the end of the program. A master that restarts is back long before; one that is gone needs no report.
 _END_SECONDS = 30.0
 
@@ -47,6 +47,7 @@ class Reports:
         self._awaits_turn = False
         self._sending = False
         self._sent_at = 0.0
+        self._pause_seconds = pause_seconds(_LEAST_PAUSE_SECONDS)
         self._closed = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -164,7 +165,7 @@ class Reports:
                         return
                     self._moved.wait(IDLE_SECONDS if self._supply else None)
                     self._given_back += self._supply.clear_idle()
-                pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
+                pause = self._sent_at + self._pause_seconds - time.monotonic()
                 self._awaits_turn = True
                 self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
                 self._awaits_turn = False

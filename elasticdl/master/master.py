@@ -38,7 +38,7 @@ from elasticdl.master.nodes import Node
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
-from elasticdl.master.record import pack, run_of
+from elasticdl.master.record import identity, pack, run_of
 from elasticdl.master.signals import Signal
 from elasticdl.master.state import JobState
 from elasticdl.master.surroundings import Surroundings
@@ -89,6 +89,7 @@ class Master:
         self._clock = clock
         self._journal = Journal(folder / "journal")
         self.run_id = run_of(token)
+        self._identity = identity(spec, self.run_id)
         self._records = 0
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
@@ -132,7 +133,7 @@ class Master:
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
-        return pack(self.state.snapshot(), spec=self.spec, run=self.run_id)
+        return pack(self.state.snapshot(), of=self._identity)
 
     def do(self, command: str, **arguments: Any) -> Any:
         """Applies a command and writes it down. Whoever answers on it, answers the truth."""

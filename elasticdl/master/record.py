@@ -34,10 +34,19 @@ def run_of(token: str) -> str:
     return hashlib.sha256(f"elasticdl run {token}".encode()).hexdigest()[:16]
 
 
-def pack(snapshot: dict[str, Any], *, spec: JobSpec, run: str) -> str:
-    """`snapshot`: that of a JobState, which is left as it is."""
+def identity(spec: JobSpec, run: str) -> dict[str, Any]:
+    """Of which job a snapshot is."""
+    return {
+        "job": spec.job_name,
+        "run": run,
+        "spec": hashlib.sha256(to_yaml(spec).encode()).hexdigest()[:16],
+    }
+
+
+def pack(snapshot: dict[str, Any], *, of: dict[str, Any]) -> str:
+    """`snapshot`: that of a JobState, which is left as it is. `of`: the job's `identity`."""
     text = json.dumps(_shortened(snapshot), separators=(",", ":"), ensure_ascii=False)
-    document = {"format": _FORMAT, **_identity(spec, run)}
+    document = {"format": _FORMAT, **of}
     if len(text) > _PLAIN_BYTES:
         document["packed"] = base64.b64encode(zlib.compress(text.encode(), 6)).decode()
         return json.dumps(document, separators=(",", ":"))
@@ -56,7 +65,7 @@ def unpack(text: str, *, spec: JobSpec, run: str) -> dict[str, Any]:
         raise UserError(
             f"The snapshot of job {spec.job_name} has format {found}, which this version cannot read."
         )
-    for name, value in _identity(spec, run).items():
+    for name, value in identity(spec, run).items():
         if document.get(name) != value:
             raise UserError(
                 f"The snapshot is not of this job {spec.job_name}, but of "
@@ -66,14 +75,6 @@ def unpack(text: str, *, spec: JobSpec, run: str) -> dict[str, Any]:
         state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(document["packed"])))
         return state
     return dict(document["state"])
-
-
-def _identity(spec: JobSpec, run: str) -> dict[str, Any]:
-    return {
-        "job": spec.job_name,
-        "run": run,
-        "spec": hashlib.sha256(to_yaml(spec).encode()).hexdigest()[:16],
-    }
 
 
 def _shortened(snapshot: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Tells the master how far the shards have come, without making the training wait.
 
-Batches are noted here and sent by a thread of its own, one report at a time, and not more often than somebody
-could look: what is noted in the meantime goes with the next. The end of a shard is told at once, for others may wait
-for it. `flush` waits until everything noted has been answered: before a cut, and before leaving.
+Batches are noted here and sent by a thread of its own, one report at a time, and not more often than somebody could
+look, or than all workers together should (`elasticai_api.common.pace`): what is noted in the meantime goes with the
+next. The end of a shard is told at once, for others may wait for it. `flush` waits until everything noted has been
+answered: before a cut, and before leaving.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections import deque
 
 import grpc
 
+from elasticai_api.common.pace import pause_seconds
 from elasticdl.data.reader import BadRange
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.link import MasterLink
 
 # A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
 # reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.
-_PAUSE_SECONDS = 0.25
+_LEAST_PAUSE_SECONDS = 0.25
 
 
 class Reporter:
@@ -37,6 +39,7 @@ class Reporter:
         self._sending = False
         self._hurry = False
         self._sent_at = 0.0
+        self._pause_seconds = pause_seconds(_LEAST_PAUSE_SECONDS)
         self._number = 0
         self._closed = False
         self._error: BaseException | None = None
@@ -124,7 +127,7 @@ class Reporter:
                 self._moved.wait_for(lambda: self._pending() or self._closed)
                 if not self._pending():
                     return
-                pause = self._sent_at + _PAUSE_SECONDS - time.monotonic()
+                pause = self._sent_at + self._pause_seconds - time.monotonic()
                 self._moved.wait_for(lambda: self._hurry or self._closed, max(pause, 0.0))
                 request = self._take()
             try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from elasticai_api.common.data_shard_service import build_data_shard_service
 
 
@@ -35,6 +37,20 @@ def test_many_shards_few_reports(job: Any) -> None:
     seconds = time.monotonic() - before
     assert job.done("d") == 1_000
     assert job.service.reports <= 2 + 5 * seconds
+
+
+def test_the_more_workers_the_fewer_reports_of_each(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hours between two reports: none comes by itself but the first.
+    monkeypatch.setenv("WORKER_NUM", str(10**6))
+    service = build_data_shard_service(
+        batch_size=1, dataset_size=100, num_minibatches_per_shard=10, dataset_name="d"
+    )
+    while service.fetch_shard() is not None:
+        for _ in range(10):
+            service.report_batch_done()
+    assert job.done("d") == 100
+    # The first, and those before it is taken for the end that there is no shard any more.
+    assert job.service.reports <= 3
 
 
 def test_every_end_of_a_shard_is_told(job: Any) -> None:

@@ -13,7 +13,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.audit import Audit
 from elasticdl.master.ledger import Ledger
 from elasticdl.master.plan import Plan
-from elasticdl.master.record import pack, unpack
+from elasticdl.master.record import identity, pack, unpack
 from elasticdl.master.state import JobState
 
 SPEC = JobSpec.build(
@@ -76,7 +76,7 @@ class Story:
         job._lease = self.lease
 
     def _pack(self) -> str:
-        return pack(self.job.state.snapshot(), spec=SPEC, run="run")
+        return pack(self.job.state.snapshot(), of=identity(SPEC, "run"))
 
     # -- workers ---------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.plan import Plan
-from elasticdl.master.record import pack, run_of, unpack
+from elasticdl.master.record import identity, pack, run_of, unpack
 from elasticdl.master.state import JobState
 
 LIMIT = 200_000
@@ -59,7 +59,7 @@ def busy_state(workers: int) -> JobState:
 
 def test_of_a_hundred_workers() -> None:
     state = busy_state(100)
-    text = pack(state.snapshot(), spec=spec(), run="run")
+    text = pack(state.snapshot(), of=identity(spec(), "run"))
     assert len(text.encode()) < LIMIT
     restored = JobState(state.plan)
     restored.restore(unpack(text, spec=spec(), run="run"))
@@ -77,14 +77,14 @@ def test_of_data_that_is_damaged_everywhere() -> None:
             f"/data/part-{place % 7}.rec, byte {place * 4711}",
             "wrong checksum",
         )
-    text = pack(state.snapshot(), spec=spec(), run="run")
+    text = pack(state.snapshot(), of=identity(spec(), "run"))
     assert len(text.encode()) < LIMIT
     assert unpack(text, spec=spec(), run="run")["ledger"] == json.loads(json.dumps(state.ledger.snapshot()))
 
 
 def test_small_jobs_can_be_read_by_people() -> None:
     state = JobState(Plan(workers=2))
-    document = json.loads(pack(state.snapshot(), spec=spec(), run="run"))
+    document = json.loads(pack(state.snapshot(), of=identity(spec(), "run")))
     assert document["job"] == "mine"
     assert document["state"]["ledger"]["next_lease"] == 1
 
@@ -98,7 +98,7 @@ def test_small_jobs_can_be_read_by_people() -> None:
     ],
 )
 def test_another_job_is_refused(other: JobSpec, run: str, why: str) -> None:
-    text = pack(JobState(Plan(workers=2)).snapshot(), spec=spec(), run="run")
+    text = pack(JobState(Plan(workers=2)).snapshot(), of=identity(spec(), "run"))
     with pytest.raises(UserError, match=why):
         unpack(text, spec=other, run=run)
 
