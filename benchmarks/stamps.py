@@ -1,13 +1,15 @@
 """When things happened in the processes that are measured, left behind in files that survive a kill.
 
 A process that is to leave stamps finds the folder in ELASTICDL_BENCHMARK_STAMPS and writes to a file named
-after its node there. All times are of the machine's monotonic clock, which is the same for every process.
+after its node there; in a pod, whose files go with it, it prints them ("-"). All times are of the machine's monotonic
+clock, which is the same for every process, in containers too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "ELASTICDL_BENCHMARK_STAMPS"
+# Instead of a folder: they are printed.
+PRINTED = "-"
 PLAIN = "plain"
 
-BEGIN, END, IMPORT = "begin", "end", "import"
+START, IMPORTING, IMPORT, BEGIN, END = "start", "importing", "import", "begin", "end"
+_MARK = "stamp: "
 
 
 class _File:
@@ -25,22 +30,40 @@ class _File:
 
     def __init__(self) -> None:
         self._file = -1
+        self._mark = ""
 
     def write(self, event: str, seconds: float, worked: float) -> None:
         if self._file < 0:
-            node = os.environ.get("ELASTICDL_NODE", PLAIN)
-            path = os.path.join(os.environ[FOLDER], node)
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(self._file, f"{event} {seconds!r} {worked!r}\n".encode())
+            self._open()
+            self._line(START, process_started(), 0.0)
+        self._line(event, seconds, worked)
+
+    def _open(self) -> None:
+        if os.environ[FOLDER] == PRINTED:
+            self._file, self._mark = sys.stdout.fileno(), _MARK
+            return
+        path = os.path.join(os.environ[FOLDER], os.environ.get("ELASTICDL_NODE", PLAIN))
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _line(self, event: str, seconds: float, worked: float) -> None:
+        os.write(self._file, f"{self._mark}{event} {seconds!r} {worked!r}\n".encode())
 
 
 _file = _File()
+
+
+def process_started(pid: str = "self") -> float:
+    """When a process was started, by time.monotonic(), to a hundredth of a second."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - age
 
 
 @contextlib.contextmanager
 def framework_import() -> Iterator[None]:
     """Around the import of a framework, or of a part of it: they add up."""
     started, worked = time.monotonic(), time.process_time()
+    _file.write(IMPORTING, started, worked)
     try:
         yield
     finally:
@@ -69,6 +92,8 @@ class Stamp:
 class Stamps:
     """What one process has left."""
 
+    starts: list[Stamp] = field(default_factory=list)
+    importing: list[Stamp] = field(default_factory=list)
     begins: list[Stamp] = field(default_factory=list)
     ends: list[Stamp] = field(default_factory=list)
     # Not times but durations; and how many of them before the first batch.
@@ -88,14 +113,28 @@ class Stamps:
 
 def read(folder: Path) -> dict[str, Stamps]:
     """The stamps by node."""
-    found: dict[str, Stamps] = {}
-    for path in folder.iterdir():
-        stamps = found[path.name] = Stamps()
-        kinds = {BEGIN: stamps.begins, END: stamps.ends, IMPORT: stamps.imports}
-        for line in path.read_text().splitlines(keepends=True):
-            # The last line may be half written.
-            if line.endswith("\n"):
-                event, seconds, worked = line.split()
-                kinds[event].append(Stamp(seconds=float(seconds), worked=float(worked)))
-                stamps.early_imports += event == IMPORT and not stamps.begins
-    return found
+    return {path.name: _read(path.read_text()) for path in folder.iterdir()}
+
+
+def read_printed(log: str) -> Stamps:
+    """The stamps among everything else that a process has printed."""
+    lines = (line.removeprefix(_MARK) for line in log.splitlines(keepends=True) if line.startswith(_MARK))
+    return _read("".join(lines))
+
+
+def _read(text: str) -> Stamps:
+    stamps = Stamps()
+    kinds = {
+        START: stamps.starts,
+        IMPORTING: stamps.importing,
+        IMPORT: stamps.imports,
+        BEGIN: stamps.begins,
+        END: stamps.ends,
+    }
+    for line in text.splitlines(keepends=True):
+        # The last line may be half written.
+        if line.endswith("\n"):
+            event, seconds, worked = line.split()
+            kinds[event].append(Stamp(seconds=float(seconds), worked=float(worked)))
+            stamps.early_imports += event == IMPORT and not stamps.begins
+    return stamps

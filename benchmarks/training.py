@@ -63,8 +63,13 @@ def images(batches: int, *, files: int = 1) -> Iterator[Path]:
 
 
 def plain_command(framework: Framework, data: Path, *, readers: int = 0) -> list[str]:
+    return [sys.executable, *plain_arguments(framework, str(data), readers=readers)]
+
+
+def plain_arguments(framework: Framework, data: str, *, readers: int = 0) -> list[str]:
+    """Of any interpreter."""
     more = [str(readers)] if framework == "torch" else []
-    return [sys.executable, "-m", f"benchmarks.plain_{framework}", str(data), str(BATCH), *more]
+    return ["-m", f"benchmarks.plain_{framework}", data, str(BATCH), *more]
 
 
 def plain(framework: Framework, data: Path) -> Run:

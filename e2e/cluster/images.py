@@ -3,7 +3,7 @@
 Each is a pile of layers, the large ones below and kept between runs, so that after a change of the code only the top
 one of a few megabytes is made and loaded anew:
 
-    code         elasticdl, elasticai_api, the command, and the model zoo in /model_zoo, compiled
+    code         elasticdl, elasticai_api, the command, the model zoo in /model_zoo, and the benchmarks, compiled
     keras|torch  a framework; `light` has none: it is for masters, parameter servers and plain programs
     packages     what elasticdl needs
     debian       the system, by debootstrap
@@ -43,7 +43,7 @@ FRAMEWORKS: dict[str, list[str]] = {
     "torch": ["torch"],
 }
 # What only those need who compile against a package, or test it.
-_LEFT_OUT = ("/include/", "/tests/", "torch/test/", "torch/bin/", "clang/native/")
+_LEFT_OUT = ("/include/", "/tests/", "torch/test/", "torch/bin/protoc", "clang/native/")
 _NO_NEED = ("libclang", "scikit-learn")
 _USER = 1000
 CONFIG = {
@@ -134,7 +134,7 @@ def framework_layer(folder: Path, framework: str) -> Path:
 
 def code_layer(folder: Path) -> Path:
     """A few megabytes, made anew after each change."""
-    places = {"elasticdl": PACKAGES, "elasticai_api": PACKAGES, "model_zoo": ""}
+    places = {"elasticdl": PACKAGES, "elasticai_api": PACKAGES, "model_zoo": "", "benchmarks": ""}
     state = hashlib.sha256()
     for top in places:
         for path in sorted(_code(ROOT / top)):
