@@ -60,7 +60,7 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP)
-	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal e2e/kubernetes
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 2 --maxschedchunk=1 e2e/kubernetes
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks

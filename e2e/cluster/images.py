@@ -22,7 +22,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,8 +85,8 @@ def make_images(folder: Path, *, frameworks: Iterable[str], tag: str = "") -> li
     return images
 
 
-def write_archive(image: Image, path: Path, *, without_base: bool = False) -> None:
-    left_out = image.base if without_base else ()
+def write_archive(image: Image, path: Path, *, left_out: Collection[Path] = ()) -> None:
+    """`left_out` are layers that whoever reads the archive has already."""
     write_image(path, name=image.name, layers=image.layers, config=CONFIG, left_out=left_out)
 
 

@@ -177,8 +177,7 @@ def provide_images(
 ) -> list[str]:
     """Makes the images and gives them to the nodes, where that has not been done.
 
-    What a cluster has is written down. The layers below the code are sent to a cluster of our own once, and later the
-    code alone. `name` gives an image another name.
+    What a cluster has is written down; a layer is sent to one of our own once. `name` gives an image another name.
     """
     with _own_folder() as folder:
         images = make_images(folder, frameworks=frameworks or _USUAL, tag=tag)
@@ -187,15 +186,17 @@ def provide_images(
         done = folder / f"loaded-{of_cluster}"
         loaded = set(done.read_text().split()) if done.exists() else set()
         for image in images:
-            base = "+".join(digest_of(layer)[:12] for layer in image.base)
-            whole = f"{image.name}={base}+{digest_of(image.code)[:12]}"
+            digests = {layer: digest_of(layer)[:12] for layer in image.layers}
+            whole = f"{image.name}={'+'.join(digests.values())}"
             if whole in loaded:
                 continue
             archive = folder / "image.tar"
-            write_archive(image, archive, without_base=isinstance(cluster, SelfMade) and base in loaded)
+            # Not the code: that of an image that is gone is gone too.
+            there = [layer for layer in image.base if digests[layer] in loaded]
+            write_archive(image, archive, left_out=there if isinstance(cluster, SelfMade) else ())
             cluster.load(archive)
             archive.unlink()
             loaded = {each for each in loaded if not each.startswith(f"{image.name}=")}
-            loaded |= {base, whole}
+            loaded |= {whole, *(digests[layer] for layer in image.base)}
             done.write_text("\n".join(sorted(loaded)))
     return [image.name for image in images]

@@ -26,6 +26,11 @@ from e2e.conftest import ROOT, wait_until
 MANIFESTS = ROOT / "elasticdl" / "manifests"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that are alone come last: until then nobody waits for anybody."""
+    items.sort(key=lambda item: "alone" in getattr(item, "fixturenames", ()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
     """`kubectl` in one namespace."""
@@ -75,16 +80,20 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests share the cluster, but for those that count on the room of all of it (`whole_cluster`)."""
-    alone = "whole_cluster" in request.fixturenames
+    """Tests share the cluster, but for those that are `alone` on it."""
     with (SelfMade.here().home / "room").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(file, fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH)
         yield
 
 
 @pytest.fixture
-def whole_cluster(room: None) -> None:
-    """Nobody else has pods on the cluster until the test ends."""
+def alone(room: None) -> None:
+    """No other test runs on the cluster until this one ends."""
+
+
+@pytest.fixture
+def whole_cluster(alone: None) -> None:
+    """Nor are there pods of other tests: it counts on the room of all of the cluster."""
     everywhere = Kubectl(namespace="default")
 
     def others() -> list[str]:
@@ -104,6 +113,8 @@ def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
         kubectl("apply", "-f", str(MANIFESTS / f"priority-{priority}.yaml"))
     yield kubectl
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
+    # Nobody is left who would replace them, nor anybody whom a notice would help.
+    kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,10 +34,8 @@ class HeldJob:
     @classmethod
     def prepared(cls, kubectl: Kubectl, elasticdl: Elasticdl, folder: Path) -> HeldJob:
         shutil.copytree(ROOT / "e2e" / "zoo" / "held", folder / "zoo" / "held")
-        # Pods are other users than whoever makes the folders.
+        # Pods are other users than whoever makes the folder.
         folder.chmod(0o777)
-        for above in folder.parents[:3]:
-            above.chmod(0o755)
         return cls(kubectl=kubectl, elasticdl=elasticdl, folder=folder)
 
     # -- a job -----------------------------------------------------------------------------------------------

@@ -6,9 +6,7 @@ from e2e.cluster.places import Cluster
 from e2e.kubernetes.held import HeldJob
 
 
-def test_workers_end_while_it_is_away_and_afterwards(
-    cluster: Cluster, whole_cluster: None, held: HeldJob
-) -> None:
+def test_workers_end_while_it_is_away_and_afterwards(cluster: Cluster, alone: None, held: HeldJob) -> None:
     held.limit(3)
     held.start_program("--num_workers=3")
     held.wait_for_held(3, "worker-0", "worker-1", "worker-2")

@@ -66,6 +66,7 @@ def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
             "the cluster gives up the master",
         )
         held.resume()
-        held.ends_exactly(epochs=2, size=SIZE)
+        # The model went with the server, and there was no checkpoint yet.
+        assert held.ends_exactly(epochs=2, size=SIZE)[0] > 0
     finally:
         cluster.start_node(here)
