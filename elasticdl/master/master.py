@@ -373,7 +373,8 @@ class Master:
             if len(self._told) >= _WORDS_REMEMBERED:
                 self._told.clear()
             self._told.add(words)
-            log.warning("%s waits: %s", status.name, status.message)
+            waits = " waits" if status.phase is NodePhase.PENDING else ""
+            log.warning("%s%s: %s", status.name, waits, status.message)
 
     async def _notice_the_missing(self) -> None:
         """Nodes that went while there was no master, and left no trace."""
