@@ -1,6 +1,6 @@
 """What the master of a job costs while nothing happens but training: processor time, and calls to the API server.
 
-A hundred workers report once a second each. The peers show what the figures depend on: one worker of the same kind, and
+A hundred workers do a batch a second each. The peers show what the figures depend on: one worker of the same kind, and
 one that goes through its data a hundred times as fast. Calls are counted by the API server itself: a FlowSchema for the
 account of this namespace's masters gives them a count of their own. Where the server counts watches too they are in it.
 """
@@ -56,7 +56,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             compared=f"{many.share:.1%}",
             target=f"< {TARGET:.0%}",
             passed=many.share < TARGET,
-            note=f"over {seconds:.0f} s, at {many.samples_a_second:.0f} samples/s and {workers} reports a second; the "
+            note=f"over {seconds:.0f} s, at {many.samples_a_second:.0f} samples/s; the "
             f"peer is that of one such worker; memory {many.memory / 1e6:.0f} MB, peer {one.memory / 1e6:.0f} MB; "
             f"{busy}",
         ),
