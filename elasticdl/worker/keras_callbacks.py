@@ -30,6 +30,7 @@ _LEADERS_ONLY = {"TensorBoard", "ModelCheckpoint", "CSVLogger", "RemoteMonitor",
 # Of these, those that remember something that decides what they write.
 _REMEMBERING = {"ModelCheckpoint"}
 _NOWHERE = {"BackupAndRestore"}
+_COUNTING = {"TensorBoard"}
 # Where a callback is to find out by itself whether more is better, and the metric does not say.
 _MORE_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "specificity", "sensitivity")
 
@@ -78,6 +79,9 @@ class KerasCallbacks(CallbackRunner):
                     callback.append = True
         model.stop_training = False
         self._told = [*_history(model), *self._callbacks]
+        # By this tf.keras's TensorBoard callback counts batches. To set it costs more than all else that is done here.
+        watched = any(_is_a(callback, _COUNTING) for callback in self._callbacks)
+        self._counter = getattr(model, "_train_counter", None) if watched else None
         for callback in self._told:
             _find_direction(callback, directions)
             self._call(callback, "set_params", {"verbose": 0, "epochs": epochs, "steps": None})
@@ -86,9 +90,8 @@ class KerasCallbacks(CallbackRunner):
     def fire(self, event: str, *args: Any) -> None:
         if not self._callbacks:
             return
-        if event == "on_train_batch_begin" and hasattr(self._model, "_train_counter"):
-            # By this tf.keras's TensorBoard callback counts batches.
-            self._model._train_counter.assign_add(1)
+        if event == "on_train_batch_begin" and self._counter is not None:
+            self._counter.assign_add(1)
         self._tell(self._told, event, *args)
 
     def catch_up(self, past: Sequence[EndedEpoch], epoch: int) -> None:
