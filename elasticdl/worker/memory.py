@@ -11,9 +11,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.trainer import Shard
+
+if TYPE_CHECKING:
+    from elasticdl.worker.trainer import Shard
 
 KEPT_SECONDS = 60.0
 
