@@ -28,13 +28,15 @@ class Stuck(Exception):
     """Something that was to happen did not."""
 
 
-def wait_until(condition: Callable[[], _Found | None], what: str, seconds: float = DEADLINE) -> _Found:
+def wait_until(
+    condition: Callable[[], _Found | None], what: str, seconds: float = DEADLINE, every: float = 0.005
+) -> _Found:
     """The first result that is true. Looks often enough that the time it happened is known to a few ms."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
             return found
-        time.sleep(0.005)
+        time.sleep(every)
     raise Stuck(f"{what}: not within {seconds:.0f} s")
 
 

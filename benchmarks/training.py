@@ -84,7 +84,7 @@ def plain_beginning(framework: Framework, data: Path, home: Path) -> Run:
     started = time.monotonic()
 
     def trains() -> bool:
-        return bool(stamps.read(home / "stamps").get(stamps.PLAIN, stamps.Stamps()).ends)
+        return stamps.batches_done(home / "stamps", stamps.PLAIN) > 0
 
     with running(plain_command(framework, data), log=home / "log", environment=variables):
         wait_until(trains, "a plain script has done its first batch")
