@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from e2e import programs
@@ -188,14 +190,25 @@ def test_the_loss_curve_outlives_many_kills(
             lambda step=wanted: (job.status().get("step") or 0) >= step or gates.passed("epoch-3"),
             "some more steps",
         )
-        _until(job, lambda: len(job.processes()) > 1, "something to kill")
-        node = chance.choice(sorted(set(job.processes()) - ({"master"} if chance.random() < 0.6 else set())))
-        job.kill(node)
-    for node in wait_until(lambda: set(job.processes()) - {"master"}, "workers run"):
-        job.kill(node)
+        alive = wait_until(lambda: found if len(found := job.processes()) > 1 else None, "something to kill")
+        node = chance.choice(sorted(set(alive) - ({"master"} if chance.random() < 0.6 else set())))
+        _end(alive[node])
+    alive = wait_until(lambda: found if (found := _workers(job)) else None, "workers run")
+    for process in alive.values():
+        _end(process)
     gates.release("epoch-3")
     job.assert_exact(epochs=4, size=SIZE)
     assert _losses(job) == pytest.approx(alone, abs=2e-4)
+
+
+def _workers(job: Job) -> dict[str, psutil.Process]:
+    return {name: process for name, process in job.processes().items() if name != "master"}
+
+
+def _end(process: psutil.Process) -> None:
+    """Kills it, if nothing else has meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
 
 
 def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
