@@ -15,19 +15,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from benchmarks.processes import Stuck, elasticdl, free_port, running, tail
 from benchmarks.report import Result
-from benchmarks.turns import Side, ended, take_turns
+from benchmarks.turns import Side, Speed, compared, ended, take_turns
 from elasticdl.data.criteo import make_criteo_like
 from elasticdl.data.samples import make_iris_file
 
@@ -47,13 +45,6 @@ _EPOCHS = 1_000_000
 _UNDER_WAY = 300
 # After a halt, until buffers are as full as they are while it runs.
 _WARM_SECONDS = 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    steps_per_second: float
-    # Processor time of all processes of this side.
-    work_per_step: float
 
 
 class Steps:
@@ -105,8 +96,8 @@ class Estimator(Side):
         self.halt()
         (began, first, work_before), (ended, last, work) = points[0], points[-1]
         return Speed(
-            steps_per_second=(last - first) / (ended - began),
-            work_per_step=(work - work_before) / (last - first),
+            per_second=(last - first) / (ended - began),
+            work=(work - work_before) / (last - first),
         )
 
 
@@ -122,20 +113,14 @@ def _measure(case: str, *, rounds: int, seconds: float) -> Result:
         _by_hand(case, Path(theirs)) as by_hand,
     ):
         speeds = take_turns([job, by_hand], lambda side: side.speed(seconds), rounds=rounds)
-    pairs = zip(speeds[job], speeds[by_hand], strict=True)
-    ratio = statistics.median(us.steps_per_second / peer.steps_per_second for us, peer in pairs)
-    work = [1000 * statistics.median(s.work_per_step for s in speeds[side]) for side in (job, by_hand)]
-    return Result(
+    return compared(
+        speeds[job],
+        speeds[by_hand],
         benchmark=NAME,
         case=case,
         unit="global steps/s",
-        us=statistics.median(s.steps_per_second for s in speeds[job]),
-        peer=statistics.median(s.steps_per_second for s in speeds[by_hand]),
-        compared=f"{ratio:.3g}×",
-        target=f"≥ {TARGET:g}×",
-        passed=ratio >= TARGET,
-        note=f"the median of {rounds} rounds' ratios; processor time of a step: {work[0]:.2f} ms, "
-        f"peer {work[1]:.2f} ms",
+        at_least=TARGET,
+        work_of="step",
     )
 
 

@@ -13,7 +13,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,7 +20,7 @@ import psutil
 from benchmarks import stamps, training
 from benchmarks.processes import Stuck, running, tail
 from benchmarks.report import Result
-from benchmarks.turns import Side, ended, take_turns
+from benchmarks.turns import Side, Speed, compared, ended, take_turns
 
 NAME = "one_worker"
 TARGET = 0.95
@@ -31,13 +30,6 @@ _FILES, _BATCHES_OF_A_FILE = 200, 100
 _UNDER_WAY = 40
 # After a halt, until buffers are as full as they are while it runs.
 _WARM_SECONDS = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    samples_per_second: float
-    # Processor time of the training process.
-    work_per_sample: float
 
 
 class Trainer(Side):
@@ -64,8 +56,8 @@ class Trainer(Side):
             raise Stuck(f"there are no batches:\n{self.last_words()}")
         samples = training.BATCH * (len(ends) - 1)
         return Speed(
-            samples_per_second=samples / (ends[-1].seconds - ends[0].seconds),
-            work_per_sample=(ends[-1].worked - ends[0].worked) / samples,
+            per_second=samples / (ends[-1].seconds - ends[0].seconds),
+            work=(ends[-1].worked - ends[0].worked) / samples,
         )
 
     def _ends(self) -> list[stamps.Stamp]:
@@ -88,21 +80,15 @@ def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds:
             for readers in ((0, 1) if framework == "torch" else (0,))
         ]
         speeds = take_turns([ours, *plain], lambda side: side.speed(seconds), rounds=rounds)
-    best = max(plain, key=lambda side: statistics.median(s.samples_per_second for s in speeds[side]))
-    pairs = zip(speeds[ours], speeds[best], strict=True)
-    ratio = statistics.median(us.samples_per_second / peer.samples_per_second for us, peer in pairs)
-    work = [1e6 * statistics.median(s.work_per_sample for s in speeds[side]) for side in (ours, plain[0])]
-    return Result(
+    best = max(plain, key=lambda side: statistics.median(speed.per_second for speed in speeds[side]))
+    return compared(
+        speeds[ours],
+        speeds[best],
         benchmark=NAME,
         case=framework,
         unit="samples/s",
-        us=statistics.median(s.samples_per_second for s in speeds[ours]),
-        peer=statistics.median(s.samples_per_second for s in speeds[best]),
-        compared=f"{ratio:.3g}×",
-        target=f"≥ {TARGET:g}×",
-        passed=ratio >= TARGET,
-        note=f"the median of {rounds} rounds' ratios; processor time of a sample: {work[0]:.0f} µs, "
-        f"peer {work[1]:.0f} µs",
+        at_least=TARGET,
+        work_of="sample",
     )
 
 

@@ -1,4 +1,4 @@
-"""Two sides measured in turns: while one is timed the others are halted (SIGSTOP), all of them long under way.
+"""Sides measured in turns: while one is timed the others are halted (SIGSTOP), all of them long under way.
 
 So all meet the same machine, which on a shared host is another one every minute, and none is timed while somebody
 starts.
@@ -9,13 +9,25 @@ from __future__ import annotations
 import abc
 import contextlib
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import psutil
 
 from benchmarks.processes import DEADLINE, Stuck
+from benchmarks.report import Result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Of one side in one turn."""
+
+    per_second: float
+    # Seconds of processor time that one of what is counted took.
+    work: float
 
 
 class Side(abc.ABC):
@@ -88,6 +100,32 @@ def take_turns(
         for side in sides if number % 2 else reversed(sides):
             found[side].append(measure(side))
     return found
+
+
+def compared(
+    us: Sequence[Speed],
+    peer: Sequence[Speed],
+    *,
+    benchmark: str,
+    case: str,
+    unit: str,
+    at_least: float,
+    work_of: str,
+) -> Result:
+    """The speeds of two sides in the same rounds: what counts is the median of the rounds' ratios."""
+    ratio = statistics.median(a.per_second / b.per_second for a, b in zip(us, peer, strict=True))
+    work = [f"{1e6 * statistics.median(speed.work for speed in speeds):,.0f} µs" for speeds in (us, peer)]
+    return Result(
+        benchmark=benchmark,
+        case=case,
+        unit=unit,
+        us=statistics.median(speed.per_second for speed in us),
+        peer=statistics.median(speed.per_second for speed in peer),
+        compared=f"{ratio:.3g}×",
+        target=f"≥ {at_least:g}×",
+        passed=ratio >= at_least,
+        note=f"the median of {len(us)} rounds' ratios; processor time of a {work_of}: {work[0]}, peer {work[1]}",
+    )
 
 
 @contextlib.contextmanager

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import training
-from benchmarks.kubernetes.place import Place, finish, image, load, until
+from benchmarks.kubernetes.place import GLANCE_SECONDS, Place, finish, image, load
+from benchmarks.processes import wait_until
 from benchmarks.report import Result
 from benchmarks.stamps import FOLDER, PRINTED, Stamps
 
@@ -212,7 +213,7 @@ def _stamps(place: Place, pod: str) -> Stamps:
         stamps = place.stamps(pod)
         return stamps if stamps.ends else None
 
-    return until(found, f"{pod} has done a batch")
+    return wait_until(found, f"{pod} has done a batch", every=GLANCE_SECONDS)
 
 
 def _pod(place: Place, pod: str, stamps: Stamps) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from benchmarks import stamps
 from benchmarks.processes import DEADLINE, ROOT, Stuck, elasticdl
@@ -23,7 +23,8 @@ from e2e.cluster.places import find_cluster, provide_images
 from e2e.cluster.selfmade import SelfMade
 
 Document = dict[str, Any]
-_Found = TypeVar("_Found")
+# Who looks on takes part of the machine, and on a cluster asks it.
+GLANCE_SECONDS = 0.5
 
 TAG = "benchmark"
 _MANIFESTS = ROOT / "elasticdl" / "manifests"
@@ -222,18 +223,6 @@ def finish(command: subprocess.Popen[str]) -> None:
     output, _ = command.communicate(timeout=DEADLINE)
     if command.returncode != 0:
         raise Stuck(f"{command.args!r} ended with {command.returncode}:\n{output}")
-
-
-def until(
-    condition: Callable[[], _Found | None], what: str, *, every: float = 0.5, seconds: float = DEADLINE
-) -> _Found:
-    """The first result that is true, looked for seldom: who looks on takes part of the machine."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(every)
-    raise Stuck(f"{what}: not within {seconds:.0f} s")
 
 
 def load() -> str:

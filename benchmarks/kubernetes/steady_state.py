@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.kubernetes.place import Place, load, until
-from benchmarks.processes import DEADLINE, Stuck
+from benchmarks.kubernetes.place import Place, load
+from benchmarks.processes import DEADLINE, Stuck, wait_until
 from benchmarks.report import Result
 
 NAME = "kubernetes"
@@ -85,7 +85,7 @@ def _measure(
         "--worker_resource_request=cpu=0.05,memory=50Mi",
         "--worker_resource_limit=cpu=1,memory=200Mi",
     )
-    until(
+    wait_until(
         lambda: _training(place, job) == workers,
         f"{workers} workers train",
         every=2.0,

@@ -1,9 +1,8 @@
 """How often a worker tells its master how far it has come.
 
 A worker that is killed loses what it has not told. A tenth of a second of the whole job's work is little, so that is
-how much may be on its way: all workers of a job together report ten times a second, be they two or two hundred, and
-what their master has to do does not grow with their number. A few workers report more often than that, because somebody
-may be looking.
+how much one worker may have to tell: all together report at most ten times a second, be they two or two hundred, and
+what their master has to do does not grow with their number.
 """
 
 from __future__ import annotations
