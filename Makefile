@@ -5,6 +5,9 @@ PYTHON ?= python3
 FRAMEWORK ?= keras
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 
+# Hundreds of processes are started here: each would compile all our modules, where it is forbidden to keep the result.
+export PYTHONDONTWRITEBYTECODE =
+
 # So that a second run does not install again, and a change of what is to be installed does.
 STAMP = .installed
 SOURCES = pyproject.toml $(wildcard requirements/*.txt)

@@ -5,10 +5,12 @@ missed.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib
 import sys
 from pathlib import Path
 
+from benchmarks.processes import ROOT
 from benchmarks.report import Result, print_results, write_json
 
 NAMES = (
@@ -46,6 +48,9 @@ def main() -> int:
             f"there is no benchmark {', '.join(unknown)}; there are {', '.join((*NAMES, *MORE_NAMES))}"
         )
     repeat = arguments.repeat or (1 if arguments.quick else 5)
+    # As in an installed package, and as in the peers: else every process would compile our modules anew.
+    for package in ("elasticai_api", "elasticdl", "benchmarks"):
+        compileall.compile_dir(str(ROOT / package), quiet=1)
     results: list[Result] = []
     for name in arguments.names or NAMES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ def read(text: str, *, source: str) -> tuple[str | None, dict[str, Given]]:
     import yaml
 
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         raise _broken(error, source) from None
     except yaml.YAMLError as error:

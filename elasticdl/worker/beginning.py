@@ -6,6 +6,8 @@ framework brings NumPy along, and until then a worker that is to replace another
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from elasticdl.data.custom import adapt_custom_reader
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import Reader
@@ -17,11 +19,16 @@ from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.frameworks import make_trainer
 from elasticdl.worker.link import MasterLink
 from elasticdl.worker.loop import TrainingLoop
-from elasticdl.worker.prediction import PredictionLoop
-from elasticdl.worker.scoring import ScoringLoop
 from elasticdl.worker.trainer import Trainer
 
-Loop = TrainingLoop | ScoringLoop | PredictionLoop
+
+class Loop(Protocol):
+    """What a worker does until its job has nothing more for it."""
+
+    # The shard that is being worked on; 0 if there is none.
+    lease_id: int
+
+    def run(self) -> None: ...
 
 
 def make_loop(link: MasterLink, spec: JobSpec, token: str, definition: ModelDefinition) -> Loop:
@@ -50,7 +57,11 @@ def make_loop(link: MasterLink, spec: JobSpec, token: str, definition: ModelDefi
             token=token,
         )
     if spec.kind == "evaluate":
+        from elasticdl.worker.scoring import ScoringLoop
+
         return ScoringLoop(link=link, spec=spec, trainer=trainer, reader=readers["evaluation"])
+    from elasticdl.worker.prediction import PredictionLoop
+
     return PredictionLoop(link=link, spec=spec, trainer=trainer, reader=readers["prediction"])
 
 
