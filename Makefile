@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 # So that a second run does not install again, and a change of what is to be installed does.
 STAMP = .installed
-SOURCES = pyproject.toml $(wildcard requirements/*.txt)
+SOURCES = pyproject.toml CMakeLists.txt $(wildcard requirements/*.txt build_backend/*.py native/*)
 
 TEST_ENV = .venv-test
 KERAS3_ENV = .venv-keras3

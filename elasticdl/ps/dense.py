@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.optimizers import Optimizer, Slots
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.tensors import Array
-from elasticdl.ps.update import Slots
 
 # Groups of a snapshot, beside `trainable` and `state`: one for each kind of slot, and the sums of gradients
 # that wait for more in synchronous training.

@@ -1,8 +1,9 @@
 """The optimizers of the parameter servers, by the names and options that a worker sends.
 
 A parameter server never imports a framework, yet must do exactly what the framework's optimizer would have
-done. So each is here twice, in Keras's form and in PyTorch's (`flavor`), and tested against both for
-equality. The learning rate is not an option: it comes with every push, after the worker's schedules and
+done. So each is there twice, in Keras's form and in PyTorch's (`flavor`), and tested against both for
+equality. The rules themselves are compiled (native/rules.h), and the same for whole parameters as for rows of
+tables. The learning rate is not an option: it comes with every push, after the worker's schedules and
 callbacks.
 
 Options, where the optimizer has them; switches are 0 or 1:
@@ -27,16 +28,107 @@ An option that is not given has the framework's own default.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.ps import keras_updates, torch_updates
-from elasticdl.ps.update import Optimizer
+from elasticdl.ps._kernels import Rule
+from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
-RULES = {"keras": keras_updates.RULES, "torch": torch_updates.RULES}
+Slots = dict[str, Array]
 
-__all__ = ["RULES", "Optimizer", "make_optimizer"]
+# PyTorch counts the steps of every parameter; the count is kept with the slots.
+STEP = "step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """The options of a rule, with the values they have if they are not given. Switches are 0 or 1."""
+
+    defaults: Mapping[str, float]
+
+
+def _keras(**options: float) -> RuleOptions:
+    return RuleOptions(defaults={"weight_decay": 0.0, **options})
+
+
+def _torch(**options: float) -> RuleOptions:
+    return RuleOptions(defaults={"weight_decay": 0.0, "maximize": 0.0, **options})
+
+
+RULES: dict[str, dict[str, RuleOptions]] = {
+    "keras": {
+        "sgd": _keras(momentum=0.0, nesterov=0.0),
+        "adagrad": _keras(initial_accumulator_value=0.1, epsilon=1e-7),
+        "adam": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7, amsgrad=0.0),
+        "adamw": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7, amsgrad=0.0, weight_decay=0.004),
+        "rmsprop": _keras(rho=0.9, momentum=0.0, epsilon=1e-7, centered=0.0),
+        "adadelta": _keras(rho=0.95, epsilon=1e-7),
+        "adamax": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7),
+        "nadam": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7),
+        "ftrl": _keras(
+            learning_rate_power=-0.5, initial_accumulator_value=0.1, l1=0.0, l2=0.0, l2_shrinkage=0.0, beta=0.0
+        ),
+    },
+    "torch": {
+        "sgd": _torch(momentum=0.0, dampening=0.0, nesterov=0.0),
+        "adagrad": _torch(lr_decay=0.0, initial_accumulator_value=0.0, epsilon=1e-10),
+        "adam": _torch(beta_1=0.9, beta_2=0.999, epsilon=1e-8, amsgrad=0.0, decoupled_weight_decay=0.0),
+        "adamw": _torch(
+            beta_1=0.9,
+            beta_2=0.999,
+            epsilon=1e-8,
+            amsgrad=0.0,
+            weight_decay=0.01,
+            decoupled_weight_decay=1.0,
+        ),
+        "rmsprop": _torch(rho=0.99, momentum=0.0, epsilon=1e-8, centered=0.0),
+        "adadelta": _torch(rho=0.9, epsilon=1e-6),
+        "adamax": _torch(beta_1=0.9, beta_2=0.999, epsilon=1e-8),
+        "nadam": _torch(
+            beta_1=0.9, beta_2=0.999, epsilon=1e-8, momentum_decay=0.004, decoupled_weight_decay=0.0
+        ),
+    },
+}
+
+
+class Optimizer:
+    """One rule with its options, for whole parameters and (`rule`) for tables."""
+
+    def __init__(self, flavor: str, name: str, options: Mapping[str, float]) -> None:
+        self.options = {**RULES[flavor][name].defaults, **options}
+        self.rule = Rule(flavor, name, self.options)
+        self._counts = flavor == "torch"
+        self._names = self.rule.slot_names
+
+    def slots(self, name: str, value: Array) -> Slots:
+        """The arrays this optimizer remembers for a parameter, as they are before the first update."""
+        initial = zip(self._names, self.rule.slot_initial, strict=True)
+        slots: Slots = {slot: np.full_like(value, fill) for slot, fill in initial}
+        if self._counts:
+            slots[STEP] = np.zeros((), np.int64)
+        return slots
+
+    def apply(
+        self, name: str, value: Array, grad: Array, slots: Slots, learning_rate: float, step: int
+    ) -> None:
+        """Updates a parameter and its slots in place. The first step is 1.
+
+        All arrays are in C order and of one shape; the gradient is only read.
+        """
+        if value.dtype.kind != "f":
+            raise ValueError(
+                f"{name} is of {value.dtype.name}; only floating-point parameters can be trained"
+            )
+        if self._counts:
+            slots[STEP] += 1
+            step = int(slots[STEP])
+        gradient = grad.astype(value.dtype, order="C", copy=False)
+        self.rule.apply(value, gradient, [slots[slot] for slot in self._names], learning_rate, step)
 
 
 def make_optimizer(config: ps_pb2.OptimizerConfig) -> Optimizer:
@@ -65,4 +157,4 @@ def make_optimizer(config: ps_pb2.OptimizerConfig) -> Optimizer:
             raise UserError(
                 f"The option {option} of the optimizer {config.name} is {value}, which is no number."
             )
-    return rule(config.options)
+    return Optimizer(config.flavor, config.name.lower(), config.options)

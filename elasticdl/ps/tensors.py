@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps._kernels import count_not_finite
 from elasticdl.wire import master_pb2
 
 Array = NDArray[Any]
@@ -107,10 +108,4 @@ def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
 def _is_finite(array: Array) -> bool:
     if array.dtype.kind != "f":
         return True
-    flat = array.reshape(-1)
-    # A sum of squares takes one fast pass and no memory. It is not finite either if numbers are merely huge.
-    if array.dtype != np.float16:
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(flat, flat)):
-                return True
-    return bool(np.isfinite(flat).all())
+    return count_not_finite(np.ascontiguousarray(array)) == 0

@@ -16,7 +16,7 @@ from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
 STEPS = 300
-# A matrix of more than one block, a vector, a scalar.
+# A matrix, a vector, a scalar.
 SHAPES: dict[str, tuple[int, ...]] = {"kernel": (19, 11), "bias": (5,), "scale": ()}
 
 
@@ -52,9 +52,7 @@ class Run:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    # Small enough that the matrix takes several blocks and the last one is not full.
-    monkeypatch.setattr("elasticdl.ps.update.BLOCK", 64)
+def run() -> Run:
     return Run()
 
 

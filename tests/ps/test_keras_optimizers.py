@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.ps.optimizers import RULES
 from elasticdl.ps.tensors import Array
 
 # The name here, the class there, options here, options there where they are called otherwise.
@@ -104,16 +105,14 @@ def test_the_same_values_after_hundreds_of_steps(
 
 
 def test_defaults_are_those_of_keras() -> None:
-    from elasticdl.ps.keras_updates import RULES
-
     called = {
         "l1": "l1_regularization_strength",
         "l2": "l2_regularization_strength",
         "l2_shrinkage": "l2_shrinkage_regularization_strength",
     }
     kinds = {name: kind for name, kind, _, _ in CASES}
-    assert kinds.keys() == RULES.keys()
-    for name, rule in RULES.items():
+    assert kinds.keys() == RULES["keras"].keys()
+    for name, rule in RULES["keras"].items():
         config = getattr(keras.optimizers, kinds[name])().get_config()
         theirs = {option: float(config[called.get(option, option)] or 0) for option in rule.defaults}
         assert theirs == dict(rule.defaults), name

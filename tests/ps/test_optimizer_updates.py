@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.optimizers import RULES, make_optimizer
-from elasticdl.ps.update import BLOCK
 from elasticdl.wire import ps_pb2
 
+# Numbers that are prepared at once, if something is done to gradients first.
+BLOCK = 1024
 ALL = [(flavor, name) for flavor, rules in RULES.items() for name in rules]
 
 
@@ -36,14 +37,15 @@ def test_blocks_do_not_show(flavor: str, name: str, size: int) -> None:
 @pytest.mark.parametrize(("flavor", "name"), ALL)
 def test_every_dtype_keeps_its_own(flavor: str, name: str) -> None:
     optimizer = make_optimizer(ps_pb2.OptimizerConfig(name=name, flavor=flavor))
-    for dtype in (np.float32, np.float64):
+    for dtype in (np.float16, np.float32, np.float64):
         value = np.ones((3, 2), dtype)
         slots = optimizer.slots("x", value)
         optimizer.apply("x", value, np.full((3, 2), 0.5, np.float32), slots, 0.1, 1)
         assert value.dtype == dtype
         assert all(slot.dtype == dtype for key, slot in slots.items() if key != "step")
         assert np.all(np.isfinite(value))
-        assert np.all(value != 1)
+        # A first step of Adadelta is less than two numbers of float16 are apart.
+        assert dtype == np.float16 or np.all(value != 1)
 
 
 def test_whole_numbers_cannot_be_trained() -> None:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.optimizers import RULES, make_optimizer
 from elasticdl.ps.tensors import Array
-from elasticdl.ps.torch_updates import RULES
 from elasticdl.wire import ps_pb2
 
 CASES: list[tuple[str, dict[str, float]]] = [
@@ -108,8 +107,8 @@ def test_a_parameter_without_a_gradient_waits_with_its_steps(name: str) -> None:
 
 
 def test_defaults_are_those_of_pytorch() -> None:
-    assert KINDS.keys() == RULES.keys()
-    for name, rule in RULES.items():
+    assert KINDS.keys() == RULES["torch"].keys()
+    for name, rule in RULES["torch"].items():
         theirs = dict(KINDS[name]([torch.nn.Parameter(torch.ones(1))]).defaults)
         if "betas" in theirs:
             theirs["beta_1"], theirs["beta_2"] = theirs["betas"]

@@ -1,0 +1,231 @@
+"""A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
+
+The work is done by the kernels (native/table.h), with the interpreter let go: several threads may look up and update
+at once. Here what goes in is checked, and what went wrong is told.
+
+Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
+gives the rows of one, `put` takes them in, `delete` forgets them.
+
+Admission: with `admit_after` k an id gets its row when it is looked up for the k-th time. Until then it has the values
+that its row would start with, and gradients for it have nowhere to go. Expiry: with `expire_after` n, `expire` removes
+the rows that were neither looked up nor updated in the last n steps.
+
+A full server: rows that there are stay, are served and are trained. A lookup that needs new ones is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps import _kernels
+from elasticdl.ps._kernels import Budget, Outcome, buckets_of
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.tensors import Array
+
+__all__ = ["Budget", "Outcome", "Table", "TableFull", "TableRows", "TableSpec", "as_ids", "buckets_of", "convert"]
+
+# In which rows and gradients may travel. NumPy knows no bfloat16: it is carried as uint16.
+TRANSFER: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(np.uint16),
+}
+
+Ids = NDArray[np.int64]
+
+
+class TableFull(UserError):
+    """There is no memory left for new rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """What makes a table; servers with the same one give the same rows."""
+
+    name: str
+    width: int
+    initializer: Initializer = field(default_factory=Initializer)
+    seed: int = 0
+    # Sightings after which an id gets a row.
+    admit_after: int = 1
+    # Steps after which a row that nobody wanted is forgotten; 0: never.
+    expire_after: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise UserError(f"The table {self.name} has a width of {self.width}: at least 1 is needed.")
+        if self.admit_after < 1:
+            raise UserError(f"The table {self.name} admits ids after {self.admit_after} sightings: 1 is the least.")
+        if self.expire_after < 0:
+            raise UserError(f"Rows of the table {self.name} expire after {self.expire_after} steps: 0 is never.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRows:
+    """Rows as arrays: what a bucket is outside of its table."""
+
+    ids: Ids
+    values: NDArray[np.float32]
+    # By row, slot (in the optimizer's order), column.
+    slots: NDArray[np.float32]
+    # Updates of each row, if the optimizer counts them; the step of its last sight, if rows expire.
+    steps: NDArray[np.uint32] | None = None
+    seen: NDArray[np.uint32] | None = None
+    # Ids that have been seen, but not often enough.
+    waiting_ids: Ids | None = None
+    waiting_counts: NDArray[np.uint32] | None = None
+    waiting_seen: NDArray[np.uint32] | None = None
+
+
+class Table:
+    """Safe to call from many threads."""
+
+    def __init__(
+        self, spec: TableSpec, optimizer: Optimizer, *, buckets: int, budget: Budget | None = None
+    ) -> None:
+        self.spec = spec
+        self.slot_names = optimizer.rule.slot_names
+        self._budget = budget or Budget()
+        self._table = _kernels.Table(
+            width=spec.width,
+            buckets=buckets,
+            rule=optimizer.rule,
+            initializer=spec.initializer.kernel(seed=spec.seed, table=spec.name, width=spec.width),
+            admit_after=spec.admit_after,
+            tracks_seen=spec.expire_after > 0,
+            budget=self._budget,
+        )
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def buckets(self) -> int:
+        return self._table.buckets
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row with its slots and what is written down beside them."""
+        return self._table.row_bytes
+
+    def bucket_rows(self, bucket: int) -> int:
+        return self._table.bucket_rows(bucket)
+
+    def gather(self, ids: Any, *, dtype: str = "float32", step: int = 0, create: bool = True) -> Array:
+        """The values of rows. Without `create`, as for evaluation, nothing is made and nothing counts as seen.
+
+        Raises `TableFull` if rows would have to be made and there is no memory for them.
+        """
+        wanted = as_ids(ids, what=self.spec.name)
+        out = np.empty((len(wanted), self.spec.width), TRANSFER[dtype])
+        outcome = self._table.gather(wanted, out, step, create)
+        if outcome.refused:
+            raise TableFull(
+                f"The table {self.spec.name} cannot take {outcome.refused:,} new rows: {len(self):,} rows and "
+                f"{self._budget.used:,} of {self._budget.limit:,} bytes are in use on this parameter server.",
+                hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
+            )
+        return out
+
+    def update(
+        self,
+        ids: Any,
+        gradients: Array,
+        *,
+        learning_rate: float,
+        step: int = 0,
+        scale: float = 1.0,
+        clip_norm: float = 0.0,
+        clip_value: float = 0.0,
+    ) -> Outcome:
+        """One update of each id's row by the sum of its gradients.
+
+        Gradients are multiplied by `scale`, then clipped to a norm (each row's), then number by number; 0 is not at
+        all. Raises `UserError`, with nothing changed, if they do not fit or are not finite. The outcome tells how many
+        ids have no row because they must wait, or because there is no memory: their gradients are lost.
+        """
+        wanted = as_ids(ids, what=self.spec.name)
+        if gradients.shape != (len(wanted), self.spec.width):
+            raise UserError(
+                f"The gradient of the table {self.spec.name} has shape {list(gradients.shape)} "
+                f"for {len(wanted)} ids; its rows have {self.spec.width} numbers."
+            )
+        if gradients.dtype not in TRANSFER.values():
+            gradients = gradients.astype(np.float32)
+        outcome = self._table.update(
+            wanted,
+            np.ascontiguousarray(gradients),
+            learning_rate,
+            step,
+            scale=scale,
+            clip_norm=clip_norm,
+            clip_value=clip_value,
+        )
+        if outcome.not_finite:
+            raise UserError(
+                f"The gradient of the table {self.spec.name} is not finite (NaN or infinity) in "
+                f"{outcome.not_finite:,} places.",
+                hint="A smaller learning rate, clipped gradients or other data may help.",
+            )
+        return outcome
+
+    def export(self, bucket: int) -> TableRows:
+        """A copy of what is in a bucket."""
+        arrays: Mapping[str, Array] = self._table.take_copy(bucket)
+        return TableRows(**arrays)
+
+    def put(self, rows: TableRows) -> None:
+        """Takes rows in, in place of those with the same ids. Raises `TableFull` if some found no memory."""
+        outcome = self._table.put(rows.ids, rows.values, rows.slots, rows.steps, rows.seen)
+        if rows.waiting_ids is not None and rows.waiting_counts is not None and rows.waiting_seen is not None:
+            self._table.put_waiting(rows.waiting_ids, rows.waiting_counts, rows.waiting_seen)
+        if outcome.refused:
+            raise TableFull(
+                f"The table {self.spec.name} cannot take {outcome.refused:,} rows: {self._budget.used:,} of "
+                f"{self._budget.limit:,} bytes are in use on this parameter server.",
+                hint="More parameter servers (--num_ps) or more memory for them may help.",
+            )
+
+    def delete(self, bucket: int) -> int:
+        """Forgets a bucket, and returns how many rows it had."""
+        return self._table.clear(bucket)
+
+    def expire(self, step: int) -> int:
+        """Forgets rows that were not seen for too long, bucket by bucket, and returns how many."""
+        before = step - self.spec.expire_after
+        if not self.spec.expire_after or before <= 0:
+            return 0
+        return sum(self._table.expire(bucket, before) for bucket in range(self.buckets))
+
+
+def as_ids(ids: Any, *, what: str = "the table") -> Ids:
+    """Ids as the kernels take them. Raises `UserError` if they are no int64."""
+    try:
+        given = np.asarray(ids)
+    except OverflowError:
+        given = np.asarray(ids, dtype=object)
+    if given.dtype == np.int64:
+        return np.ascontiguousarray(given.reshape(-1))
+    if given.size == 0:
+        return np.empty(0, np.int64)
+    if given.dtype.kind in "iu" and (given.dtype.itemsize < 8 or int(given.max()) < 1 << 63):
+        return np.ascontiguousarray(given.reshape(-1), dtype=np.int64)
+    if given.dtype.kind in "uO":
+        raise UserError(f"Ids for {what} are outside of int64.", hint="Hash them into it, or subtract 2⁶³.")
+    raise UserError(f"Ids for {what} are of {given.dtype.name}, and must be whole numbers.")
+
+
+def convert(array: Array, dtype: str, *, source: str = "float32") -> Array:
+    """Numbers in another of the types they may travel in; `source` tells what uint16 stands for."""
+    if array.dtype != TRANSFER[source]:
+        raise ValueError(f"the array is of {array.dtype.name} and not {source}")
+    out = np.empty(array.shape, TRANSFER[dtype])
+    _kernels.convert(np.ascontiguousarray(array), out)
+    return out

@@ -1,0 +1,573 @@
+// The update rules of all optimizers, as Keras and PyTorch compute them.
+//
+// Each rule is here in both forms where the two differ. What sets Keras's apart: weight decay never passes through the
+// gradient, epsilon often stands under the root, momentum contains the learning rate, and powers of the betas are
+// rounded to the parameter's type (1 - 0.999 is off by one part in 100,000 in float32, and the first steps show it).
+// PyTorch's: weight decay is added to the gradient except where it is said to be decoupled, epsilon stands outside the
+// root, the learning rate outside of momentum, and every parameter counts its own steps.
+//
+// A rule knows nothing of tables: it is given numbers one behind the other (a whole parameter, or a row), their
+// gradients and their slots. Operations are in the order in which the frameworks do them, and the compiler may not
+// fuse them, so that results are the same on every machine.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// Loops over numbers that do not overlap: values, gradients and slots are different arrays.
+#if defined(__clang__)
+#define EACH(i, n) _Pragma("clang loop vectorize(assume_safety)") for (std::size_t i = 0; i < (n); ++i)
+#else
+#define EACH(i, n) _Pragma("GCC ivdep") for (std::size_t i = 0; i < (n); ++i)
+#endif
+
+namespace elasticdl {
+
+// What the step contributes to the constants of an update, without the learning rate.
+struct StepFactors {
+  double a = 1, b = 1, c = 1;
+};
+
+// What is done to a gradient before the rule sees it.
+struct Preparation {
+  double scale = 1;       // 1 / number of gradients summed, or what the worker found for a global norm
+  double clip_norm = 0;   // 0: not clipped
+  double clip_value = 0;  // 0: not clipped
+
+  bool is_none() const { return scale == 1 && clip_norm <= 0 && clip_value <= 0; }
+};
+
+class Rule {
+ public:
+  Rule(const std::string& flavor, const std::string& name, const std::map<std::string, double>& options) {
+    if (flavor != "keras" && flavor != "torch") throw std::invalid_argument("no optimizer flavor " + flavor);
+    torch_ = flavor == "torch";
+    static const std::map<std::string, Kind> kinds = {
+        {"sgd", Kind::sgd},         {"adagrad", Kind::adagrad}, {"adam", Kind::adam},
+        {"adamw", Kind::adam},      {"rmsprop", Kind::rmsprop}, {"adadelta", Kind::adadelta},
+        {"adamax", Kind::adamax},   {"nadam", Kind::nadam},     {"ftrl", Kind::ftrl},
+    };
+    auto found = kinds.find(name);
+    if (found == kinds.end() || (torch_ && found->second == Kind::ftrl))
+      throw std::invalid_argument("no optimizer " + name + " of " + flavor);
+    kind_ = found->second;
+    auto option = [&](const char* key) {
+      auto at = options.find(key);
+      return at == options.end() ? 0.0 : at->second;
+    };
+    momentum_ = option("momentum");
+    nesterov_ = option("nesterov") != 0;
+    dampening_ = option("dampening");
+    beta_1_ = option("beta_1");
+    beta_2_ = option("beta_2");
+    amsgrad_ = option("amsgrad") != 0;
+    rho_ = option("rho");
+    centered_ = option("centered") != 0;
+    epsilon_ = option("epsilon");
+    lr_decay_ = option("lr_decay");
+    momentum_decay_ = torch_ ? option("momentum_decay") : 1.0;
+    learning_rate_power_ = option("learning_rate_power");
+    l1_ = option("l1");
+    l2_ = option("l2");
+    l2_shrinkage_ = option("l2_shrinkage");
+    beta_ = option("beta");
+    weight_decay_ = option("weight_decay");
+    decoupled_ = !torch_ || option("decoupled_weight_decay") != 0;
+    maximize_ = option("maximize") != 0;
+    define_slots(option("initial_accumulator_value"));
+    if (kind_ == Kind::nadam) remember_products();
+    if (counts_steps()) {
+      remembered_.reserve(kRemembered);
+      for (std::uint64_t step = 0; step < kRemembered; ++step) remembered_.push_back(compute_factors<float>(step));
+    }
+  }
+
+  const std::vector<std::string>& slot_names() const { return slot_names_; }
+  const std::vector<double>& slot_initial() const { return slot_initial_; }
+
+  // Whether updates depend on how many there were before.
+  bool counts_steps() const {
+    switch (kind_) {
+      case Kind::adam:
+      case Kind::adamax:
+      case Kind::nadam:
+        return true;
+      case Kind::adagrad:
+        return torch_ && lr_decay_ != 0;
+      case Kind::sgd:
+        return torch_ && momentum_ != 0 && dampening_ != 0;
+      default:
+        return false;
+    }
+  }
+
+  // The first step is 1.
+  template <class T>
+  StepFactors factors(std::uint64_t step) const {
+    if (sizeof(T) == sizeof(float) && step < remembered_.size()) return remembered_[step];
+    return compute_factors<T>(step);
+  }
+
+  // Updates n numbers and their slots in place; the gradient is only read. Not inlined: all rules are in it.
+  template <class T>
+  __attribute__((noinline)) void update(T* value, const T* gradient, T* const* slots, std::size_t n, double learning_rate,
+              const StepFactors& factors, const Preparation& preparation) const {
+    double scale = preparation.scale;
+    if (preparation.clip_norm > 0) {
+      double norm = 0;
+      EACH(i, n) norm += double(gradient[i]) * double(gradient[i]);
+      norm = std::sqrt(norm) * std::fabs(scale);
+      if (norm > preparation.clip_norm) scale *= preparation.clip_norm / norm;
+    }
+    const bool plain = scale == 1 && preparation.clip_value <= 0 && !maximize_ && weight_decay_ == 0;
+    if (plain) return apply(value, gradient, slots, n, learning_rate, factors);
+    T block[kBlock];
+    for (std::size_t start = 0; start < n; start += kBlock) {
+      const std::size_t size = std::min(kBlock, n - start);
+      T* x = value + start;
+      const T* g = gradient + start;
+      if (scale != 1) {
+        const T by = T(scale);
+        EACH(i, size) block[i] = g[i] * by;
+        g = block;
+      }
+      if (preparation.clip_value > 0) {
+        const T limit = T(preparation.clip_value);
+        EACH(i, size) block[i] = std::min(std::max(g[i], -limit), limit);
+        g = block;
+      }
+      if (maximize_) {
+        EACH(i, size) block[i] = -g[i];
+        g = block;
+      }
+      if (weight_decay_ != 0) {
+        if (!torch_) {
+          const T decay = T(weight_decay_), rate = T(learning_rate);
+          EACH(i, size) x[i] -= (x[i] * decay) * rate;
+        } else if (decoupled_) {
+          const T keep = T(1 - learning_rate * weight_decay_);
+          EACH(i, size) x[i] *= keep;
+        } else {
+          const T decay = T(weight_decay_);
+          EACH(i, size) block[i] = g[i] + x[i] * decay;
+          g = block;
+        }
+      }
+      T* moved[kMostSlots];
+      for (std::size_t slot = 0; slot < slot_names_.size(); ++slot) moved[slot] = slots[slot] + start;
+      apply(x, g, moved, size, learning_rate, factors);
+    }
+  }
+
+  static constexpr std::size_t kMostSlots = 3;
+
+ private:
+  enum class Kind { sgd, adagrad, adam, rmsprop, adadelta, adamax, nadam, ftrl };
+
+  static constexpr std::size_t kBlock = 1024;
+  // Steps whose factors are computed once: a row is rarely further, and a power costs as much as the rest of an update.
+  static constexpr std::uint64_t kRemembered = 16384;
+  // Against 1 such a number is nothing, in any type, and all that follow it are smaller.
+  static constexpr double kNothing = 1e-30;
+  static constexpr std::size_t kMostProducts = std::size_t(1) << 20;
+
+  void slot(const char* name, double initial) {
+    slot_names_.push_back(name);
+    slot_initial_.push_back(initial);
+  }
+
+  void define_slots(double initial_accumulator_value) {
+    switch (kind_) {
+      case Kind::sgd:
+        if (momentum_ != 0) slot("momentum", 0);
+        break;
+      case Kind::adagrad:
+        slot("accumulator", initial_accumulator_value);
+        break;
+      case Kind::adam:
+        slot("momentum", 0);
+        slot("velocity", 0);
+        if (amsgrad_) slot("velocity_hat", 0);
+        break;
+      case Kind::rmsprop:
+        slot("velocity", 0);
+        if (momentum_ > 0) slot("momentum", 0);
+        if (centered_) slot("average_gradient", 0);
+        break;
+      case Kind::adadelta:
+        slot("accumulated_grad", 0);
+        slot("accumulated_delta", 0);
+        break;
+      case Kind::adamax:
+        slot("momentum", 0);
+        slot("norm", 0);
+        break;
+      case Kind::nadam:
+        slot("momentum", 0);
+        slot("velocity", 0);
+        break;
+      case Kind::ftrl:
+        slot("accumulator", initial_accumulator_value);
+        slot("linear", 0);
+        break;
+    }
+  }
+
+  // -- what depends on the step --------------------------------------------------------------------------------
+
+  template <class T>
+  static double one_minus_power(double beta, std::uint64_t step) {
+    return double(T(1) - std::pow(T(beta), T(step)));
+  }
+
+  // Nadam's momentum at a step, and the products of the momenta of all steps so far.
+  double nadam_momentum(std::uint64_t step) const {
+    return beta_1_ * (1.0 - 0.5 * std::pow(0.96, double(step) * momentum_decay_));
+  }
+
+  void remember_products() {
+    products_.push_back(1.0);
+    while (products_.back() >= kNothing && products_.size() < kMostProducts)
+      products_.push_back(products_.back() * nadam_momentum(products_.size()));
+  }
+
+  double nadam_product(std::uint64_t step) const {
+    if (step < products_.size()) return products_[step];
+    // So late the momentum no longer changes.
+    return products_.back() * std::pow(beta_1_, double(step - products_.size() + 1));
+  }
+
+  template <class T>
+  StepFactors compute_factors(std::uint64_t step) const {
+    StepFactors found;
+    const double t = double(step);
+    switch (kind_) {
+      case Kind::sgd:
+        found.a = step <= 1 ? 1.0 : 1.0 - dampening_;
+        break;
+      case Kind::adagrad:
+        found.a = 1.0 / (1.0 + (t - 1.0) * lr_decay_);
+        break;
+      case Kind::adam:
+        if (torch_) {
+          found.a = 1.0 / (1.0 - std::pow(beta_1_, t));
+          found.b = std::sqrt(1.0 - std::pow(beta_2_, t));
+        } else {
+          found.a = std::sqrt(one_minus_power<T>(beta_2_, step)) / one_minus_power<T>(beta_1_, step);
+        }
+        break;
+      case Kind::adamax:
+        found.a = torch_ ? 1.0 / (1.0 - std::pow(beta_1_, t)) : one_minus_power<T>(beta_1_, step);
+        break;
+      case Kind::nadam:
+        found.a = nadam_momentum(step + 1) / (1.0 - nadam_product(step + 1));
+        found.b = (1.0 - nadam_momentum(step)) / (1.0 - nadam_product(step));
+        found.c = torch_ ? 1.0 - std::pow(beta_2_, t) : one_minus_power<T>(beta_2_, step);
+        break;
+      default:
+        break;
+    }
+    return found;
+  }
+
+  // -- the rules -----------------------------------------------------------------------------------------------
+
+  template <class T>
+  __attribute__((noinline)) void apply(T* x, const T* g, T* const* slots, std::size_t n, double learning_rate,
+                                       const StepFactors& f) const {
+    switch (kind_) {
+      case Kind::sgd:
+        return torch_ ? sgd_torch(x, g, slots, n, T(learning_rate), T(f.a)) : sgd_keras(x, g, slots, n, T(learning_rate));
+      case Kind::adagrad:
+        return torch_ ? adagrad_torch(x, g, slots[0], n, T(learning_rate * f.a))
+                      : adagrad_keras(x, g, slots[0], n, T(learning_rate));
+      case Kind::adam:
+        return torch_ ? adam_torch(x, g, slots, n, T(learning_rate * f.a), T(f.b))
+                      : adam_keras(x, g, slots, n, T(learning_rate * f.a));
+      case Kind::rmsprop:
+        return torch_ ? rmsprop_torch(x, g, slots, n, T(learning_rate)) : rmsprop_keras(x, g, slots, n, T(learning_rate));
+      case Kind::adadelta:
+        return torch_ ? adadelta_torch(x, g, slots, n, T(learning_rate))
+                      : adadelta_keras(x, g, slots, n, T(learning_rate));
+      case Kind::adamax:
+        return torch_ ? adamax_torch(x, g, slots, n, T(learning_rate * f.a))
+                      : adamax_keras(x, g, slots, n, T(learning_rate), T(f.a));
+      case Kind::nadam:
+        return nadam(x, g, slots, n, T(learning_rate * f.a), T(learning_rate * f.b), T(f.c));
+      case Kind::ftrl:
+        // The rule divides by it; nothing is what other optimizers do then.
+        if (learning_rate != 0) ftrl(x, g, slots, n, learning_rate);
+        return;
+    }
+  }
+
+  // v = momentum * v - lr * g;  x += v, or with Nesterov x += momentum * v - lr * g.
+  template <class T>
+  void sgd_keras(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    if (momentum_ == 0) {
+      EACH(i, n) x[i] -= g[i] * rate;
+      return;
+    }
+    T* v = slots[0];
+    const T momentum = T(momentum_);
+    if (nesterov_) {
+      EACH(i, n) {
+        const T step = g[i] * rate;
+        v[i] = v[i] * momentum - step;
+        x[i] += v[i] * momentum - step;
+      }
+    } else {
+      EACH(i, n) {
+        v[i] = v[i] * momentum - g[i] * rate;
+        x[i] += v[i];
+      }
+    }
+  }
+
+  // b = g at first, then momentum * b + (1 - dampening) g;  x -= lr * b, or with Nesterov x -= lr * (g + momentum * b).
+  template <class T>
+  void sgd_torch(T* x, const T* g, T* const* slots, std::size_t n, T rate, T share) const {
+    if (momentum_ == 0) {
+      EACH(i, n) x[i] -= g[i] * rate;
+      return;
+    }
+    T* b = slots[0];
+    const T momentum = T(momentum_);
+    if (nesterov_) {
+      EACH(i, n) {
+        b[i] = b[i] * momentum + g[i] * share;
+        x[i] -= (g[i] + b[i] * momentum) * rate;
+      }
+    } else {
+      EACH(i, n) {
+        b[i] = b[i] * momentum + g[i] * share;
+        x[i] -= b[i] * rate;
+      }
+    }
+  }
+
+  // s += g²;  x -= lr * g / √(s + ε).
+  template <class T>
+  void adagrad_keras(T* x, const T* g, T* s, std::size_t n, T rate) const {
+    const T epsilon = T(epsilon_);
+    EACH(i, n) {
+      s[i] += g[i] * g[i];
+      x[i] -= (g[i] * rate) / std::sqrt(s[i] + epsilon);
+    }
+  }
+
+  // s += g²;  x -= lr / (1 + (t - 1) lr_decay) * g / (√s + ε).
+  template <class T>
+  void adagrad_torch(T* x, const T* g, T* s, std::size_t n, T rate) const {
+    const T epsilon = T(epsilon_);
+    EACH(i, n) {
+      s[i] += g[i] * g[i];
+      x[i] -= (g[i] * rate) / (std::sqrt(s[i]) + epsilon);
+    }
+  }
+
+  // m += (1 - β₁)(g - m);  v += (1 - β₂)(g² - v);  x -= lr * √(1 - β₂ᵗ) / (1 - β₁ᵗ) * m / (√v + ε).
+  // AMSGrad divides by the largest v so far.
+  template <class T>
+  void adam_keras(T* x, const T* g, T* const* slots, std::size_t n, T alpha) const {
+    T *m = slots[0], *v = slots[1];
+    const T first = T(1 - beta_1_), second = T(1 - beta_2_), epsilon = T(epsilon_);
+    if (amsgrad_) {
+      T* most = slots[2];
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] += (g[i] * g[i] - v[i]) * second;
+        most[i] = std::max(most[i], v[i]);
+        x[i] -= (m[i] * alpha) / (std::sqrt(most[i]) + epsilon);
+      }
+    } else {
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] += (g[i] * g[i] - v[i]) * second;
+        x[i] -= (m[i] * alpha) / (std::sqrt(v[i]) + epsilon);
+      }
+    }
+  }
+
+  // m += (1 - β₁)(g - m);  v = β₂ v + (1 - β₂) g²;  x -= lr / (1 - β₁ᵗ) * m / (√v / √(1 - β₂ᵗ) + ε).
+  template <class T>
+  void adam_torch(T* x, const T* g, T* const* slots, std::size_t n, T rate, T correction) const {
+    T *m = slots[0], *v = slots[1];
+    const T first = T(1 - beta_1_), keep = T(beta_2_), second = T(1 - beta_2_), epsilon = T(epsilon_);
+    if (amsgrad_) {
+      T* most = slots[2];
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] = v[i] * keep + (g[i] * g[i]) * second;
+        most[i] = std::max(most[i], v[i]);
+        x[i] -= (m[i] * rate) / (std::sqrt(most[i]) / correction + epsilon);
+      }
+    } else {
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] = v[i] * keep + (g[i] * g[i]) * second;
+        x[i] -= (m[i] * rate) / (std::sqrt(v[i]) / correction + epsilon);
+      }
+    }
+  }
+
+  // v = ρ v + (1 - ρ) g²;  x -= lr * g / √(v + ε), summed up with momentum if there is one.
+  // Centered: the square of the average gradient is taken from v under the root.
+  template <class T>
+  void rmsprop_keras(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T* v = slots[0];
+    T* summed = momentum_ > 0 ? slots[1] : nullptr;
+    T* average = centered_ ? slots[momentum_ > 0 ? 2 : 1] : nullptr;
+    const T rho = T(rho_), rest = T(1 - rho_), epsilon = T(epsilon_), momentum = T(momentum_);
+    EACH(i, n) {
+      v[i] = v[i] * rho + (g[i] * g[i]) * rest;
+      T under = v[i];
+      if (average) {
+        average[i] = average[i] * rho + g[i] * rest;
+        under -= average[i] * average[i];
+      }
+      T step = (g[i] * rate) / std::sqrt(under + epsilon);
+      if (summed) step = summed[i] = summed[i] * momentum + step;
+      x[i] -= step;
+    }
+  }
+
+  // v = ρ v + (1 - ρ) g²;  d = g / (√v + ε), summed up with momentum if there is one;  x -= lr * d.
+  template <class T>
+  void rmsprop_torch(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T* v = slots[0];
+    T* summed = momentum_ > 0 ? slots[1] : nullptr;
+    T* average = centered_ ? slots[momentum_ > 0 ? 2 : 1] : nullptr;
+    const T rho = T(rho_), rest = T(1 - rho_), epsilon = T(epsilon_), momentum = T(momentum_);
+    EACH(i, n) {
+      v[i] = v[i] * rho + (g[i] * g[i]) * rest;
+      T under = v[i];
+      if (average) {
+        average[i] += (g[i] - average[i]) * rest;
+        under -= average[i] * average[i];
+      }
+      T step = g[i] / (std::sqrt(under) + epsilon);
+      if (summed) step = summed[i] = summed[i] * momentum + step;
+      x[i] -= step * rate;
+    }
+  }
+
+  // s = ρ s + (1 - ρ) g²;  d = g * √(u + ε) / √(s + ε);  u = ρ u + (1 - ρ) d²;  x -= lr * d.
+  template <class T>
+  void adadelta_keras(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T *s = slots[0], *u = slots[1];
+    const T rho = T(rho_), rest = T(1 - rho_), epsilon = T(epsilon_);
+    EACH(i, n) {
+      s[i] = s[i] * rho + (g[i] * g[i]) * rest;
+      const T step = (std::sqrt(u[i] + epsilon) * g[i]) / std::sqrt(s[i] + epsilon);
+      u[i] = u[i] * rho + (step * step) * rest;
+      x[i] -= step * rate;
+    }
+  }
+
+  template <class T>
+  void adadelta_torch(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T *s = slots[0], *u = slots[1];
+    const T rho = T(rho_), rest = T(1 - rho_), epsilon = T(epsilon_);
+    EACH(i, n) {
+      s[i] = s[i] * rho + (g[i] * g[i]) * rest;
+      const T step = (std::sqrt(u[i] + epsilon) / std::sqrt(s[i] + epsilon)) * g[i];
+      u[i] = u[i] * rho + (step * step) * rest;
+      x[i] -= step * rate;
+    }
+  }
+
+  // m += (1 - β₁)(g - m);  u = max(β₂ u, |g|);  x -= lr * m / ((1 - β₁ᵗ)(u + ε)).
+  template <class T>
+  void adamax_keras(T* x, const T* g, T* const* slots, std::size_t n, T rate, T correction) const {
+    T *m = slots[0], *u = slots[1];
+    const T first = T(1 - beta_1_), keep = T(beta_2_), epsilon = T(epsilon_);
+    EACH(i, n) {
+      m[i] += (g[i] - m[i]) * first;
+      u[i] = std::max(u[i] * keep, std::fabs(g[i]));
+      x[i] -= (m[i] * rate) / ((u[i] + epsilon) * correction);
+    }
+  }
+
+  // m += (1 - β₁)(g - m);  u = max(β₂ u, |g| + ε);  x -= lr / (1 - β₁ᵗ) * m / u.
+  template <class T>
+  void adamax_torch(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T *m = slots[0], *u = slots[1];
+    const T first = T(1 - beta_1_), keep = T(beta_2_), epsilon = T(epsilon_);
+    EACH(i, n) {
+      m[i] += (g[i] - m[i]) * first;
+      u[i] = std::max(u[i] * keep, std::fabs(g[i]) + epsilon);
+      x[i] -= (m[i] * rate) / u[i];
+    }
+  }
+
+  // Adam whose momentum looks one step ahead: μₜ = β₁ (1 - 0.96^(t momentum_decay) / 2), Pₜ = μ₁ ⋯ μₜ,
+  // x -= lr * (μₜ₊₁ m / (1 - Pₜ₊₁) + (1 - μₜ) g / (1 - Pₜ)) / (√(v / (1 - β₂ᵗ)) + ε).
+  // In Keras momentum_decay is 1.
+  template <class T>
+  void nadam(T* x, const T* g, T* const* slots, std::size_t n, T of_momentum, T of_gradient, T correction) const {
+    T *m = slots[0], *v = slots[1];
+    const T first = T(1 - beta_1_), keep = T(beta_2_), second = T(1 - beta_2_), epsilon = T(epsilon_);
+    if (torch_) {
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] = v[i] * keep + (g[i] * g[i]) * second;
+        x[i] -= (g[i] * of_gradient + m[i] * of_momentum) / (std::sqrt(v[i] / correction) + epsilon);
+      }
+    } else {
+      EACH(i, n) {
+        m[i] += (g[i] - m[i]) * first;
+        v[i] += (g[i] * g[i] - v[i]) * second;
+        x[i] -= (m[i] * of_momentum + g[i] * of_gradient) / (std::sqrt(v[i] / correction) + epsilon);
+      }
+    }
+  }
+
+  // n' = n + g²;  z += g + 2 s x - (n'ᵖ - nᵖ) / lr * x;  x = (clip(z, ±l1) - z) / ((n'ᵖ + β) / lr + 2 l2).
+  // p is -learning_rate_power, s is l2_shrinkage.
+  template <class T>
+  void ftrl(T* x, const T* g, T* const* slots, std::size_t n, double learning_rate) const {
+    // A root is several times faster than a power, and the usual case.
+    if (learning_rate_power_ == -0.5) {
+      ftrl_with(x, g, slots, n, learning_rate, [](T number) { return std::sqrt(number); });
+    } else {
+      const T power = T(-learning_rate_power_);
+      ftrl_with(x, g, slots, n, learning_rate, [power](T number) { return std::pow(number, power); });
+    }
+  }
+
+  template <class T, class Power>
+  void ftrl_with(T* x, const T* g, T* const* slots, std::size_t n, double learning_rate, Power power) const {
+    T *accumulator = slots[0], *linear = slots[1];
+    const T rate = T(learning_rate), l1 = T(l1_), shrinkage = T(2 * l2_shrinkage_);
+    const T more = T(2 * l2_ + beta_ / learning_rate);
+    EACH(i, n) {
+      const T before = power(accumulator[i]);
+      accumulator[i] += g[i] * g[i];
+      const T after = power(accumulator[i]);
+      linear[i] += g[i];
+      linear[i] -= ((after - before) / rate) * x[i];
+      linear[i] += x[i] * shrinkage;
+      const T clipped = std::min(std::max(linear[i], -l1), l1);
+      x[i] = (clipped - linear[i]) / (after / rate + more);
+    }
+  }
+
+  Kind kind_;
+  bool torch_, nesterov_, amsgrad_, centered_, decoupled_, maximize_;
+  double momentum_, dampening_, beta_1_, beta_2_, rho_, epsilon_, lr_decay_, momentum_decay_, learning_rate_power_;
+  double l1_, l2_, l2_shrinkage_, beta_, weight_decay_;
+  std::vector<std::string> slot_names_;
+  std::vector<double> slot_initial_;
+  std::vector<double> products_;
+  std::vector<StepFactors> remembered_;
+};
+
+}  // namespace elasticdl
