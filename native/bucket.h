@@ -2,10 +2,10 @@
 //
 // A row is its id, the number of its updates if the optimizer counts them, the step at which it was last seen if rows
 // may expire, its values, and its slots, one behind the other: whoever finds the row has its first values in the same
-// cache line. Rows lie in chunks of 16 that never move; they are numbered without gaps.
+// cache line. Rows lie in chunks of 32 that never move; they are numbered without gaps.
 //
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
-// hardly ever looked at, and the row's number. It is between 64 and 80 % full and grows by a quarter, from the rows.
+// hardly ever looked at, and the row's number. It is between 75 and 88 % full and grows by a sixth, from the rows.
 
 #pragma once
 
@@ -65,7 +65,7 @@ struct Sighting {
 
 class Bucket {
  public:
-  static constexpr std::uint32_t kChunk = 16;
+  static constexpr std::uint32_t kChunk = 32;
   static constexpr std::uint32_t kMostRows = (1u << 24) - 2;
 
   std::unordered_map<std::int64_t, Sighting> sightings;
@@ -111,7 +111,7 @@ class Bucket {
   // A new row with nothing in it but its id; nullptr if there is no memory for it.
   char* add(std::int64_t id, std::uint64_t hash, const Layout& layout, Slabs& slabs, Budget* budget) {
     if (rows_ == kMostRows) return nullptr;
-    if ((std::size_t(rows_) + 1) * 5 > index_.size() * 4 && !rebuild(rows_ + 1, layout, budget)) return nullptr;
+    if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return nullptr;
     if (rows_ == chunks_.size() * kChunk) {
       char* fresh = slabs.take();
       if (!fresh) return nullptr;
@@ -172,9 +172,9 @@ class Bucket {
     index_[at] = tag_of(hash) << 24 | (number + 1);
   }
 
-  // For so many rows with room for a quarter more.
+  // For so many rows with room for a sixth more.
   bool rebuild(std::size_t rows, const Layout& layout, Budget* budget) {
-    if (!index_.replace(rows * 25 / 16 + 8, budget)) return false;
+    if (!index_.replace(rows * 4 / 3 + 8, budget)) return false;
     fill_index(layout);
     return true;
   }

@@ -1,7 +1,7 @@
 // Where the memory of tables comes from: a budget that several tables share, and slabs of which a table's rows are
 // given out in equal pieces.
 //
-// Rows never move to grow, so nothing is copied and nothing is held twice. Slabs grow with the table (a hundredth of it
+// Rows never move to grow, so nothing is copied and nothing is held twice. Slabs grow with the table (a small part of it
 // each), so that small tables are small and large ones lie in few, huge pages. A slab none of whose pieces is in use
 // goes back to the system.
 
@@ -99,14 +99,18 @@ class Slabs {
   static constexpr std::size_t kHuge = std::size_t(2) << 20;
   static constexpr std::size_t kFirst = std::size_t(64) << 10;
   static constexpr std::size_t kMost = std::size_t(32) << 20;
-  static constexpr std::size_t kShare = 128;
+  static constexpr std::size_t kShare = 256;
 
   static std::size_t up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
   bool grow() {
     const std::size_t least = up(piece_, kPage);
     std::size_t bytes = std::max({least, kFirst, std::min(bytes_ / kShare, kMost)});
-    bytes = bytes >= kHuge ? up(bytes, kHuge) : up(up(bytes, piece_), kPage);
+    // So many pieces fill pages exactly: their sizes are multiples of 128.
+    const std::size_t exact = piece_ * (kPage / 128);
+    if (bytes >= kHuge) bytes = up(bytes, kHuge);
+    else if (bytes * 4 >= exact) bytes = up(bytes, exact);
+    else bytes = up(up(bytes, piece_), kPage);
     return map(bytes) || (bytes > least && map(least));
   }
 
@@ -166,7 +170,7 @@ class Zeros {
   // False, and nothing has changed, if there is no memory left, or none allowed.
   bool replace(std::size_t count, Budget* budget) {
     if (!budget->reserve(count * sizeof(std::uint32_t))) return false;
-    void* fresh = std::calloc(count, sizeof(std::uint32_t));
+    void* fresh = allocate(count * sizeof(std::uint32_t));
     if (!fresh) {
       budget->release(count * sizeof(std::uint32_t));
       return false;
@@ -179,7 +183,8 @@ class Zeros {
   }
 
   void clear() {
-    std::free(data_);
+    if (count_ * sizeof(std::uint32_t) >= kLarge) munmap(data_, count_ * sizeof(std::uint32_t));
+    else std::free(data_);
     if (budget_) budget_->release(count_ * sizeof(std::uint32_t));
     data_ = nullptr;
     count_ = 0;
@@ -192,6 +197,15 @@ class Zeros {
   std::size_t size() const { return count_; }
 
  private:
+  // From here on it goes back to the system when it is no longer needed, instead of leaving a hole in the heap.
+  static constexpr std::size_t kLarge = std::size_t(32) << 10;
+
+  static void* allocate(std::size_t bytes) {
+    if (bytes < kLarge) return std::calloc(bytes, 1);
+    void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return found == MAP_FAILED ? nullptr : found;
+  }
+
   std::uint32_t* data_ = nullptr;
   std::size_t count_ = 0;
   Budget* budget_ = nullptr;

@@ -92,7 +92,7 @@ class Table:
     ) -> None:
         self.spec = spec
         self.slot_names = optimizer.rule.slot_names
-        self._budget = budget or Budget()
+        self.budget = budget or Budget()
         self._table = _kernels.Table(
             width=spec.width,
             buckets=buckets,
@@ -100,7 +100,7 @@ class Table:
             initializer=spec.initializer.kernel(seed=spec.seed, table=spec.name, width=spec.width),
             admit_after=spec.admit_after,
             tracks_seen=spec.expire_after > 0,
-            budget=self._budget,
+            budget=self.budget,
         )
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ class Table:
         if outcome.refused:
             raise TableFull(
                 f"The table {self.spec.name} cannot take {outcome.refused:,} new rows: {len(self):,} rows and "
-                f"{self._budget.used:,} of {self._budget.limit:,} bytes are in use on this parameter server.",
+                f"{self.budget.used:,} of {self.budget.limit:,} bytes are in use on this parameter server.",
                 hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
             )
         return out
@@ -188,8 +188,8 @@ class Table:
             self._table.put_waiting(rows.waiting_ids, rows.waiting_counts, rows.waiting_seen)
         if outcome.refused:
             raise TableFull(
-                f"The table {self.spec.name} cannot take {outcome.refused:,} rows: {self._budget.used:,} of "
-                f"{self._budget.limit:,} bytes are in use on this parameter server.",
+                f"The table {self.spec.name} cannot take {outcome.refused:,} rows: {self.budget.used:,} of "
+                f"{self.budget.limit:,} bytes are in use on this parameter server.",
                 hint="More parameter servers (--num_ps) or more memory for them may help.",
             )
 
