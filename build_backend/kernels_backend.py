@@ -1,8 +1,8 @@
 """What pip calls to build this project: scikit-build-core, with two things added.
 
-Where no C++ compiler is found, the one of the `ziglang` package is asked for and used, so that nothing but pip is needed.
-And an editable install leaves the extension in the source tree, beside the modules that import it: whoever runs the
-tree, by whatever path, finds it there.
+Where no C++ compiler is found, the one of the `ziglang` package is asked for and used, so that nothing but pip is
+needed. And an editable install leaves the extension in the source tree, beside the modules that import it: whoever
+runs the tree, by whatever path, finds it there.
 """
 
 from __future__ import annotations

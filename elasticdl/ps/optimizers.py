@@ -71,7 +71,12 @@ RULES: dict[str, dict[str, RuleOptions]] = {
         "adamax": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7),
         "nadam": _keras(beta_1=0.9, beta_2=0.999, epsilon=1e-7),
         "ftrl": _keras(
-            learning_rate_power=-0.5, initial_accumulator_value=0.1, l1=0.0, l2=0.0, l2_shrinkage=0.0, beta=0.0
+            learning_rate_power=-0.5,
+            initial_accumulator_value=0.1,
+            l1=0.0,
+            l2=0.0,
+            l2_shrinkage=0.0,
+            beta=0.0,
         ),
     },
     "torch": {

@@ -29,7 +29,17 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.tensors import Array
 
-__all__ = ["Budget", "Outcome", "Table", "TableFull", "TableRows", "TableSpec", "as_ids", "buckets_of", "convert"]
+__all__ = [
+    "Budget",
+    "Outcome",
+    "Table",
+    "TableFull",
+    "TableRows",
+    "TableSpec",
+    "as_ids",
+    "buckets_of",
+    "convert",
+]
 
 # In which rows and gradients may travel. NumPy knows no bfloat16: it is carried as uint16.
 TRANSFER: dict[str, np.dtype[Any]] = {
@@ -62,9 +72,13 @@ class TableSpec:
         if self.width < 1:
             raise UserError(f"The table {self.name} has a width of {self.width}: at least 1 is needed.")
         if self.admit_after < 1:
-            raise UserError(f"The table {self.name} admits ids after {self.admit_after} sightings: 1 is the least.")
+            raise UserError(
+                f"The table {self.name} admits ids after {self.admit_after} sightings: 1 is the least."
+            )
         if self.expire_after < 0:
-            raise UserError(f"Rows of the table {self.name} expire after {self.expire_after} steps: 0 is never.")
+            raise UserError(
+                f"Rows of the table {self.name} expire after {self.expire_after} steps: 0 is never."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,11 @@ def test_no_ids_at_all(table: Table) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"width": 0}, "width of 0"), ({"admit_after": 0}, "after 0 sight"), ({"expire_after": -1}, "after -1 steps")],
+    [
+        ({"width": 0}, "width of 0"),
+        ({"admit_after": 0}, "after 0 sight"),
+        ({"expire_after": -1}, "after -1 steps"),
+    ],
 )
 def test_impossible_tables(fields: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):

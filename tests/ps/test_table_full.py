@@ -40,7 +40,9 @@ def test_rows_there_are_are_served_and_trained() -> None:
     outcome = table.update(held, np.ones((len(held), 16), np.float32), learning_rate=0.1)
     assert outcome.found == len(held)
     assert np.all(table.gather(held) < before)
-    with pytest.raises(TableFull, match=r"clicks cannot take \d+ new rows: [\d,]+ rows and [\d,]+ of 1,000,000"):
+    with pytest.raises(
+        TableFull, match=r"clicks cannot take \d+ new rows: [\d,]+ rows and [\d,]+ of 1,000,000"
+    ):
         table.gather(np.arange(-1000, 0))
     # To look does not need a row, nor does an update of one that is not there break anything.
     assert table.gather([-5], create=False).shape == (1, 16)

@@ -21,9 +21,7 @@ WIDTH = 8
 def start(
     ids: Array, kind: str, *, seed: int = 1, name: str = "t", buckets: int = 8, **options: float
 ) -> Array:
-    spec = TableSpec(
-        name=name, width=WIDTH, seed=seed, initializer=Initializer(kind=kind, options=options)
-    )
+    spec = TableSpec(name=name, width=WIDTH, seed=seed, initializer=Initializer(kind=kind, options=options))
     table = Table(spec, make_optimizer(ps_pb2.OptimizerConfig(name="sgd", flavor="keras")), buckets=buckets)
     return table.gather(ids)
 
