@@ -21,6 +21,7 @@ NAMES = (
     "kill_one_of_two",
     "estimator",
     "allreduce",
+    "tables",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes",)

@@ -86,9 +86,10 @@ def _compiler() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         tools = {name: Path(folder) / name for name in ("c++", "ar", "ranlib")}
         for name, path in tools.items():
-            # Left alone it compiles for the processor that it runs on.
-            portable = " -mcpu=baseline" if name == "c++" else ""
-            path.write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {name}{portable} "$@"\n')
+            # Left alone it compiles for the processor that it runs on, and the C++ library anew for CMake's first
+            # questions, which are asked without optimization.
+            always = " -mcpu=baseline -O3" if name == "c++" else ""
+            path.write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {name}{always} "$@"\n')
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
         os.environ["CXX"] = str(tools["c++"])
         os.environ["CMAKE_ARGS"] = " ".join(

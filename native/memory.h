@@ -1,9 +1,9 @@
 // Where the memory of tables comes from: a budget that several tables share, and slabs of which a table's rows are
 // given out in equal pieces.
 //
-// Rows never move to grow, so nothing is copied and nothing is held twice. Slabs grow with the table (a small part of it
-// each), so that small tables are small and large ones lie in few, huge pages. A slab none of whose pieces is in use
-// goes back to the system.
+// Rows never move to grow, so nothing is copied and nothing is held twice. A slab is a range of addresses, which memory
+// fills as it is used; what is full becomes huge pages, without which most of the time of a lookup in a large table
+// goes into finding out where the row is. A slab none of whose pieces is in use goes back to the system.
 
 #pragma once
 
@@ -47,29 +47,37 @@ class Budget {
 
 class Slabs {
  public:
-  Slabs(std::size_t piece, std::shared_ptr<Budget> budget) : piece_(piece), budget_(std::move(budget)) {}
+  Slabs(std::size_t piece, std::shared_ptr<Budget> budget)
+      : piece_(piece), slab_bytes_(up(std::max(piece, kSlab), kHuge)), budget_(std::move(budget)) {}
   Slabs(const Slabs&) = delete;
   Slabs& operator=(const Slabs&) = delete;
 
   ~Slabs() {
-    for (auto& [start, slab] : slabs_) unmap(start, slab.bytes);
+    for (auto& [start, slab] : slabs_) unmap(start, slab);
   }
 
   // nullptr if there is no memory left, or none allowed.
   char* take() {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (with_room_.empty() && !grow()) return nullptr;
-    char* start = *with_room_.begin();
-    Slab& slab = slabs_.find(start)->second;
-    std::uint32_t piece;
-    if (slab.returned.empty()) {
-      piece = slab.fresh++;
-    } else {
-      piece = slab.returned.back();
+    if (!with_returned_.empty()) {
+      char* start = *with_returned_.begin();
+      Slab& slab = slabs_.find(start)->second;
+      const std::uint32_t piece = slab.returned.back();
       slab.returned.pop_back();
+      if (slab.returned.empty()) with_returned_.erase(start);
+      ++slab.in_use;
+      return start + std::size_t(piece) * piece_;
     }
-    if (++slab.in_use == slab.pieces) with_room_.erase(start);
-    return start + std::size_t(piece) * piece_;
+    if ((!newest_ || (slabs_.find(newest_)->second.fresh + 1) * piece_ > slab_bytes_) && !map()) return nullptr;
+    Slab& slab = slabs_.find(newest_)->second;
+    const std::size_t needed = (slab.fresh + 1) * piece_;
+    if (needed > slab.reserved && !reserve(slab, needed)) return nullptr;
+    char* piece = newest_ + slab.fresh++ * piece_;
+    ++slab.in_use;
+    // A large table can do with more than it needs at the moment; in a small one, only what is full becomes huge.
+    const std::size_t ahead = bytes_ >= kLarge ? kHuge - 1 : 0;
+    for (; slab.huge + kHuge <= slab.fresh * piece_ + ahead; slab.huge += kHuge) make_huge(newest_ + slab.huge, !ahead);
+    return piece;
   }
 
   void give(char* address) {
@@ -78,85 +86,83 @@ class Slabs {
     char* start = found->first;
     Slab& slab = found->second;
     slab.returned.push_back(std::uint32_t(std::size_t(address - start) / piece_));
-    with_room_.insert(start);
-    if (--slab.in_use == 0) {
-      with_room_.erase(start);
-      unmap(start, slab.bytes);
-      slabs_.erase(found);
-    }
+    with_returned_.insert(start);
+    if (--slab.in_use) return;
+    with_returned_.erase(start);
+    if (newest_ == start) newest_ = nullptr;
+    unmap(start, slab);
+    slabs_.erase(found);
   }
 
  private:
   struct Slab {
-    std::size_t bytes;
-    std::uint32_t pieces;
-    std::uint32_t fresh = 0;  // pieces from here on were never given out
-    std::uint32_t in_use = 0;
+    std::size_t fresh = 0;     // pieces from here on were never given out
+    std::size_t reserved = 0;  // bytes, of the budget
+    std::size_t huge = 0;      // bytes that lie in huge pages, if the system has them
+    std::size_t in_use = 0;
     std::vector<std::uint32_t> returned;
   };
 
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kHuge = std::size_t(2) << 20;
-  static constexpr std::size_t kFirst = std::size_t(64) << 10;
-  static constexpr std::size_t kMost = std::size_t(32) << 20;
-  static constexpr std::size_t kShare = 256;
+  static constexpr std::size_t kSlab = std::size_t(64) << 20;
+  // The budget is asked for this much, or this part of what there is, at once.
+  static constexpr std::size_t kLeast = std::size_t(64) << 10;
+  static constexpr std::size_t kShare = 1024;
+  static constexpr std::size_t kLarge = std::size_t(256) << 20;
 
   static std::size_t up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-  bool grow() {
-    const std::size_t least = up(piece_, kPage);
-    std::size_t bytes = std::max({least, kFirst, std::min(bytes_ / kShare, kMost)});
-    // So many pieces fill pages exactly: their sizes are multiples of 128.
-    const std::size_t exact = piece_ * (kPage / 128);
-    if (bytes >= kHuge) bytes = up(bytes, kHuge);
-    else if (bytes * 4 >= exact) bytes = up(bytes, exact);
-    else bytes = up(up(bytes, piece_), kPage);
-    return map(bytes) || (bytes > least && map(least));
-  }
-
-  bool map(std::size_t bytes) {
-    if (!budget_->reserve(bytes)) return false;
-    const bool huge = bytes % kHuge == 0;
-    const std::size_t asked = huge ? bytes + kHuge : bytes;
-    void* found = mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (found == MAP_FAILED) {
-      budget_->release(bytes);
-      return false;
+  bool reserve(Slab& slab, std::size_t needed) {
+    std::size_t wanted = std::min(slab_bytes_, up(needed + std::max(kLeast, bytes_ / kShare), kPage));
+    if (!budget_->reserve(wanted - slab.reserved)) {
+      wanted = up(needed, kPage);
+      if (!budget_->reserve(wanted - slab.reserved)) return false;
     }
-    char* start = static_cast<char*>(found);
-    if (huge) {
-      // Huge pages begin at multiples of their size; what is around goes back.
-      char* aligned = reinterpret_cast<char*>(up(reinterpret_cast<std::uintptr_t>(start), kHuge));
-      if (aligned > start) munmap(start, std::size_t(aligned - start));
-      const std::size_t behind = asked - std::size_t(aligned - start) - bytes;
-      if (behind) munmap(aligned + bytes, behind);
-      start = aligned;
-#ifdef MADV_HUGEPAGE
-      madvise(start, bytes, MADV_HUGEPAGE);
-#endif
-    }
-    Slab slab;
-    slab.bytes = bytes;
-    slab.pieces = std::uint32_t(bytes / piece_);
-    slabs_.emplace(start, std::move(slab));
-    with_room_.insert(start);
-    bytes_ += bytes;
+    bytes_ += wanted - slab.reserved;
+    slab.reserved = wanted;
     return true;
   }
 
-  void unmap(char* start, std::size_t bytes) {
-    munmap(start, bytes);
-    budget_->release(bytes);
-    bytes_ -= bytes;
+  // Addresses only: memory comes when it is first touched.
+  bool map() {
+    const std::size_t asked = slab_bytes_ + kHuge;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* found = mmap(nullptr, asked, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (found == MAP_FAILED) return false;
+    // Huge pages begin at multiples of their size; what is around goes back.
+    char* start = static_cast<char*>(found);
+    char* aligned = reinterpret_cast<char*>(up(reinterpret_cast<std::uintptr_t>(start), kHuge));
+    if (aligned > start) munmap(start, std::size_t(aligned - start));
+    const std::size_t behind = kHuge - std::size_t(aligned - start);
+    if (behind) munmap(aligned + slab_bytes_, behind);
+    newest_ = aligned;
+    slabs_.emplace(aligned, Slab());
+    return true;
   }
 
-  const std::size_t piece_;
+  static void make_huge([[maybe_unused]] char* start, [[maybe_unused]] bool is_full) {
+#ifdef MADV_HUGEPAGE
+    madvise(start, kHuge, MADV_HUGEPAGE);
+    // MADV_COLLAPSE: at once, where the kernel can; else it does it when it has time.
+    if (is_full) madvise(start, kHuge, 25);
+#endif
+  }
+
+  void unmap(char* start, const Slab& slab) {
+    munmap(start, slab_bytes_);
+    budget_->release(slab.reserved);
+    bytes_ -= slab.reserved;
+  }
+
+  const std::size_t piece_, slab_bytes_;
   const std::shared_ptr<Budget> budget_;
   std::mutex mutex_;
   std::size_t bytes_ = 0;
+  char* newest_ = nullptr;
   std::map<char*, Slab> slabs_;
   // By address: the lowest are filled first, so that the others may become empty.
-  std::set<char*> with_room_;
+  std::set<char*> with_returned_;
 };
 
 // Memory for numbers that are all 0 at first, counted in the budget.

@@ -90,9 +90,10 @@ class Table {
     const std::size_t width = layout_.width;
     const std::size_t fetched = layout_.header() + width * sizeof(float);
     visit(*work, [&](std::uint32_t from, std::uint32_t to) {
-      pipeline(*work, from, to, fetched, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
+      auto target_of = [&](std::uint32_t item) { return out + std::size_t(work->places[item]) * width; };
+      pipeline(*work, from, to, fetched, target_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
         const std::int64_t id = work->ids[item];
-        Out* target = out + std::size_t(work->places[item]) * width;
+        Out* target = target_of(item);
         if (row) {
           ++total.found;
         } else {
@@ -127,7 +128,8 @@ class Table {
     sort(*work, ids, n);
     const std::size_t width = layout_.width;
     visit(*work, [&](std::uint32_t from, std::uint32_t to) {
-      pipeline(*work, from, to, layout_.bytes(), [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
+      auto values_of = [&](std::uint32_t item) { return values + std::size_t(work->places[item]) * width; };
+      pipeline(*work, from, to, layout_.bytes(), values_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
         const std::size_t place = work->places[item];
         if (row) {
           ++total.found;
@@ -292,10 +294,17 @@ class Table {
     }
   }
 
+  static void fetch(const void* start, std::size_t bytes) {
+    const char* at = static_cast<const char*>(start);
+    for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 1);
+    __builtin_prefetch(at + bytes - 1, 1);
+  }
+
   // Finds the rows of items and calls `use` with each in turn, or with nullptr. Three groups are under way at once: the
   // index entries of one come from memory, then the rows they name, then these are used.
-  template <class Use>
-  void pipeline(Work& work, std::uint32_t from, std::uint32_t to, std::size_t fetched, Use use) {
+  // `numbers` is where the caller's own numbers for an item are: they are as far apart as the rows.
+  template <class Numbers, class Use>
+  void pipeline(Work& work, std::uint32_t from, std::uint32_t to, std::size_t fetched, Numbers numbers, Use use) {
     struct Item {
       Bucket* bucket;
       std::uint64_t hash;
@@ -321,9 +330,8 @@ class Table {
         Item* group = items[(turn - 1) % 3];
         for (std::uint32_t i = 0; i < size; ++i) {
           char* row = group[i].row = group[i].bucket->guess(group[i].hash, bytes);
-          if (!row) continue;
-          for (std::size_t line = 0; line < fetched; line += 64) __builtin_prefetch(row + line, 1);
-          __builtin_prefetch(row + fetched - 1, 1);
+          if (row) fetch(row, fetched);
+          fetch(numbers(start + i), layout_.width * sizeof(*numbers(0)));
         }
       }
       if (turn >= 2) {
@@ -348,7 +356,11 @@ class Table {
     const StepFactors none;
     visit(work, [&](std::uint32_t from, std::uint32_t to) {
       to = from + sum_duplicates(work, from, to, wide);
-      pipeline(work, from, to, layout_.bytes(), [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
+      auto gradient_of = [&](std::uint32_t item) {
+        const std::uint32_t sum = work.sum_of[item - from];
+        return sum ? work.sums.data() + (sum - 1) * width : wide + std::size_t(work.places[item]) * width;
+      };
+      pipeline(work, from, to, layout_.bytes(), gradient_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
         if (row) {
           ++total.found;
         } else if (admit_after_ > 1) {
@@ -361,9 +373,7 @@ class Table {
         layout_.set_seen(row, step);
         float* slots[Rule::kMostSlots];
         for (std::size_t slot = 0; slot < layout_.slots; ++slot) slots[slot] = layout_.slot(row, slot);
-        const std::uint32_t sum = work.sum_of[item - from];
-        const float* gradient =
-            sum ? work.sums.data() + (sum - 1) * width : wide + std::size_t(work.places[item]) * width;
+        const float* gradient = gradient_of(item);
         if (layout_.counts_steps) {
           const std::uint32_t steps = layout_.steps(row);
           const std::uint32_t next = steps == std::numeric_limits<std::uint32_t>::max() ? steps : steps + 1;
