@@ -58,7 +58,8 @@ def context(tmp_path: Path) -> Path:
     (folder / "pods.yaml").write_text("spec: {}\n")
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("elasticdl", "elasticai_api", "pyproject.toml", "README.md"):
+    code = ("elasticdl", "elasticai_api", "model_zoo", "native", "build_backend")
+    for name in (*code, "CMakeLists.txt", "pyproject.toml", "README.md"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
     wheel = [
@@ -66,7 +67,6 @@ def context(tmp_path: Path) -> Path:
         "wheel",
         "--quiet",
         "--no-deps",
-        "--no-build-isolation",
         f"--wheel-dir={folder}/dist",
         source,
     ]
