@@ -58,7 +58,9 @@ def context(tmp_path: Path) -> Path:
     (folder / "pods.yaml").write_text("spec: {}\n")
     source = tmp_path / "source"
     source.mkdir()
-    code = ("elasticdl", "elasticai_api", "model_zoo", "native", "build_backend")
+    # Without our own model zoo: the user's is to be found.
+    (source / "model_zoo").mkdir()
+    code = ("elasticdl", "elasticai_api", "native", "build_backend")
     for name in (*code, "CMakeLists.txt", "pyproject.toml", "README.md"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
