@@ -17,8 +17,10 @@ KERAS3_ENV = .venv-keras3
 # The public elasticai_api: not an environment, a folder that some tests put in front of ours.
 PUBLIC_CLIENT = .public-client
 QUICK_ENV = .venv-$(FRAMEWORK)
+# With nothing in it: what is wanted is what installing leaves in the tree.
+KERNELS_ENV = .venv-kernels
 
-.PHONY: quickstart test lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes benchmark proto reference clean $(PUBLIC_CLIENT)
+.PHONY: quickstart test kernels lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -65,6 +67,9 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 e2e-kubernetes: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 2 --maxschedchunk=1 e2e/kubernetes
 
+## The extension, beside the modules that import it: for who runs this tree with an environment that it is not installed in.
+kernels: $(KERNELS_ENV)/$(STAMP)
+
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks
 
@@ -92,6 +97,11 @@ $(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)
 
 $(PUBLIC_CLIENT)/$(STAMP): $(TEST_ENV)/$(STAMP) requirements/public-client.txt
 	$(TEST_ENV)/bin/python $(PIP_INSTALL) --upgrade --no-deps --target $(PUBLIC_CLIENT) -r requirements/public-client.txt
+	touch $@
+
+$(KERNELS_ENV)/$(STAMP): $(SOURCES)
+	$(PYTHON) -m venv $(KERNELS_ENV)
+	$(KERNELS_ENV)/bin/python $(PIP_INSTALL) --no-deps -e .
 	touch $@
 
 $(KERAS3_ENV)/$(STAMP): $(SOURCES)

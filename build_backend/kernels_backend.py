@@ -1,18 +1,21 @@
-"""What pip calls to build this project: scikit-build-core, with two things added.
+"""What pip calls to build this project: scikit-build-core, with three things added.
 
 Where no C++ compiler is found, the one of the `ziglang` package is asked for and used, so that nothing but pip is
-needed. And an editable install leaves the extension in the source tree, beside the modules that import it: whoever
-runs the tree, by whatever path, finds it there.
+needed. An editable install leaves the extension in the source tree, beside the modules that import it: whoever runs
+the tree, by whatever path, finds it there. And what is there already, of the same sources and for the same Python, is
+used again: installing a tree into a second environment compiles nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shlex
 import shutil
 import stat
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -26,7 +29,12 @@ get_requires_for_build_sdist = build.get_requires_for_build_sdist
 prepare_metadata_for_build_wheel = build.prepare_metadata_for_build_wheel
 prepare_metadata_for_build_editable = build.prepare_metadata_for_build_editable
 
-_EXTENSION = "elasticdl/ps/_kernels."
+# pip calls from the root of the source tree.
+_EXTENSION = Path("elasticdl", "ps", "_kernels" + str(sysconfig.get_config_var("EXT_SUFFIX")))
+# Of what it was built, and what was built.
+_NOTE = _EXTENSION.with_name(f".{_EXTENSION.name}.built")
+_SOURCES = ("CMakeLists.txt", "build_backend/*.py", "native/*")
+_OPTIONS = ("CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS")
 _ZIG = "ziglang>=0.13"
 
 Settings = dict[str, Any] | None
@@ -34,16 +42,26 @@ Settings = dict[str, Any] | None
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
     needed = list(build.get_requires_for_build_wheel(config_settings))
-    return needed if _has_compiler() else [*needed, _ZIG]
+    return needed if _is_built(config_settings) or _has_compiler() else [*needed, _ZIG]
 
 
 def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
-    return get_requires_for_build_wheel(config_settings)
+    return [] if _is_built(config_settings) else get_requires_for_build_wheel(config_settings)
 
 
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
+    if _is_built(config_settings):
+        print(f"{_EXTENSION} is of these sources and is used again.", file=sys.stderr)
+        settings = {**(config_settings or {}), "cmake.define.ELASTICDL_BUILT": str(_EXTENSION.resolve())}
+        return build.build_wheel(wheel_directory, settings, metadata_directory)
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise SystemExit(
+            f"The headers of this Python ({sys.executable}) are missing, and a part of elasticdl has to be "
+            "compiled. Where Python comes from Debian or Ubuntu they are in the package python3-dev; a Python from "
+            "python.org, pyenv, uv or conda has them."
+        )
     with _compiler():
         return build.build_wheel(wheel_directory, config_settings, metadata_directory)
 
@@ -51,14 +69,38 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
 ) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        wheel = build_wheel(folder, config_settings)
-        with zipfile.ZipFile(Path(folder) / wheel) as archive:
-            for name in archive.namelist():
-                if name.startswith(_EXTENSION) and not name.endswith(".pyi"):
-                    _put(archive.read(name), Path(name))
+    if not _is_built(config_settings):
+        with tempfile.TemporaryDirectory() as folder:
+            wheel = build_wheel(folder, config_settings)
+            with zipfile.ZipFile(Path(folder) / wheel) as archive:
+                content = archive.read(_EXTENSION.as_posix())
+        _put(content, _EXTENSION)
+        note = f"{_state_of_sources(config_settings)}\n{hashlib.sha256(content).hexdigest()}\n"
+        _put(note.encode(), _NOTE)
     # pyproject.toml says that this one compiles nothing.
     return build.build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+# -- what is there already -----------------------------------------------------------------------------------------
+
+
+def _is_built(settings: Settings) -> bool:
+    if not _NOTE.exists() or not _EXTENSION.exists():
+        return False
+    found = hashlib.sha256(_EXTENSION.read_bytes()).hexdigest()
+    return _NOTE.read_text().split() == [_state_of_sources(settings), found]
+
+
+def _state_of_sources(settings: Settings) -> str:
+    """A digest of all that decides what the extension does. The name of the extension tells Python's version."""
+    state = hashlib.sha256()
+    for pattern in _SOURCES:
+        for path in sorted(Path().glob(pattern)):
+            if path.is_file():
+                state.update(f"{path.as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    given = {name: os.environ.get(name, "") for name in _OPTIONS}
+    state.update(repr((sorted(given.items()), sorted((settings or {}).items()))).encode())
+    return state.hexdigest()
 
 
 def _put(content: bytes, path: Path) -> None:
@@ -67,6 +109,9 @@ def _put(content: bytes, path: Path) -> None:
     fresh.write_bytes(content)
     fresh.chmod(0o755)
     os.replace(fresh, path)
+
+
+# -- compilers -----------------------------------------------------------------------------------------------------
 
 
 def _has_compiler() -> bool:
