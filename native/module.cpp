@@ -11,6 +11,7 @@
 
 #include <optional>
 
+#include "duplicates.h"
 #include "halves.h"
 #include "hashing.h"
 #include "initializers.h"
@@ -220,8 +221,41 @@ nb::object buckets_of(Ids ids, std::uint32_t buckets) {
   return array_of(std::move(found), {n});
 }
 
-// -- numbers on their way ----------------------------------------------------------------------------------------
+// -- what is the same in a batch ---------------------------------------------------------------------------------
 
+template <class T>
+nb::object array_of(std::unique_ptr<T[]>&& numbers, std::size_t n) {
+  T* kept = numbers.release();
+  nb::capsule owner(kept, [](void* pointer) noexcept { delete[] static_cast<T*>(pointer); });
+  return nb::cast(nb::ndarray<nb::numpy, T>(kept, {n}, owner));
+}
+
+nb::tuple unique(Ids ids, std::uint32_t buckets) {
+  demand(buckets > 0, "there must be a bucket");
+  const std::size_t n = ids.shape(0);
+  std::unique_ptr<std::int64_t[]> inverse(new std::int64_t[n]), different;
+  std::size_t count;
+  {
+    nb::gil_scoped_release released;
+    std::unique_ptr<std::int64_t[]> room(new std::int64_t[n]);
+    count = find_unique(ids.data(), n, buckets, room.get(), inverse.get());
+    // What is kept is as long as it has to be.
+    different.reset(new std::int64_t[count]);
+    std::copy_n(room.get(), count, different.get());
+  }
+  return nb::make_tuple(array_of(std::move(different), count), array_of(std::move(inverse), n));
+}
+
+void sum_by(Ids inverse, AnyIn rows, nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> sums) {
+  demand(rows.ndim() == 2 && rows.shape(0) == inverse.shape(0) && rows.shape(1) == sums.shape(1),
+         "there must be a row of the sums' width for each number");
+  with_type(rows, [&](const auto* numbers) {
+    nb::gil_scoped_release released;
+    sum_rows(inverse.data(), numbers, inverse.shape(0), sums.shape(1), sums.data(), sums.shape(0));
+  });
+}
+
+// -- numbers on their way ----------------------------------------------------------------------------------------
 
 void convert(AnyIn from, AnyOut to) {
   demand(from.size() == to.size(), "both arrays must be of one size");
@@ -287,6 +321,8 @@ NB_MODULE(_kernels, m) {
       .def("expire", &Table::expire, "bucket"_a, "before"_a, nb::call_guard<nb::gil_scoped_release>());
 
   m.def("buckets_of", &buckets_of, "ids"_a.noconvert(), "buckets"_a);
+  m.def("unique", &unique, "ids"_a.noconvert(), "buckets"_a);
+  m.def("sum_by", &sum_by, "inverse"_a.noconvert(), "rows"_a.noconvert(), "sums"_a.noconvert());
   m.def("count_not_finite", &not_finite, "array"_a.noconvert());
   m.def("convert", &convert, "source"_a.noconvert(), "target"_a.noconvert());
 }
