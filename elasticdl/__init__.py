@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from elasticdl.jobs.errors import UserError
     from elasticdl.jobs.mode import Mode
     from elasticdl.jobs.spec import JobSpec
+    from elasticdl.ps.opened import open_snapshot
     from elasticdl.worker import metrics
 
 __version__ = "2.0.0.dev0"
 
-__all__ = ["JobSpec", "Mode", "UserError", "__version__", "metrics", "run"]
+__all__ = ["JobSpec", "Mode", "UserError", "__version__", "metrics", "open_snapshot", "run"]
 
 _PLACES = {
     "JobSpec": "elasticdl.jobs.spec:JobSpec",
     "Mode": "elasticdl.jobs.mode:Mode",
     "UserError": "elasticdl.jobs.errors:UserError",
     "metrics": "elasticdl.worker.metrics:",
+    "open_snapshot": "elasticdl.ps.opened:open_snapshot",
     "run": "elasticdl.cli.run:run",
 }
 

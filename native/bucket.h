@@ -1,20 +1,28 @@
 // One bucket of a table: some rows, and the index by which they are found. Not thread-safe: the table locks it.
 //
-// A row is its id, the number of its updates if the optimizer counts them, the step at which it was last seen if rows
-// may expire, its values, and its slots, one behind the other: whoever finds the row has its first values in the same
+// A row is its id, the number of its updates if the optimizer counts them, the step of its last update if rows may
+// expire, its values, and its slots, one behind the other: whoever finds the row has its first values in the same
 // cache line. Rows lie in chunks of 32 that never move; they are numbered without gaps.
 //
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
 // hardly ever looked at, and the row's number. It is between 75 and 88 % full and grows by a sixth, from the rows.
+//
+// A bucket can be seen as it was when its table was frozen (`Claim`), as often and by as many as like. Nothing is copied
+// for that at first. A chunk that is about to be changed is copied away if a claim wants it as it is, and so is what
+// else changes: the index if rows are removed, which gives rows other numbers, and what was seen of ids that wait.
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "hashing.h"
@@ -48,7 +56,9 @@ struct Layout {
   }
   // All parts of a row have sizes of whole floats.
   float* values(char* row) const { return reinterpret_cast<float*>(row + header()); }
+  const float* values(const char* row) const { return reinterpret_cast<const float*>(row + header()); }
   float* slot(char* row, std::size_t which) const { return values(row) + (which + 1) * width; }
+  const float* slot(const char* row, std::size_t which) const { return values(row) + (which + 1) * width; }
 
  private:
   static std::uint32_t number(const char* at) {
@@ -63,95 +73,145 @@ struct Sighting {
   std::uint32_t count, seen;
 };
 
+// What was seen of the ids of a bucket, with what it takes in the budget.
+class Sightings {
+ public:
+  using Map = std::unordered_map<std::int64_t, Sighting>;
+
+  Sightings() = default;
+  Sightings(const Sightings&) = delete;
+  Sightings& operator=(const Sightings&) = delete;
+  ~Sightings() { forget_if([](const Sighting&) { return true; }); }
+
+  const Map& all() const { return map_; }
+
+  Sighting* find(std::int64_t id) {
+    auto found = map_.find(id);
+    return found == map_.end() ? nullptr : &found->second;
+  }
+
+  // Forgotten at once, if there is no memory for it.
+  void set(std::int64_t id, Sighting sighting, Budget* budget) {
+    budget_ = budget;
+    if (map_.count(id) || budget->reserve(kBytes)) map_[id] = sighting;
+  }
+
+  void forget(std::int64_t id) {
+    if (map_.erase(id)) budget_->release(kBytes);
+  }
+
+  template <class Condition>
+  void forget_if(Condition condition) {
+    for (auto each = map_.begin(); each != map_.end();) {
+      if (condition(each->second)) {
+        each = map_.erase(each);
+        budget_->release(kBytes);
+      } else {
+        ++each;
+      }
+    }
+  }
+
+  std::shared_ptr<const Sightings> copy() const {
+    auto made = std::make_shared<Sightings>();
+    made->map_ = map_;
+    made->budget_ = budget_;
+    if (budget_) budget_->demand(map_.size() * kBytes);
+    return made;
+  }
+
+ private:
+  // What one takes in a std::unordered_map, about.
+  static constexpr std::size_t kBytes = 48;
+
+  Map map_;
+  Budget* budget_ = nullptr;
+};
+
+// Someone's wish to see a bucket as it was at a freeze.
+struct Claim {
+  std::uint32_t freeze;  // they are numbered from 1 on
+  std::uint32_t rows;
+  std::shared_ptr<const Zeros> index = nullptr;          // nullptr: still the bucket's own
+  std::shared_ptr<const Sightings> sightings = nullptr;  // the same
+};
+
 class Bucket {
  public:
   static constexpr std::uint32_t kChunk = 32;
   static constexpr std::uint32_t kMostRows = (1u << 24) - 2;
-
-  std::unordered_map<std::int64_t, Sighting> sightings;
+  static constexpr std::uint32_t kNone = ~std::uint32_t(0);
 
   std::uint32_t rows() const { return rows_; }
 
   char* row(std::uint32_t number, std::size_t bytes) const {
-    return chunks_[number / kChunk] + (number % kChunk) * bytes;
+    return chunks_[number / kChunk].rows + (number % kChunk) * bytes;
   }
 
   void prefetch_index(std::uint64_t hash) const {
-    if (index_.size()) __builtin_prefetch(index_.data() + home(hash));
+    if (index_.size()) __builtin_prefetch(index_.data() + home(index_, hash));
   }
 
-  // The row that is most likely that of the hash, without looking at it; nullptr if there is none for sure.
-  char* guess(std::uint64_t hash, std::size_t bytes) const {
-    if (!index_.size()) return nullptr;
-    const std::uint32_t tag = tag_of(hash);
-    const std::size_t size = index_.size();
-    for (std::size_t at = home(hash);;) {
-      const std::uint32_t entry = index_[at];
-      if (!entry) return nullptr;
-      if (entry >> 24 == tag) return row((entry & kNumber) - 1, bytes);
-      if (++at == size) at = 0;
-    }
+  // The number of the row that is most likely that of the hash, without looking at it; kNone if there is none for sure.
+  std::uint32_t guess(std::uint64_t hash) const {
+    return search(index_, hash, [](std::uint32_t) { return true; });
   }
 
-  char* find(std::int64_t id, std::uint64_t hash, const Layout& layout) const {
-    if (!index_.size()) return nullptr;
-    const std::uint32_t tag = tag_of(hash);
-    const std::size_t size = index_.size(), bytes = layout.bytes();
-    for (std::size_t at = home(hash);;) {
-      const std::uint32_t entry = index_[at];
-      if (!entry) return nullptr;
-      if (entry >> 24 == tag) {
-        char* found = row((entry & kNumber) - 1, bytes);
-        if (layout.id(found) == id) return found;
-      }
-      if (++at == size) at = 0;
-    }
+  std::uint32_t find(std::int64_t id, std::uint64_t hash, const Layout& layout) const {
+    const std::size_t bytes = layout.bytes();
+    return search(index_, hash, [&](std::uint32_t number) { return layout.id(row(number, bytes)) == id; });
   }
 
-  // A new row with nothing in it but its id; nullptr if there is no memory for it.
-  char* add(std::int64_t id, std::uint64_t hash, const Layout& layout, Slabs& slabs, Budget* budget) {
-    if (rows_ == kMostRows) return nullptr;
-    if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return nullptr;
+  // Must be called before a row is changed. `freezes`: how many there have been so far.
+  void touch(std::uint32_t number, std::uint32_t freezes, Slabs& slabs, std::size_t bytes) {
+    const std::uint32_t chunk = number / kChunk;
+    if (chunks_[chunk].written != freezes) touch_chunk(chunk, freezes, slabs, bytes);
+  }
+
+  // A new row with nothing in it but its id; kNone if there is no memory for it.
+  std::uint32_t add(std::int64_t id, std::uint64_t hash, std::uint32_t freezes, const Layout& layout, Slabs& slabs,
+                    Budget* budget) {
+    if (rows_ == kMostRows) return kNone;
+    if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return kNone;
     if (rows_ == chunks_.size() * kChunk) {
       char* fresh = slabs.take();
-      if (!fresh) return nullptr;
+      if (!fresh) return kNone;
       // By an eighth, for a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
-      chunks_.push_back(fresh);
+      chunks_.push_back(Chunk{fresh, freezes});
     }
-    char* made = row(rows_, layout.bytes());
-    layout.set_id(made, id);
-    insert(hash, rows_++);
-    return made;
-  }
-
-  void clear(Slabs& slabs) {
-    for (char* chunk : chunks_) slabs.give(chunk);
-    std::vector<char*>().swap(chunks_);
-    index_.clear();
-    rows_ = 0;
+    touch(rows_, freezes, slabs, layout.bytes());
+    layout.set_id(row(rows_, layout.bytes()), id);
+    insert(index_, hash, rows_);
+    return rows_++;
   }
 
   // Removes rows, closes the gaps by moving others, and gives back what is no longer needed. Returns how many.
   template <class Condition>
-  std::uint32_t remove_if(Condition condition, const Layout& layout, Slabs& slabs, Budget* budget) {
+  std::uint32_t remove_if(Condition condition, std::uint32_t freezes, const Layout& layout, Slabs& slabs,
+                          Budget* budget) {
     const std::size_t bytes = layout.bytes();
     std::uint32_t kept = 0;
     for (std::uint32_t number = 0; number < rows_; ++number) {
-      char* at = row(number, bytes);
+      const char* at = row(number, bytes);
       if (condition(at)) continue;
-      if (kept != number) std::memcpy(row(kept, bytes), at, bytes);
+      if (kept != number) {
+        touch(kept, freezes, slabs, bytes);
+        std::memcpy(row(kept, bytes), at, bytes);
+      }
       ++kept;
     }
     const std::uint32_t removed = rows_ - kept;
     if (!removed) return 0;
     rows_ = kept;
-    while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) {
-      slabs.give(chunks_.back());
-      chunks_.pop_back();
-    }
+    emptied_ = freezes;
+    while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) drop_last_chunk(freezes, slabs);
     chunks_.shrink_to_fit();
-    if (!rebuild(kept, layout, budget)) {
+    const bool is_claimed = leave_index_to_claims();
+    if (!kept) {
+      index_.clear();
+    } else if (!rebuild(kept, layout, budget, is_claimed)) {
+      if (is_claimed) throw std::bad_alloc();
       // No memory for a smaller index beside the old one: the old one will do.
       std::memset(&index_[0], 0, index_.size() * sizeof(std::uint32_t));
       fill_index(layout);
@@ -159,24 +219,111 @@ class Bucket {
     return removed;
   }
 
+  // What comes from now on has nothing to do with what was here before.
+  void begin_anew(std::uint32_t freezes) { emptied_ = freezes; }
+
+  // -- ids that wait for a row -----------------------------------------------------------------------------------
+
+  const Sightings& sightings() const { return *sightings_; }
+
+  // To change them.
+  Sightings& sightings(std::uint32_t freezes) {
+    if (sightings_written_ != freezes) {
+      std::shared_ptr<const Sightings> copy;
+      for (Claim& claim : claims_) {
+        if (claim.sightings) continue;
+        if (!copy) copy = sightings_->copy();
+        claim.sightings = copy;
+      }
+      sightings_written_ = freezes;
+    }
+    return *sightings_;
+  }
+
+  // -- as it was --------------------------------------------------------------------------------------------------
+
+  void claim(std::uint32_t freeze) { claims_.push_back(Claim{freeze, rows_}); }
+
+  const Claim& claim_of(std::uint32_t freeze) const {
+    for (const Claim& each : claims_)
+      if (each.freeze == freeze) return each;
+    throw std::invalid_argument("this frozen copy has been released");
+  }
+
+  void release(std::uint32_t freeze, Slabs& slabs) {
+    claims_.erase(std::remove_if(claims_.begin(), claims_.end(), [&](const Claim& each) { return each.freeze == freeze; }),
+                  claims_.end());
+    for (auto each = kept_.begin(); each != kept_.end();) {
+      const auto [chunk, until] = each->first;
+      if (is_wanted(chunk, each->second.written, until)) {
+        ++each;
+      } else {
+        slabs.give(each->second.rows);
+        each = kept_.erase(each);
+      }
+    }
+  }
+
+  std::uint32_t find(std::int64_t id, std::uint64_t hash, const Claim& claim, const Layout& layout) const {
+    return search(claim.index ? *claim.index : index_, hash, [&](std::uint32_t number) {
+      return number < claim.rows && layout.id(row(number, claim, layout.bytes())) == id;
+    });
+  }
+
+  const char* row(std::uint32_t number, const Claim& claim, std::size_t bytes) const {
+    return chunk_of(number / kChunk, claim.freeze).rows + (number % kChunk) * bytes;
+  }
+
+  // Whether the row may have changed between an earlier freeze and the claim's.
+  bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since) const {
+    return chunk_of(number / kChunk, claim.freeze).written >= since;
+  }
+
+  // Whether rows may have been removed since a freeze.
+  bool has_lost_rows(std::uint32_t since) const { return emptied_ >= since; }
+
+  const Sightings& sightings(const Claim& claim) const { return claim.sightings ? *claim.sightings : *sightings_; }
+
  private:
   static constexpr std::uint32_t kNumber = (1u << 24) - 1;
 
+  struct Chunk {
+    char* rows;
+    std::uint32_t written;  // how many freezes there were when it was last changed
+  };
+
+  // -- the index ---------------------------------------------------------------------------------------------------
+
   static std::uint32_t tag_of(std::uint64_t hash) { return std::uint32_t(hash >> 32) & 0xffu; }
 
-  std::size_t home(std::uint64_t hash) const { return std::size_t(((hash & 0xffffffffu) * index_.size()) >> 32); }
+  static std::size_t home(const Zeros& index, std::uint64_t hash) {
+    return std::size_t(((hash & 0xffffffffu) * index.size()) >> 32);
+  }
 
-  void insert(std::uint64_t hash, std::uint32_t number) {
-    const std::size_t size = index_.size();
-    std::size_t at = home(hash);
-    while (index_[at])
+  template <class Condition>
+  static std::uint32_t search(const Zeros& index, std::uint64_t hash, Condition condition) {
+    const std::size_t size = index.size();
+    if (!size) return kNone;
+    const std::uint32_t tag = tag_of(hash);
+    for (std::size_t at = home(index, hash);;) {
+      const std::uint32_t entry = index[at];
+      if (!entry) return kNone;
+      if (entry >> 24 == tag && condition((entry & kNumber) - 1)) return (entry & kNumber) - 1;
       if (++at == size) at = 0;
-    index_[at] = tag_of(hash) << 24 | (number + 1);
+    }
+  }
+
+  static void insert(Zeros& index, std::uint64_t hash, std::uint32_t number) {
+    const std::size_t size = index.size();
+    std::size_t at = home(index, hash);
+    while (index[at])
+      if (++at == size) at = 0;
+    index[at] = tag_of(hash) << 24 | (number + 1);
   }
 
   // For so many rows with room for a sixth more.
-  bool rebuild(std::size_t rows, const Layout& layout, Budget* budget) {
-    if (!index_.replace(rows * 4 / 3 + 8, budget)) return false;
+  bool rebuild(std::size_t rows, const Layout& layout, Budget* budget, bool beyond = false) {
+    if (!index_.replace(rows * 4 / 3 + 8, budget, beyond)) return false;
     fill_index(layout);
     return true;
   }
@@ -184,12 +331,63 @@ class Bucket {
   void fill_index(const Layout& layout) {
     const std::size_t bytes = layout.bytes();
     for (std::uint32_t number = 0; number < rows_; ++number)
-      insert(hash_of(layout.id(row(number, bytes))), number);
+      insert(index_, hash_of(layout.id(row(number, bytes))), number);
+  }
+
+  // Before rows get other numbers. True if it is gone.
+  bool leave_index_to_claims() {
+    std::shared_ptr<const Zeros> left;
+    for (Claim& claim : claims_) {
+      if (claim.index) continue;
+      if (!left) left = std::make_shared<const Zeros>(std::move(index_));
+      claim.index = left;
+    }
+    return left != nullptr;
+  }
+
+  // -- chunks ------------------------------------------------------------------------------------------------------
+
+  // Whether a claim sees a chunk that was last changed before its freeze, and not again until the freeze `until`.
+  bool is_wanted(std::uint32_t chunk, std::uint32_t written, std::uint32_t until) const {
+    return std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) {
+      return written < claim.freeze && claim.freeze <= until && chunk * kChunk < claim.rows;
+    });
+  }
+
+  const Chunk& chunk_of(std::uint32_t chunk, std::uint32_t freeze) const {
+    auto found = kept_.lower_bound({chunk, freeze});
+    const bool is_kept = found != kept_.end() && found->first.first == chunk && found->second.written < freeze;
+    return is_kept ? found->second : chunks_[chunk];
+  }
+
+  void touch_chunk(std::uint32_t which, std::uint32_t freezes, Slabs& slabs, std::size_t bytes) {
+    Chunk& chunk = chunks_[which];
+    if (is_wanted(which, chunk.written, freezes)) {
+      char* copy = slabs.take(true);
+      if (!copy) throw std::bad_alloc();
+      std::memcpy(copy, chunk.rows, kChunk * bytes);
+      kept_.emplace(std::make_pair(which, freezes), Chunk{copy, chunk.written});
+    }
+    chunk.written = freezes;
+  }
+
+  void drop_last_chunk(std::uint32_t freezes, Slabs& slabs) {
+    const std::uint32_t which = std::uint32_t(chunks_.size() - 1);
+    const Chunk chunk = chunks_.back();
+    chunks_.pop_back();
+    if (is_wanted(which, chunk.written, freezes)) kept_.emplace(std::make_pair(which, freezes), chunk);
+    else slabs.give(chunk.rows);
   }
 
   std::uint32_t rows_ = 0;
+  // How many freezes there were when rows were last removed, and when sightings last changed.
+  std::uint32_t emptied_ = 0, sightings_written_ = 0;
   Zeros index_;
-  std::vector<char*> chunks_;
+  std::vector<Chunk> chunks_;
+  std::unique_ptr<Sightings> sightings_ = std::make_unique<Sightings>();
+  std::vector<Claim> claims_;
+  // Chunks as they were, by number and the last freeze that saw them so.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Chunk> kept_;
 };
 
 }  // namespace elasticdl

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace elasticdl {
@@ -34,6 +35,9 @@ class Budget {
     } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
     return true;
   }
+
+  // Also beyond the limit: for what cannot be refused.
+  void demand(std::size_t bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
 
   void release(std::size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
@@ -56,8 +60,8 @@ class Slabs {
     for (auto& [start, slab] : slabs_) unmap(start, slab);
   }
 
-  // nullptr if there is no memory left, or none allowed.
-  char* take() {
+  // nullptr if there is no memory left, or none allowed; the latter does not matter to who takes it `beyond` the budget.
+  char* take(bool beyond = false) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!with_returned_.empty()) {
       char* start = *with_returned_.begin();
@@ -71,7 +75,7 @@ class Slabs {
     if ((!newest_ || (slabs_.find(newest_)->second.fresh + 1) * piece_ > slab_bytes_) && !map()) return nullptr;
     Slab& slab = slabs_.find(newest_)->second;
     const std::size_t needed = (slab.fresh + 1) * piece_;
-    if (needed > slab.reserved && !reserve(slab, needed)) return nullptr;
+    if (needed > slab.reserved && !reserve(slab, needed, beyond)) return nullptr;
     char* piece = newest_ + slab.fresh++ * piece_;
     ++slab.in_use;
     // A large table can do with more than it needs at the moment; in a small one, only what is full becomes huge.
@@ -113,11 +117,12 @@ class Slabs {
 
   static std::size_t up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-  bool reserve(Slab& slab, std::size_t needed) {
+  bool reserve(Slab& slab, std::size_t needed, bool beyond) {
     std::size_t wanted = std::min(slab_bytes_, up(needed + std::max(kLeast, bytes_ / kShare), kPage));
     if (!budget_->reserve(wanted - slab.reserved)) {
       wanted = up(needed, kPage);
-      if (!budget_->reserve(wanted - slab.reserved)) return false;
+      if (beyond) budget_->demand(wanted - slab.reserved);
+      else if (!budget_->reserve(wanted - slab.reserved)) return false;
     }
     bytes_ += wanted - slab.reserved;
     slab.reserved = wanted;
@@ -169,13 +174,17 @@ class Slabs {
 class Zeros {
  public:
   Zeros() = default;
-  Zeros(const Zeros&) = delete;
-  Zeros& operator=(const Zeros&) = delete;
+  Zeros(Zeros&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        count_(std::exchange(other.count_, 0)),
+        budget_(std::exchange(other.budget_, nullptr)) {}
+  Zeros& operator=(Zeros&&) = delete;
   ~Zeros() { clear(); }
 
-  // False, and nothing has changed, if there is no memory left, or none allowed.
-  bool replace(std::size_t count, Budget* budget) {
-    if (!budget->reserve(count * sizeof(std::uint32_t))) return false;
+  // False, and nothing has changed, if there is no memory left, or none allowed; the latter only if it matters.
+  bool replace(std::size_t count, Budget* budget, bool beyond = false) {
+    if (beyond) budget->demand(count * sizeof(std::uint32_t));
+    else if (!budget->reserve(count * sizeof(std::uint32_t))) return false;
     void* fresh = allocate(count * sizeof(std::uint32_t));
     if (!fresh) {
       budget->release(count * sizeof(std::uint32_t));

@@ -155,10 +155,12 @@ void demand_rows(const Table& table, const Ids& ids, const Array& rows) {
          "there must be a row of the table's width for each id");
 }
 
-Outcome gather(Table& table, Ids ids, AnyOut out, std::uint32_t step, bool create) {
+// `frozen` 0: the table as it is.
+Outcome gather(Table& table, Ids ids, AnyOut out, std::uint32_t step, bool create, std::uint32_t frozen) {
   demand_rows(table, ids, out);
   return with_type(out, [&](auto* rows) {
     nb::gil_scoped_release released;
+    if (frozen) return table.gather_frozen(ids.data(), ids.shape(0), rows, frozen);
     return table.gather(ids.data(), ids.shape(0), rows, step, create);
   });
 }
@@ -191,14 +193,15 @@ void put_waiting(Table& table, Ids ids, Numbers counts, Numbers seen) {
   table.put_waiting(ids.data(), ids.shape(0), counts.data(), seen.data());
 }
 
-nb::dict take_copy(Table& table, std::uint32_t bucket) {
+nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std::uint32_t since) {
   Rows rows;
   {
     nb::gil_scoped_release released;
-    rows = table.take_copy(bucket);
+    rows = table.take_copy(bucket, frozen, since);
   }
   const std::size_t n = rows.ids.size(), waiting = rows.waiting_ids.size();
   nb::dict found;
+  found["complete"] = rows.complete;
   found["ids"] = array_of(std::move(rows.ids), {n});
   found["values"] = array_of(std::move(rows.values), {n, table.width()});
   found["slots"] = array_of(std::move(rows.slots), {n, table.layout().slots, table.width()});
@@ -310,13 +313,16 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("buckets", &Table::buckets)
       .def_prop_ro("row_bytes", &Table::row_bytes)
       .def("bucket_rows", &Table::bucket_rows, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a)
+      .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a, "frozen"_a = 0)
       .def("update", &update, "ids"_a.noconvert(), "gradients"_a.noconvert(), "learning_rate"_a, "step"_a,
            "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0)
       .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "slots"_a.noconvert().none(),
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
       .def("put_waiting", &put_waiting, "ids"_a.noconvert(), "counts"_a.noconvert(), "seen"_a.noconvert())
-      .def("take_copy", &take_copy, "bucket"_a)
+      .def("forget_waiting", &Table::forget_waiting, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("freeze", &Table::freeze, nb::call_guard<nb::gil_scoped_release>())
+      .def("release", &Table::release, "bucket"_a, "frozen"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("take_copy", &take_copy, "bucket"_a, "frozen"_a = 0, "since"_a = 0)
       .def("clear", &Table::clear, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("expire", &Table::expire, "bucket"_a, "before"_a, nb::call_guard<nb::gil_scoped_release>());
 

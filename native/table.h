@@ -1,5 +1,9 @@
 // A table: rows of float32 with optimizer slots, by id, made when first seen.
 //
+// What is in a table depends on the updates alone, and on their order: rows that a lookup makes are as they would be
+// without it, and what counts for admission and expiry is counted by updates. A table elsewhere that gets the same
+// updates is the same.
+//
 // Ids are spread over a fixed number of buckets, and every few buckets have a lock of their own: threads that look up
 // and threads that update meet only where they want the same ones at the same moment, and then do others first. A call
 // sorts its ids by bucket, so that a lock is taken once for many ids and the index of a bucket is in the processor's
@@ -9,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,19 +38,93 @@ namespace elasticdl {
 struct Outcome {
   std::size_t found = 0;       // had a row
   std::size_t created = 0;     // got a row
-  std::size_t waiting = 0;     // not seen often enough for a row yet
+  std::size_t waiting = 0;     // not updated often enough for a row yet
   std::size_t refused = 0;     // would have got a row, if there were memory
   std::size_t absent = 0;      // no row, and none was to be made
   std::size_t not_finite = 0;  // numbers in gradients; if there are any, nothing was changed
 };
 
-// The rows of a bucket, as arrays.
+// The rows of a bucket, as arrays. Not `complete`: only those that may have changed.
 struct Rows {
+  bool complete = true;
   std::vector<std::int64_t> ids;
   std::vector<float> values, slots;
   std::vector<std::uint32_t> steps, seen;
   std::vector<std::int64_t> waiting_ids;
   std::vector<std::uint32_t> waiting_counts, waiting_seen;
+
+  void reserve(std::size_t rows, const Layout& layout) {
+    ids.reserve(rows);
+    values.reserve(rows * layout.width);
+    slots.reserve(rows * layout.slots * layout.width);
+    if (layout.counts_steps) steps.reserve(rows);
+    if (layout.tracks_seen) seen.reserve(rows);
+  }
+
+  void add(const char* row, const Layout& layout) {
+    ids.push_back(layout.id(row));
+    const float* numbers = layout.values(row);
+    values.insert(values.end(), numbers, numbers + layout.width);
+    slots.insert(slots.end(), layout.slot(row, 0), layout.slot(row, 0) + layout.slots * layout.width);
+    if (layout.counts_steps) steps.push_back(layout.steps(row));
+    if (layout.tracks_seen) seen.push_back(layout.seen(row));
+  }
+
+  void add(const Sightings& sightings) {
+    for (const auto& [id, sighting] : sightings.all()) {
+      waiting_ids.push_back(id);
+      waiting_counts.push_back(sighting.count);
+      waiting_seen.push_back(sighting.seen);
+    }
+  }
+};
+
+// Many pass at once; who closes it waits until they are out, and the next wait until it opens again.
+class Gate {
+ public:
+  class Pass {
+   public:
+    explicit Pass(Gate& gate) : gate_(gate) {
+      std::unique_lock<std::mutex> lock(gate_.mutex_);
+      gate_.changed_.wait(lock, [&] { return !gate_.closed_; });
+      ++gate_.inside_;
+    }
+    ~Pass() {
+      std::lock_guard<std::mutex> lock(gate_.mutex_);
+      if (!--gate_.inside_ && gate_.closed_) gate_.changed_.notify_all();
+    }
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+
+   private:
+    Gate& gate_;
+  };
+
+  class Closed {
+   public:
+    explicit Closed(Gate& gate) : gate_(gate) {
+      std::unique_lock<std::mutex> lock(gate_.mutex_);
+      gate_.changed_.wait(lock, [&] { return !gate_.closed_; });
+      gate_.closed_ = true;
+      gate_.changed_.wait(lock, [&] { return !gate_.inside_; });
+    }
+    ~Closed() {
+      std::lock_guard<std::mutex> lock(gate_.mutex_);
+      gate_.closed_ = false;
+      gate_.changed_.notify_all();
+    }
+    Closed(const Closed&) = delete;
+    Closed& operator=(const Closed&) = delete;
+
+   private:
+    Gate& gate_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t inside_ = 0;
+  bool closed_ = false;
 };
 
 class Table {
@@ -63,10 +142,6 @@ class Table {
     if (!buckets || buckets > kMostBuckets) throw std::invalid_argument("from 1 to 65536 buckets");
   }
 
-  ~Table() {
-    for (Bucket& bucket : buckets_) budget_->release(bucket.sightings.size() * kSightingBytes);
-  }
-
   std::size_t width() const { return layout_.width; }
   std::uint32_t buckets() const { return std::uint32_t(buckets_.size()); }
   std::size_t row_bytes() const { return layout_.bytes(); }
@@ -75,9 +150,10 @@ class Table {
 
   std::size_t rows() const { return rows_.load(std::memory_order_relaxed); }
 
-  std::uint32_t bucket_rows(std::uint32_t bucket) {
-    std::lock_guard<std::mutex> lock(mutex_of(bucket));
-    return at(bucket).rows();
+  std::uint32_t bucket_rows(std::uint32_t which) {
+    const Bucket& bucket = at(which);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    return bucket.rows();
   }
 
   // Copies rows out. Ids without a row get one, or (without `create`, or if they must wait, or are refused) the values
@@ -87,22 +163,50 @@ class Table {
     Outcome total;
     Borrowed work(*this);
     sort(*work, ids, n);
-    const std::size_t width = layout_.width;
+    const std::size_t width = layout_.width, bytes = layout_.bytes();
     const std::size_t fetched = layout_.header() + width * sizeof(float);
     visit(*work, [&](std::uint32_t from, std::uint32_t to) {
       auto target_of = [&](std::uint32_t item) { return out + std::size_t(work->places[item]) * width; };
-      pipeline(*work, from, to, fetched, target_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
+      pipeline(*work, from, to, fetched, target_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t hash) {
         const std::int64_t id = work->ids[item];
         Out* target = target_of(item);
-        if (row) {
+        if (number != Bucket::kNone) {
           ++total.found;
         } else {
-          row = create ? first_sight(bucket, id, hash, step, total) : (++total.absent, nullptr);
-          if (!row) return copy_initial(id, target, *work);
+          if (!create) ++total.absent;
+          else if (admit_after_ > 1) ++total.waiting;
+          else number = make(bucket, id, hash, step, total);
+          if (number == Bucket::kNone) return copy_initial(id, target, *work);
         }
-        if (create) layout_.set_seen(row, step);
-        copy(layout_.values(row), target, width);
+        copy(layout_.values(bucket.row(number, bytes)), target, width);
       });
+    });
+    return total;
+  }
+
+  // The same of a frozen copy, in which nothing is made.
+  template <class Out>
+  Outcome gather_frozen(const std::int64_t* ids, std::size_t n, Out* out, std::uint32_t freeze) {
+    Outcome total;
+    Borrowed work(*this);
+    sort(*work, ids, n);
+    const std::size_t width = layout_.width, bytes = layout_.bytes();
+    visit(*work, [&](std::uint32_t from, std::uint32_t to) {
+      for (std::uint32_t item = from; item < to; ++item) {
+        const std::int64_t id = work->ids[item];
+        const std::uint64_t hash = hash_of(id);
+        const Bucket& bucket = buckets_[bucket_of(hash, buckets())];
+        const Claim& claim = bucket.claim_of(freeze);
+        const std::uint32_t number = bucket.find(id, hash, claim, layout_);
+        Out* target = out + std::size_t(work->places[item]) * width;
+        if (number == Bucket::kNone) {
+          ++total.absent;
+          copy_initial(id, target, *work);
+        } else {
+          ++total.found;
+          copy(layout_.values(bucket.row(number, claim, bytes)), target, width);
+        }
+      }
     });
     return total;
   }
@@ -116,6 +220,7 @@ class Table {
     total.not_finite = count_not_finite(gradients, n * layout_.width);
     if (total.not_finite) return total;
     Borrowed work(*this);
+    Gate::Pass pass(gate_);
     update_with(*work, ids, n, widened(gradients, n * layout_.width, *work), learning_rate, step, preparation, total);
     return total;
   }
@@ -125,18 +230,21 @@ class Table {
               const std::uint32_t* steps, const std::uint32_t* seen) {
     Outcome total;
     Borrowed work(*this);
+    Gate::Pass pass(gate_);
     sort(*work, ids, n);
-    const std::size_t width = layout_.width;
+    const std::size_t width = layout_.width, bytes = layout_.bytes();
     visit(*work, [&](std::uint32_t from, std::uint32_t to) {
       auto values_of = [&](std::uint32_t item) { return values + std::size_t(work->places[item]) * width; };
-      pipeline(*work, from, to, layout_.bytes(), values_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
+      pipeline(*work, from, to, bytes, values_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t hash) {
         const std::size_t place = work->places[item];
-        if (row) {
+        if (number != Bucket::kNone) {
           ++total.found;
+          bucket.touch(number, freezes_, slabs_, bytes);
         } else {
-          row = make(bucket, work->ids[item], hash, 0, total);
-          if (!row) return;
+          number = make(bucket, work->ids[item], hash, 0, total);
+          if (number == Bucket::kNone) return;
         }
+        char* row = bucket.row(number, bytes);
         std::memcpy(layout_.values(row), values + place * width, width * sizeof(float));
         const std::size_t size = layout_.slots * width;
         if (slots && size) std::memcpy(layout_.slot(row, 0), slots + place * size, size * sizeof(float));
@@ -147,63 +255,80 @@ class Table {
     return total;
   }
 
-  // Ids that have been seen so often, elsewhere.
+  // Ids that have been updated so often, elsewhere.
   void put_waiting(const std::int64_t* ids, std::size_t n, const std::uint32_t* counts, const std::uint32_t* seen) {
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t which = bucket_of(hash_of(ids[i]), buckets());
-      Bucket& bucket = at(which);
       std::lock_guard<std::mutex> lock(mutex_of(which));
-      const bool is_known = bucket.sightings.count(ids[i]);
-      if (is_known || budget_->reserve(kSightingBytes)) bucket.sightings[ids[i]] = Sighting{counts[i], seen[i]};
+      at(which).sightings(freezes_).set(ids[i], Sighting{counts[i], seen[i]}, budget_.get());
     }
   }
 
-  Rows take_copy(std::uint32_t which) {
+  void forget_waiting(std::uint32_t which) {
     Bucket& bucket = at(which);
-    Rows copy_of;
     std::lock_guard<std::mutex> lock(mutex_of(which));
-    const std::size_t n = bucket.rows(), width = layout_.width, size = layout_.slots * width;
-    copy_of.ids.resize(n);
-    copy_of.values.resize(n * width);
-    copy_of.slots.resize(n * size);
-    copy_of.steps.resize(layout_.counts_steps ? n : 0);
-    copy_of.seen.resize(layout_.tracks_seen ? n : 0);
-    for (std::size_t i = 0; i < n; ++i) {
-      char* row = bucket.row(std::uint32_t(i), layout_.bytes());
-      copy_of.ids[i] = layout_.id(row);
-      std::memcpy(copy_of.values.data() + i * width, layout_.values(row), width * sizeof(float));
-      if (size) std::memcpy(copy_of.slots.data() + i * size, layout_.slot(row, 0), size * sizeof(float));
-      if (layout_.counts_steps) copy_of.steps[i] = layout_.steps(row);
-      if (layout_.tracks_seen) copy_of.seen[i] = layout_.seen(row);
-    }
-    for (const auto& [id, sighting] : bucket.sightings) {
-      copy_of.waiting_ids.push_back(id);
-      copy_of.waiting_counts.push_back(sighting.count);
-      copy_of.waiting_seen.push_back(sighting.seen);
-    }
-    return copy_of;
+    forget_sightings(bucket, [](const Sighting&) { return true; });
   }
 
   std::size_t clear(std::uint32_t which) {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
-    const std::size_t removed = bucket.rows();
-    bucket.clear(slabs_);
     forget_sightings(bucket, [](const Sighting&) { return true; });
-    rows_.fetch_sub(removed, std::memory_order_relaxed);
-    return removed;
+    bucket.begin_anew(freezes_);
+    return remove(bucket, [](const char*) { return true; });
   }
 
-  // Removes rows of a bucket that were last seen before a step, and forgets such sightings.
+  // Removes rows of a bucket that were last updated before a step, and forgets such sightings.
   std::size_t expire(std::uint32_t which, std::uint32_t before) {
     if (!layout_.tracks_seen) throw std::invalid_argument("rows of this table do not expire");
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
-    const std::size_t removed =
-        bucket.remove_if([&](char* row) { return layout_.seen(row) < before; }, layout_, slabs_, budget_.get());
     forget_sightings(bucket, [&](const Sighting& sighting) { return sighting.seen < before; });
-    rows_.fetch_sub(removed, std::memory_order_relaxed);
-    return removed;
+    return remove(bucket, [&](const char* row) { return layout_.seen(row) < before; });
+  }
+
+  // -- copies ----------------------------------------------------------------------------------------------------
+
+  // From now on the table can be seen as it is now: with all of each update or nothing of it. Returns the number by
+  // which it is seen.
+  std::uint32_t freeze() {
+    Gate::Closed closed(gate_);
+    std::vector<std::unique_lock<std::mutex>> all;
+    for (std::mutex& each : locks_) all.emplace_back(each);
+    if (freezes_ == std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many frozen copies");
+    ++freezes_;
+    for (Bucket& bucket : buckets_) bucket.claim(freezes_);
+    return freezes_;
+  }
+
+  // Nobody will look at a bucket of a frozen copy any more.
+  void release(std::uint32_t which, std::uint32_t freeze) {
+    Bucket& bucket = at(which);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    bucket.release(freeze, slabs_);
+  }
+
+  // What is in a bucket; with a freeze, as it was then; with an earlier one too, what has changed since that.
+  Rows take_copy(std::uint32_t which, std::uint32_t freeze, std::uint32_t since) {
+    Bucket& bucket = at(which);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    const std::size_t bytes = layout_.bytes();
+    Rows copy_of;
+    if (!freeze) {
+      copy_of.reserve(bucket.rows(), layout_);
+      for (std::uint32_t number = 0; number < bucket.rows(); ++number)
+        copy_of.add(bucket.row(number, bytes), layout_);
+      copy_of.add(bucket.sightings());
+      return copy_of;
+    }
+    const Claim& claim = bucket.claim_of(freeze);
+    copy_of.complete = !since || bucket.has_lost_rows(since);
+    if (copy_of.complete) copy_of.reserve(claim.rows, layout_);
+    for (std::uint32_t number = 0; number < claim.rows; ++number)
+      if (copy_of.complete || bucket.has_changed(number, claim, since))
+        copy_of.add(bucket.row(number, claim, bytes), layout_);
+    copy_of.add(bucket.sightings(claim));
+    return copy_of;
   }
 
  private:
@@ -211,8 +336,6 @@ class Table {
   static constexpr std::uint32_t kAhead = 16;
   static constexpr std::uint32_t kLocks = 32;
   static constexpr std::uint32_t kMostBuckets = 65536;
-  // What a sighting takes in a std::unordered_map, about.
-  static constexpr std::size_t kSightingBytes = 48;
 
   // What a call needs beside its arguments; kept for the next one.
   struct Work {
@@ -300,7 +423,7 @@ class Table {
     __builtin_prefetch(at + bytes - 1, 1);
   }
 
-  // Finds the rows of items and calls `use` with each in turn, or with nullptr. Three groups are under way at once: the
+  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Three groups are under way at once: the
   // index entries of one come from memory, then the rows they name, then these are used.
   // `numbers` is where the caller's own numbers for an item are: they are as far apart as the rows.
   template <class Numbers, class Use>
@@ -308,7 +431,7 @@ class Table {
     struct Item {
       Bucket* bucket;
       std::uint64_t hash;
-      char* row;
+      std::uint32_t number;
     };
     Item items[3][kAhead];
     const std::size_t bytes = layout_.bytes();
@@ -329,8 +452,8 @@ class Table {
         const std::uint32_t start = from + (turn - 1) * kAhead, size = std::min(kAhead, to - start);
         Item* group = items[(turn - 1) % 3];
         for (std::uint32_t i = 0; i < size; ++i) {
-          char* row = group[i].row = group[i].bucket->guess(group[i].hash, bytes);
-          if (row) fetch(row, fetched);
+          const std::uint32_t number = group[i].number = group[i].bucket->guess(group[i].hash);
+          if (number != Bucket::kNone) fetch(group[i].bucket->row(number, bytes), fetched);
           fetch(numbers(start + i), layout_.width * sizeof(*numbers(0)));
         }
       }
@@ -340,10 +463,11 @@ class Table {
         for (std::uint32_t i = 0; i < size; ++i) {
           const std::int64_t id = work.ids[start + i];
           Bucket& bucket = *group[i].bucket;
-          char* row = group[i].row;
+          std::uint32_t number = group[i].number;
           // No guess may also mean that the row has been made since.
-          if (!row || layout_.id(row) != id) row = bucket.find(id, group[i].hash, layout_);
-          use(bucket, start + i, row, group[i].hash);
+          if (number == Bucket::kNone || layout_.id(bucket.row(number, bytes)) != id)
+            number = bucket.find(id, group[i].hash, layout_);
+          use(bucket, start + i, number, group[i].hash);
         }
       }
     }
@@ -351,7 +475,7 @@ class Table {
 
   void update_with(Work& work, const std::int64_t* ids, std::size_t n, const float* wide, double learning_rate,
                    std::uint32_t step, const Preparation& preparation, Outcome& total) {
-    const std::size_t width = layout_.width;
+    const std::size_t width = layout_.width, bytes = layout_.bytes();
     sort(work, ids, n);
     const StepFactors none;
     visit(work, [&](std::uint32_t from, std::uint32_t to) {
@@ -360,16 +484,15 @@ class Table {
         const std::uint32_t sum = work.sum_of[item - from];
         return sum ? work.sums.data() + (sum - 1) * width : wide + std::size_t(work.places[item]) * width;
       };
-      pipeline(work, from, to, layout_.bytes(), gradient_of, [&](Bucket& bucket, std::uint32_t item, char* row, std::uint64_t hash) {
-        if (row) {
+      pipeline(work, from, to, bytes, gradient_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t hash) {
+        if (number != Bucket::kNone) {
           ++total.found;
-        } else if (admit_after_ > 1) {
-          ++total.waiting;
-          return;
+          bucket.touch(number, freezes_, slabs_, bytes);
         } else {
-          row = make(bucket, work.ids[item], hash, step, total);
-          if (!row) return;
+          number = sighted(bucket, work.ids[item], hash, step, total);
+          if (number == Bucket::kNone) return;
         }
+        char* row = bucket.row(number, bytes);
         layout_.set_seen(row, step);
         float* slots[Rule::kMostSlots];
         for (std::size_t slot = 0; slot < layout_.slots; ++slot) slots[slot] = layout_.slot(row, slot);
@@ -389,56 +512,49 @@ class Table {
 
   // -- rows ----------------------------------------------------------------------------------------------------
 
-  char* first_sight(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
-    if (admit_after_ > 1) {
-      auto found = bucket.sightings.find(id);
-      if (found == bucket.sightings.end()) {
-        ++total.waiting;
-        if (budget_->reserve(kSightingBytes)) bucket.sightings.emplace(id, Sighting{1, step});
-        return nullptr;
-      }
-      found->second.seen = step;
-      if (found->second.count + 1 < admit_after_) {
-        ++found->second.count;
-        ++total.waiting;
-        return nullptr;
-      }
-      char* row = make(bucket, id, hash, step, total);
-      if (row) {
-        bucket.sightings.erase(found);
-        budget_->release(kSightingBytes);
-      }
-      return row;
+  // The row of an id that had none when an update came for it.
+  std::uint32_t sighted(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
+    if (admit_after_ == 1) return make(bucket, id, hash, step, total);
+    Sightings& sightings = bucket.sightings(freezes_);
+    const Sighting* found = sightings.find(id);
+    const std::uint32_t count = (found ? found->count : 0) + 1;
+    if (count < admit_after_) {
+      sightings.set(id, Sighting{count, step}, budget_.get());
+      ++total.waiting;
+      return Bucket::kNone;
     }
-    return make(bucket, id, hash, step, total);
+    const std::uint32_t number = make(bucket, id, hash, step, total);
+    if (number != Bucket::kNone) sightings.forget(id);
+    return number;
   }
 
-  char* make(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
-    char* row = bucket.add(id, hash, layout_, slabs_, budget_.get());
-    if (!row) {
+  std::uint32_t make(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
+    const std::uint32_t number = bucket.add(id, hash, freezes_, layout_, slabs_, budget_.get());
+    if (number == Bucket::kNone) {
       ++total.refused;
-      return nullptr;
+      return number;
     }
     ++total.created;
     rows_.fetch_add(1, std::memory_order_relaxed);
+    char* row = bucket.row(number, layout_.bytes());
     layout_.set_steps(row, 0);
     layout_.set_seen(row, step);
     initializer_.fill(id, layout_.values(row), layout_.width);
     for (std::size_t slot = 0; slot < layout_.slots; ++slot)
       std::fill_n(layout_.slot(row, slot), layout_.width, float(rule_->slot_initial()[slot]));
-    return row;
+    return number;
+  }
+
+  template <class Condition>
+  std::size_t remove(Bucket& bucket, Condition condition) {
+    const std::size_t removed = bucket.remove_if(condition, freezes_, layout_, slabs_, budget_.get());
+    rows_.fetch_sub(removed, std::memory_order_relaxed);
+    return removed;
   }
 
   template <class Condition>
   void forget_sightings(Bucket& bucket, Condition condition) {
-    for (auto sighting = bucket.sightings.begin(); sighting != bucket.sightings.end();) {
-      if (condition(sighting->second)) {
-        sighting = bucket.sightings.erase(sighting);
-        budget_->release(kSightingBytes);
-      } else {
-        ++sighting;
-      }
-    }
+    if (!bucket.sightings().all().empty()) bucket.sightings(freezes_).forget_if(condition);
   }
 
   // -- numbers -------------------------------------------------------------------------------------------------
@@ -527,6 +643,9 @@ class Table {
   Slabs slabs_;
   std::vector<Bucket> buckets_;
   std::mutex locks_[kLocks];
+  Gate gate_;
+  // How many there have been. Changed with all locks held.
+  std::uint32_t freezes_ = 0;
   std::atomic<std::size_t> rows_{0};
   std::mutex spare_mutex_;
   std::vector<std::unique_ptr<Work>> spare_;

@@ -4,6 +4,9 @@
     DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
     DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
 
+A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
+may have a base in turn (`chain`). Nobody removes a checkpoint that another one needs.
+
 A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has
 the name of a checkpoint is one. The manifest is the last file written.
 """
@@ -43,6 +46,8 @@ class Manifest:
     files: tuple[SavedFile, ...]
     # Who made it, for messages and for deciding whether its ledger means the same data.
     attributes: dict[str, Any] = field(default_factory=dict)
+    # The name of the folder beside it that it needs; empty: none.
+    base: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +101,48 @@ def publish(folder: Path, directory: Path, step: int) -> Path:
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Removes the oldest checkpoints beyond `keep` (0 keeps all), and what an interrupted write left."""
+    """Removes the oldest checkpoints beyond `keep` (0 keeps all) but for those that a newer one needs."""
     if keep <= 0:
         return
-    for _, path in versions(directory)[:-keep]:
-        shutil.rmtree(path, ignore_errors=True)
+    found = [path for _, path in versions(directory)]
+    needed = set(found[-keep:])
+    for path in reversed(found):
+        base = _base_of(path) if path in needed else ""
+        if base:
+            needed.add(directory / base)
+    for path in found:
+        if path not in needed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def chain(checkpoint: Checkpoint) -> list[Checkpoint]:
+    """The checkpoint and all that it needs, oldest first."""
+    found = [checkpoint]
+    while base := found[0].manifest.base:
+        place = checkpoint.path.parent / base
+        if not (place / MANIFEST).exists():
+            raise UserError(
+                f"The checkpoint {found[0].path} has only what changed since {base}, which is not beside it.",
+                hint=f"Put {base} into the same folder, or start from an older checkpoint.",
+            )
+        if any(place == each.path for each in found):
+            raise UserError(f"The checkpoint {place} is damaged: it is its own base.")
+        found.insert(0, read_checkpoint(place))
+    return found
+
+
+def _base_of(path: Path) -> str:
+    try:
+        return _base_in(json.loads((path / MANIFEST).read_text()))
+    except (OSError, ValueError):
+        return ""
+
+
+def _base_in(document: dict[str, Any]) -> str:
+    base = str(document.get("base", ""))
+    if base and not _NAME.match(base):
+        raise ValueError(f"its base is {base!r}")
+    return base
 
 
 def versions(directory: Path) -> list[tuple[int, Path]]:
@@ -152,6 +194,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             step=int(document["step"]),
             files=tuple(SavedFile(**entry) for entry in document["files"]),
             attributes=dict(document["attributes"]),
+            base=_base_in(document),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

@@ -2,7 +2,7 @@
 
 Names decide, as everywhere (`partition.py`): the numbers of a parameter, its slots and whatever else is kept
 under its name go to the server that owns the parameter. Other names (state, or groups that belong to no
-parameter) are spread by their own sizes.
+parameter) are spread by their own sizes. Tables are none of this: they are left out here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from elasticdl.ps.snapshot import Snapshot, SnapshotFile
 
 TRAINABLE = "trainable"
 STATE = "state"
+# Of the rows of a table, which are cut by their buckets and not by name: see `table_files.py`.
+TABLE_PREFIX = "table:"
 
 _Item = TypeVar("_Item")
 
@@ -99,7 +101,8 @@ def _merge_groups(
                         f"{name} ({group}) of {source} is in another file of this checkpoint as well.",
                         hint="The files were not written together. Start from another checkpoint.",
                     )
-            merged.setdefault(group, {}).update(members)
+            if not group.startswith(TABLE_PREFIX):
+                merged.setdefault(group, {}).update(members)
     return merged
 
 

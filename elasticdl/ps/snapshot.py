@@ -23,11 +23,11 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -67,28 +67,85 @@ class Entry:
     crc32: int
 
 
-def write_snapshot(path: str | Path, snapshot: Snapshot) -> tuple[int, int]:
-    """Writes a file, or leaves the one that was there as it was. Returns its bytes and its CRC-32.
+class SnapshotWriter:
+    """A file in the making, array by array: `add` them, then `finish`. Left without that, there is no file.
 
     Two processes must not write the same path at once.
     """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with partial.open("wb", buffering=0) as file:
-            written = _write(file, snapshot)
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise CannotWrite(
-            f"{target} cannot be written: {error.strerror or error}.",
-            hint="Make room there, or name another folder.",
-        ) from error
-    finally:
+
+    def __init__(self, path: str | Path) -> None:
+        self._target = Path(path)
+        self._partial = self._target.with_name(f".{self._target.name}.partial")
+        self._size = self._crc32 = 0
+        self._arrays: list[list[Any]] = []
+        with self._told():
+            self._file = self._partial.open("wb", buffering=0)
+        self._put(_HEADER.pack(_MAGIC, FORMAT, 0))
+
+    def __enter__(self) -> SnapshotWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return written
+            self._partial.unlink(missing_ok=True)
+
+    def add(self, group: str, name: str, given: Array) -> None:
+        array = portable(given, what=name)
+        offset, crc32 = self._size, 0
+        for piece in _pieces(raw_bytes(array)):
+            crc32 = zlib.crc32(piece, crc32)
+            self._put(piece)
+        self._arrays.append([group, name, array.dtype.name, array.shape, offset, array.nbytes, crc32])
+
+    def add_empty(self, group: str) -> None:
+        """A group without arrays is remembered, too."""
+        self._arrays.append([group, None, "", [], 0, 0, 0])
+
+    def finish(self, attributes: Mapping[str, Any]) -> tuple[int, int]:
+        """Puts the file under its name, in place of an older one. Returns its bytes and its CRC-32."""
+        offset = self._size
+        document = {"attributes": dict(attributes), "arrays": self._arrays}
+        index = json.dumps(document, allow_nan=False).encode()
+        self._put(index)
+        self._put(_TRAILER.pack(offset, len(index), zlib.crc32(index), _END))
+        with self._told():
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._partial, self._target)
+            _sync_folder(self._target.parent)
+        return self._size, self._crc32
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._crc32 = zlib.crc32(data, self._crc32)
+        self._size += len(data)
+        done = 0
+        with self._told():
+            while done < len(data):
+                done += self._file.write(data[done:])
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CannotWrite(
+                f"{self._target} cannot be written: {error.strerror or error}.",
+                hint="Make room there, or name another folder.",
+            ) from error
+
+
+def write_snapshot(path: str | Path, snapshot: Snapshot) -> tuple[int, int]:
+    """Writes a file, or leaves the one that was there as it was. Returns its bytes and its CRC-32."""
+    with SnapshotWriter(path) as file:
+        for group, members in snapshot.groups.items():
+            if not members:
+                file.add_empty(group)
+            for name, array in members.items():
+                file.add(group, name, array)
+        return file.finish(snapshot.attributes)
 
 
 def read_snapshot(path: str | Path) -> Snapshot:
@@ -221,36 +278,6 @@ class SnapshotFile:
         return UserError(
             f"{self.path} is damaged: {what}.", hint="Restore the file, or start from an older checkpoint."
         )
-
-
-def _write(file: BinaryIO, snapshot: Snapshot) -> tuple[int, int]:
-    size = total = 0
-
-    def put(data: bytes | memoryview) -> None:
-        nonlocal size, total
-        total = zlib.crc32(data, total)
-        size += len(data)
-        done = 0
-        while done < len(data):
-            done += file.write(data[done:])
-
-    put(_HEADER.pack(_MAGIC, FORMAT, 0))
-    arrays: list[list[Any]] = []
-    for group, members in snapshot.groups.items():
-        if not members:
-            arrays.append([group, None, "", [], 0, 0, 0])
-        for name, given in members.items():
-            array = portable(given, what=name)
-            offset, crc32 = size, 0
-            for piece in _pieces(raw_bytes(array)):
-                crc32 = zlib.crc32(piece, crc32)
-                put(piece)
-            arrays.append([group, name, array.dtype.name, array.shape, offset, array.nbytes, crc32])
-    offset = size
-    index = json.dumps({"attributes": snapshot.attributes, "arrays": arrays}, allow_nan=False).encode()
-    put(index)
-    put(_TRAILER.pack(offset, len(index), zlib.crc32(index), _END))
-    return size, total
 
 
 def _pieces(buffer: memoryview) -> Iterator[memoryview]:

@@ -6,18 +6,23 @@ at once. Here what goes in is checked, and what went wrong is told.
 Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
 gives the rows of one, `put` takes them in, `delete` forgets them.
 
-Admission: with `admit_after` k an id gets its row when it is looked up for the k-th time. Until then it has the values
-that its row would start with, and gradients for it have nowhere to go. Expiry: with `expire_after` n, `expire` removes
-the rows that were neither looked up nor updated in the last n steps.
+What is in a table depends on the updates that it got, in their order, and on nothing else: a lookup gives an id
+without a row the values that its row would start with, whether it makes that row or not. So a table elsewhere that gets
+the same updates is the same to the bit. Admission: with `admit_after` k an id gets its row with its k-th update; the
+gradients of those before have nowhere to go. Expiry: with `expire_after` n, `expire` removes the rows that were not
+updated in the last n steps.
+
+`freeze` makes a copy of a table as it is between two updates, to be looked up and exported while updates go on. Nothing
+is copied for it but what changes while it is there, some rows at a time; there may be several. Of two, `export` gives
+what has changed from one to the other.
 
 A full server: rows that there are stay, are served and are trained. A lookup that needs new ones is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +36,7 @@ from elasticdl.ps.tensors import Array
 
 __all__ = [
     "Budget",
+    "Frozen",
     "Outcome",
     "Table",
     "TableFull",
@@ -50,6 +56,9 @@ TRANSFER: dict[str, np.dtype[Any]] = {
 
 Ids = NDArray[np.int64]
 
+# A table as it was once. They are numbered from 1 on; their order is that in which they were made.
+Frozen = NewType("Frozen", int)
+
 
 class TableFull(UserError):
     """There is no memory left for new rows."""
@@ -63,9 +72,9 @@ class TableSpec:
     width: int
     initializer: Initializer = field(default_factory=Initializer)
     seed: int = 0
-    # Sightings after which an id gets a row.
+    # The update with which an id gets its row: the first, the second, …
     admit_after: int = 1
-    # Steps after which a row that nobody wanted is forgotten; 0: never.
+    # Steps after which a row that was not updated is forgotten; 0: never.
     expire_after: int = 0
 
     def __post_init__(self) -> None:
@@ -87,15 +96,17 @@ class TableRows:
 
     ids: Ids
     values: NDArray[np.float32]
-    # By row, slot (in the optimizer's order), column.
-    slots: NDArray[np.float32]
-    # Updates of each row, if the optimizer counts them; the step of its last sight, if rows expire.
+    # By row, slot (in the optimizer's order), column. None: as those of new rows.
+    slots: NDArray[np.float32] | None = None
+    # Updates of each row, if the optimizer counts them; the step of its last one, if rows expire.
     steps: NDArray[np.uint32] | None = None
     seen: NDArray[np.uint32] | None = None
-    # Ids that have been seen, but not often enough.
+    # Ids that have been updated, but not often enough.
     waiting_ids: Ids | None = None
     waiting_counts: NDArray[np.uint32] | None = None
     waiting_seen: NDArray[np.uint32] | None = None
+    # All rows of the bucket, or only those that may have changed; those who wait are always all there are.
+    complete: bool = True
 
 
 class Table:
@@ -132,14 +143,22 @@ class Table:
     def bucket_rows(self, bucket: int) -> int:
         return self._table.bucket_rows(bucket)
 
-    def gather(self, ids: Any, *, dtype: str = "float32", step: int = 0, create: bool = True) -> Array:
-        """The values of rows. Without `create`, as for evaluation, nothing is made and nothing counts as seen.
+    def gather(
+        self,
+        ids: Any,
+        *,
+        dtype: str = "float32",
+        step: int = 0,
+        create: bool = True,
+        frozen: Frozen | None = None,
+    ) -> Array:
+        """The values of rows, now or in a frozen copy; in a copy, or without `create`, as for evaluation, none is made.
 
         Raises `TableFull` if rows would have to be made and there is no memory for them.
         """
         wanted = as_ids(ids, what=self.spec.name)
         out = np.empty((len(wanted), self.spec.width), TRANSFER[dtype])
-        outcome = self._table.gather(wanted, out, step, create)
+        outcome = self._table.gather(wanted, out, step, create, frozen or 0)
         if outcome.refused:
             raise TableFull(
                 f"The table {self.spec.name} cannot take {outcome.refused:,} new rows: {len(self):,} rows and "
@@ -190,10 +209,24 @@ class Table:
             )
         return outcome
 
-    def export(self, bucket: int) -> TableRows:
-        """A copy of what is in a bucket."""
-        arrays: Mapping[str, Array] = self._table.take_copy(bucket)
-        return TableRows(**arrays)
+    def freeze(self) -> Frozen:
+        """A copy of the table as it is when no update is under way: it waits for those that are."""
+        return Frozen(self._table.freeze())
+
+    def release(self, frozen: Frozen, *, bucket: int | None = None) -> None:
+        """Nobody will ask for this copy, or for a bucket of it, any more. Twice is as good as once."""
+        for each in range(self.buckets) if bucket is None else (bucket,):
+            self._table.release(each, frozen)
+
+    def export(self, bucket: int, *, frozen: Frozen | None = None, since: Frozen | None = None) -> TableRows:
+        """What is in a bucket, now or in a frozen copy.
+
+        `since` is an earlier one, which may have been released: what has not changed from it to `frozen` is left out.
+        If rows have been removed meanwhile, all rows are there, and the outcome is `complete`.
+        """
+        if since is not None and (frozen is None or since > frozen):
+            raise ValueError("changes are those between two frozen copies, the earlier and the later one")
+        return TableRows(**self._table.take_copy(bucket, frozen or 0, since or 0))
 
     def put(self, rows: TableRows) -> None:
         """Takes rows in, in place of those with the same ids. Raises `TableFull` if some found no memory."""
@@ -207,12 +240,16 @@ class Table:
                 hint="More parameter servers (--num_ps) or more memory for them may help.",
             )
 
+    def forget_waiting(self, bucket: int) -> None:
+        """Forgets how often ids without a row have been updated."""
+        self._table.forget_waiting(bucket)
+
     def delete(self, bucket: int) -> int:
-        """Forgets a bucket, and returns how many rows it had."""
+        """Forgets a bucket, and returns how many rows it had. One that comes from elsewhere begins with this."""
         return self._table.clear(bucket)
 
     def expire(self, step: int) -> int:
-        """Forgets rows that were not seen for too long, bucket by bucket, and returns how many."""
+        """Forgets rows that were not updated for too long, bucket by bucket, and returns how many."""
         before = step - self.spec.expire_after
         if not self.spec.expire_after or before <= 0:
             return 0

@@ -40,7 +40,7 @@ class TableAgainstDict(RuleBasedStateMachine):
         )
         self.buckets = buckets
         self.table = self.new_table()
-        # By id: value, momentum, the step of the last sight; and how often others have been seen, and when.
+        # By id: value, momentum, the step of the last update; and how often others have been updated, and when.
         self.rows: dict[int, tuple[Array, Array, int]] = {}
         self.sightings: dict[int, tuple[int, int]] = {}
         self.step = 1
@@ -54,15 +54,8 @@ class TableAgainstDict(RuleBasedStateMachine):
     @rule(ids=BATCH, create=st.booleans())
     def gather(self, ids: list[int], create: bool) -> None:
         found = self.table.gather(np.array(ids, np.int64), step=self.step, create=create)
-        for identifier in ids if create else ():
-            if identifier in self.rows:
-                self.rows[identifier] = (*self.rows[identifier][:2], self.step)
-                continue
-            count = self.sightings.pop(identifier, (0, 0))[0] + 1
-            if count >= self.admit_after:
-                self.rows[identifier] = self.fresh()
-            else:
-                self.sightings[identifier] = (count, self.step)
+        for identifier in ids if create and self.admit_after == 1 else ():
+            self.rows.setdefault(identifier, self.fresh())
         expected = [self.rows.get(identifier, self.fresh())[0] for identifier in ids]
         np.testing.assert_array_equal(found, np.array(expected, np.float32).reshape(len(ids), WIDTH))
 
@@ -76,8 +69,11 @@ class TableAgainstDict(RuleBasedStateMachine):
         for identifier, gradient in zip(ids, gradients, strict=True):
             sums[identifier] = sums.get(identifier, np.zeros(WIDTH, np.float32)) + gradient
         for identifier, gradient in sums.items():
-            if identifier not in self.rows and self.admit_after > 1:
-                continue
+            if identifier not in self.rows:
+                count = self.sightings.pop(identifier, (0, 0))[0] + 1
+                if count < self.admit_after:
+                    self.sightings[identifier] = (count, self.step)
+                    continue
             value, momentum, _ = self.rows.get(identifier, self.fresh())
             momentum = momentum * np.float32(0.5) + gradient
             self.rows[identifier] = (value - momentum * np.float32(0.25), momentum, self.step)
@@ -122,6 +118,11 @@ class TableAgainstDict(RuleBasedStateMachine):
             rows = self.table.export(bucket)
             assert self.table.bucket_rows(bucket) == len(rows.ids)
             assert rows.seen is not None
+            assert rows.complete
+            waiting = zip(rows.waiting_ids, rows.waiting_counts, rows.waiting_seen, strict=True)
+            assert {int(i): (int(n), int(last)) for i, n, last in waiting} == {
+                i: self.sightings[i] for i in self.of_bucket(self.sightings, bucket)
+            }
             for number, identifier in enumerate(rows.ids.tolist()):
                 value, momentum, last = self.rows[identifier]
                 np.testing.assert_array_equal(rows.values[number], value)

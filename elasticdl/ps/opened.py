@@ -1,0 +1,176 @@
+"""A checkpoint, opened from Python: its parameters as NumPy arrays, its tables as Arrow, NumPy or Parquet.
+
+    with elasticdl.open_snapshot("checkpoints/clicks") as snapshot:
+        snapshot.array("dense/kernel")                  a parameter
+        ids, values = snapshot.table("user").to_numpy()
+        snapshot.table("user").to_parquet("user.parquet")
+
+A table of many rows need not fit into memory: `batches` gives it in parts, and Parquet is written that way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.ps.checkpoints import SUFFIX, chain, find_checkpoint
+from elasticdl.ps.shares import TABLE_PREFIX, TRAINABLE
+from elasticdl.ps.snapshot import CannotWrite, SnapshotFile
+from elasticdl.ps.table import TableRows
+from elasticdl.ps.table_files import Description, SavedTables
+from elasticdl.ps.tensors import Array
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def open_snapshot(path: str | os.PathLike[str]) -> OpenSnapshot:
+    """A checkpoint: a `version-N` folder, the newest in a `--checkpoint_dir`, an export, or a single file of one.
+
+    Raises `UserError` if there is none, or if it is damaged.
+    """
+    place = Path(path)
+    if place.is_file() and place.suffix == SUFFIX:
+        return OpenSnapshot(step=None, checkpoints=[[place]])
+    checkpoint = find_checkpoint(str(place))
+    files = [each.data_files() for each in chain(checkpoint)]
+    return OpenSnapshot(step=checkpoint.manifest.step, checkpoints=files)
+
+
+class OpenSnapshot:
+    """Files stay open until it is closed; what was read is the caller's own."""
+
+    def __init__(self, *, step: int | None, checkpoints: list[list[Path]]) -> None:
+        self.step = step
+        self._stack = contextlib.ExitStack()
+        try:
+            self._tables = self._stack.enter_context(SavedTables(checkpoints))
+            self._files = [self._stack.enter_context(SnapshotFile(file)) for file in checkpoints[-1]]
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> OpenSnapshot:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @property
+    def arrays(self) -> Mapping[str, list[str]]:
+        """The names of parameters (`trainable`), state, optimizer slots, …, by group."""
+        found: dict[str, list[str]] = {}
+        for file in self._files:
+            for group, entries in file.entries.items():
+                if not group.startswith(TABLE_PREFIX):
+                    found.setdefault(group, []).extend(entries)
+        return found
+
+    def array(self, name: str, *, group: str = TRAINABLE) -> Array:
+        for file in self._files:
+            if name in file.entries.get(group, {}):
+                return file.read(group, name)
+        known = self.arrays.get(group, [])
+        raise UserError(
+            f"The checkpoint has no {name!r} in {group}.{did_you_mean(name, known)}",
+            hint=f"Groups are: {', '.join(self.arrays) or 'none'}.",
+        )
+
+    @property
+    def tables(self) -> list[str]:
+        return sorted(self._tables.descriptions)
+
+    def table(self, name: str) -> SavedTable:
+        description = self._tables.descriptions.get(name)
+        if description is None:
+            raise UserError(
+                f"The checkpoint has no table {name!r}.{did_you_mean(name, self.tables)}",
+                hint=f"It has: {', '.join(self.tables) or 'none'}.",
+            )
+        return SavedTable(self._tables, description)
+
+
+class SavedTable:
+    """The rows of one table. What was never trained has no row: see the table's initializer."""
+
+    def __init__(self, tables: SavedTables, description: Description) -> None:
+        self.description = description
+        self._tables = tables
+
+    @property
+    def name(self) -> str:
+        return self.description.spec.name
+
+    @property
+    def width(self) -> int:
+        return self.description.spec.width
+
+    def parts(self) -> Iterator[TableRows]:
+        """The rows by bucket."""
+        for bucket in range(self.description.buckets):
+            rows = self._tables.rows(self.name, bucket)
+            if rows is not None and len(rows.ids):
+                yield rows
+
+    def to_numpy(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Ids, and a row of values for each."""
+        parts = list(self.parts())
+        ids = np.concatenate([part.ids for part in parts]) if parts else np.empty(0, np.int64)
+        values = [part.values for part in parts] or [np.empty((0, self.width), np.float32)]
+        return ids, np.concatenate(values)
+
+    def schema(self, *, slots: bool = False) -> pyarrow.Schema:
+        """An id, its values as a list of the table's width, and with `slots` a list for each of the optimizer's."""
+        import pyarrow as pa
+
+        numbers = pa.list_(pa.float32(), self.width)
+        fields = [pa.field("id", pa.int64(), nullable=False), pa.field("values", numbers, nullable=False)]
+        if slots:
+            fields += [pa.field(name, numbers, nullable=False) for name in self.description.slot_names]
+        return pa.schema(fields, metadata={"elasticdl.table": self.name})
+
+    def batches(self, *, slots: bool = False) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow as pa
+
+        schema = self.schema(slots=slots)
+
+        def lists(rows: Array) -> Any:
+            flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+            return pa.FixedSizeListArray.from_arrays(flat, self.width)
+
+        for part in self.parts():
+            columns = [pa.array(part.ids), lists(part.values)]
+            if slots:
+                assert part.slots is not None
+                columns += [lists(part.slots[:, n]) for n in range(len(self.description.slot_names))]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def to_arrow(self, *, slots: bool = False) -> pyarrow.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self.batches(slots=slots)), schema=self.schema(slots=slots))
+
+    def to_parquet(self, path: str | os.PathLike[str], *, slots: bool = False) -> int:
+        """Writes a file, and returns how many rows it has."""
+        import pyarrow.parquet as pq
+
+        rows = 0
+        try:
+            with pq.ParquetWriter(os.fspath(path), self.schema(slots=slots)) as writer:
+                for batch in self.batches(slots=slots):
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+        except OSError as error:
+            raise CannotWrite(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from error
+        return rows
