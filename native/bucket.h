@@ -128,6 +128,14 @@ class Sightings {
   Budget* budget_ = nullptr;
 };
 
+// Where a table's chunks lie. Those that are kept for claims are by themselves: when the last of them is released, their
+// memory is free at once.
+struct Memory {
+  Memory(std::size_t chunk, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(chunk, budget) {}
+
+  Slabs rows, copies;
+};
+
 // Someone's wish to see a bucket as it was at a freeze.
 struct Claim {
   std::uint32_t freeze;  // they are numbered from 1 on
@@ -163,24 +171,24 @@ class Bucket {
   }
 
   // Must be called before a row is changed. `freezes`: how many there have been so far.
-  void touch(std::uint32_t number, std::uint32_t freezes, Slabs& slabs, std::size_t bytes) {
+  void touch(std::uint32_t number, std::uint32_t freezes, Memory& memory, std::size_t bytes) {
     const std::uint32_t chunk = number / kChunk;
-    if (chunks_[chunk].written != freezes) touch_chunk(chunk, freezes, slabs, bytes);
+    if (chunks_[chunk].written != freezes) touch_chunk(chunk, freezes, memory, bytes);
   }
 
   // A new row with nothing in it but its id; kNone if there is no memory for it.
-  std::uint32_t add(std::int64_t id, std::uint64_t hash, std::uint32_t freezes, const Layout& layout, Slabs& slabs,
+  std::uint32_t add(std::int64_t id, std::uint64_t hash, std::uint32_t freezes, const Layout& layout, Memory& memory,
                     Budget* budget) {
     if (rows_ == kMostRows) return kNone;
     if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return kNone;
     if (rows_ == chunks_.size() * kChunk) {
-      char* fresh = slabs.take();
+      char* fresh = memory.rows.take();
       if (!fresh) return kNone;
       // By an eighth, for a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
       chunks_.push_back(Chunk{fresh, freezes});
     }
-    touch(rows_, freezes, slabs, layout.bytes());
+    touch(rows_, freezes, memory, layout.bytes());
     layout.set_id(row(rows_, layout.bytes()), id);
     insert(index_, hash, rows_);
     return rows_++;
@@ -188,7 +196,7 @@ class Bucket {
 
   // Removes rows, closes the gaps by moving others, and gives back what is no longer needed. Returns how many.
   template <class Condition>
-  std::uint32_t remove_if(Condition condition, std::uint32_t freezes, const Layout& layout, Slabs& slabs,
+  std::uint32_t remove_if(Condition condition, std::uint32_t freezes, const Layout& layout, Memory& memory,
                           Budget* budget) {
     const std::size_t bytes = layout.bytes();
     std::uint32_t kept = 0;
@@ -196,7 +204,7 @@ class Bucket {
       const char* at = row(number, bytes);
       if (condition(at)) continue;
       if (kept != number) {
-        touch(kept, freezes, slabs, bytes);
+        touch(kept, freezes, memory, bytes);
         std::memcpy(row(kept, bytes), at, bytes);
       }
       ++kept;
@@ -205,7 +213,7 @@ class Bucket {
     if (!removed) return 0;
     rows_ = kept;
     emptied_ = freezes;
-    while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) drop_last_chunk(freezes, slabs);
+    while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) drop_last_chunk(freezes, memory);
     chunks_.shrink_to_fit();
     const bool is_claimed = leave_index_to_claims();
     if (!kept) {
@@ -250,15 +258,15 @@ class Bucket {
     throw std::invalid_argument("this frozen copy has been released");
   }
 
-  void release(std::uint32_t freeze, Slabs& slabs) {
+  void release(std::uint32_t freeze) {
     claims_.erase(std::remove_if(claims_.begin(), claims_.end(), [&](const Claim& each) { return each.freeze == freeze; }),
                   claims_.end());
     for (auto each = kept_.begin(); each != kept_.end();) {
       const auto [chunk, until] = each->first;
-      if (is_wanted(chunk, each->second.written, until)) {
+      if (is_wanted(chunk, each->second.chunk.written, until)) {
         ++each;
       } else {
-        slabs.give(each->second.rows);
+        each->second.home->give(each->second.chunk.rows);
         each = kept_.erase(each);
       }
     }
@@ -290,6 +298,11 @@ class Bucket {
   struct Chunk {
     char* rows;
     std::uint32_t written;  // how many freezes there were when it was last changed
+  };
+
+  struct Kept {
+    Chunk chunk;
+    Slabs* home;
   };
 
   // -- the index ---------------------------------------------------------------------------------------------------
@@ -356,27 +369,27 @@ class Bucket {
 
   const Chunk& chunk_of(std::uint32_t chunk, std::uint32_t freeze) const {
     auto found = kept_.lower_bound({chunk, freeze});
-    const bool is_kept = found != kept_.end() && found->first.first == chunk && found->second.written < freeze;
-    return is_kept ? found->second : chunks_[chunk];
+    const bool is_kept = found != kept_.end() && found->first.first == chunk && found->second.chunk.written < freeze;
+    return is_kept ? found->second.chunk : chunks_[chunk];
   }
 
-  void touch_chunk(std::uint32_t which, std::uint32_t freezes, Slabs& slabs, std::size_t bytes) {
+  void touch_chunk(std::uint32_t which, std::uint32_t freezes, Memory& memory, std::size_t bytes) {
     Chunk& chunk = chunks_[which];
     if (is_wanted(which, chunk.written, freezes)) {
-      char* copy = slabs.take(true);
+      char* copy = memory.copies.take(true);
       if (!copy) throw std::bad_alloc();
       std::memcpy(copy, chunk.rows, kChunk * bytes);
-      kept_.emplace(std::make_pair(which, freezes), Chunk{copy, chunk.written});
+      kept_.emplace(std::make_pair(which, freezes), Kept{Chunk{copy, chunk.written}, &memory.copies});
     }
     chunk.written = freezes;
   }
 
-  void drop_last_chunk(std::uint32_t freezes, Slabs& slabs) {
+  void drop_last_chunk(std::uint32_t freezes, Memory& memory) {
     const std::uint32_t which = std::uint32_t(chunks_.size() - 1);
     const Chunk chunk = chunks_.back();
     chunks_.pop_back();
-    if (is_wanted(which, chunk.written, freezes)) kept_.emplace(std::make_pair(which, freezes), chunk);
-    else slabs.give(chunk.rows);
+    if (is_wanted(which, chunk.written, freezes)) kept_.emplace(std::make_pair(which, freezes), Kept{chunk, &memory.rows});
+    else memory.rows.give(chunk.rows);
   }
 
   std::uint32_t rows_ = 0;
@@ -387,7 +400,7 @@ class Bucket {
   std::unique_ptr<Sightings> sightings_ = std::make_unique<Sightings>();
   std::vector<Claim> claims_;
   // Chunks as they were, by number and the last freeze that saw them so.
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Chunk> kept_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Kept> kept_;
 };
 
 }  // namespace elasticdl

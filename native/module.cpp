@@ -166,11 +166,12 @@ Outcome gather(Table& table, Ids ids, AnyOut out, std::uint32_t step, bool creat
 }
 
 Outcome update(Table& table, Ids ids, AnyIn gradients, double learning_rate, std::uint32_t step, double scale,
-               double clip_norm, double clip_value) {
+               double clip_norm, double clip_value, bool unique) {
   demand_rows(table, ids, gradients);
   return with_type(gradients, [&](const auto* rows) {
     nb::gil_scoped_release released;
-    return table.update(ids.data(), ids.shape(0), rows, learning_rate, step, Preparation{scale, clip_norm, clip_value});
+    return table.update(ids.data(), ids.shape(0), rows, learning_rate, step, Preparation{scale, clip_norm, clip_value},
+                        unique);
   });
 }
 
@@ -315,7 +316,7 @@ NB_MODULE(_kernels, m) {
       .def("bucket_rows", &Table::bucket_rows, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a, "frozen"_a = 0)
       .def("update", &update, "ids"_a.noconvert(), "gradients"_a.noconvert(), "learning_rate"_a, "step"_a,
-           "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0)
+           "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false)
       .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "slots"_a.noconvert().none(),
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
       .def("put_waiting", &put_waiting, "ids"_a.noconvert(), "counts"_a.noconvert(), "seen"_a.noconvert())

@@ -136,7 +136,7 @@ class Table {
         admit_after_(admit_after),
         budget_(std::move(budget)),
         layout_{width, rule_->slot_names().size(), rule_->counts_steps(), tracks_seen},
-        slabs_(layout_.bytes() * Bucket::kChunk, budget_),
+        memory_(layout_.bytes() * Bucket::kChunk, budget_),
         buckets_(buckets) {
     if (!width) throw std::invalid_argument("a row needs a width");
     if (!buckets || buckets > kMostBuckets) throw std::invalid_argument("from 1 to 65536 buckets");
@@ -212,16 +212,30 @@ class Table {
   }
 
   // One update of each id's row by the sum of its gradients. Ids without a row get one, unless they must wait: then
-  // their gradients have nowhere to go.
+  // their gradients have nowhere to go. `unique`: the caller says that no id comes twice (each would be an update).
   template <class In>
   Outcome update(const std::int64_t* ids, std::size_t n, const In* gradients, double learning_rate,
-                 std::uint32_t step, const Preparation& preparation) {
+                 std::uint32_t step, const Preparation& preparation, bool unique = false) {
     Outcome total;
     total.not_finite = count_not_finite(gradients, n * layout_.width);
     if (total.not_finite) return total;
     Borrowed work(*this);
     Gate::Pass pass(gate_);
-    update_with(*work, ids, n, widened(gradients, n * layout_.width, *work), learning_rate, step, preparation, total);
+    const float* wide = widened(gradients, n * layout_.width, *work);
+    sort(*work, ids, n);
+    if (unique) {
+      apply(*work, total, step, learning_rate, preparation, [&](std::uint32_t, std::uint32_t to) { return to; },
+            [&](std::uint32_t, std::uint32_t item) { return wide + std::size_t(work->places[item]) * layout_.width; });
+      return total;
+    }
+    own_order(*work, n);
+    apply(*work, total, step, learning_rate, preparation,
+          [&](std::uint32_t from, std::uint32_t to) { return from + sum_duplicates(*work, from, to, wide); },
+          [&](std::uint32_t from, std::uint32_t item) {
+            const std::uint32_t sum = work->sum_of[item - from];
+            return sum ? work->sums.data() + (sum - 1) * layout_.width
+                       : wide + std::size_t(work->places[item]) * layout_.width;
+          });
     return total;
   }
 
@@ -239,7 +253,7 @@ class Table {
         const std::size_t place = work->places[item];
         if (number != Bucket::kNone) {
           ++total.found;
-          bucket.touch(number, freezes_, slabs_, bytes);
+          bucket.touch(number, freezes_, memory_, bytes);
         } else {
           number = make(bucket, work->ids[item], hash, 0, total);
           if (number == Bucket::kNone) return;
@@ -305,7 +319,7 @@ class Table {
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
-    bucket.release(freeze, slabs_);
+    bucket.release(freeze);
   }
 
   // What is in a bucket; with a freeze, as it was then; with an earlier one too, what has changed since that.
@@ -339,9 +353,14 @@ class Table {
 
   // What a call needs beside its arguments; kept for the next one.
   struct Work {
+    // The ids in the order of their buckets, and where in the call each was: the call's own, or what follows.
+    const std::int64_t* ids;
+    const std::uint32_t* places;
+    bool in_order;
+    std::vector<std::int64_t> sorted_ids;
+    std::vector<std::uint32_t> sorted_places, counted;
     std::vector<std::uint16_t> bucket;
-    std::vector<std::uint32_t> starts, places, firsts, sum_of;
-    std::vector<std::int64_t> ids;
+    std::vector<std::uint32_t> starts, firsts, sum_of;
     std::vector<float> wide, sums, initial;
   };
 
@@ -373,25 +392,39 @@ class Table {
     return buckets_[bucket];
   }
 
-  // Ids by bucket, in their order within each.
+  // Ids by bucket, in their order within each. Workers send them so: then nothing is moved.
   void sort(Work& work, const std::int64_t* ids, std::size_t n) const {
     if (n >= std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many ids in one call");
     const std::uint32_t buckets = std::uint32_t(buckets_.size());
     work.bucket.resize(n);
-    work.ids.resize(n);
-    work.places.resize(n);
     work.starts.assign(buckets + 2, 0);
+    bool in_order = true;
+    std::uint32_t before = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t bucket = bucket_of(hash_of(ids[i]), buckets);
+      in_order &= bucket >= before;
+      before = bucket;
       work.bucket[i] = std::uint16_t(bucket);
       ++work.starts[bucket + 2];
     }
     for (std::uint32_t bucket = 0; bucket < buckets; ++bucket) work.starts[bucket + 2] += work.starts[bucket + 1];
+    work.in_order = in_order;
+    if (in_order) {
+      while (work.counted.size() < n) work.counted.push_back(std::uint32_t(work.counted.size()));
+      work.ids = ids;
+      work.places = work.counted.data();
+      work.starts.erase(work.starts.begin());
+      return;
+    }
+    work.sorted_ids.resize(n);
+    work.sorted_places.resize(n);
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t place = work.starts[work.bucket[i] + 1]++;
-      work.ids[place] = ids[i];
-      work.places[place] = std::uint32_t(i);
+      work.sorted_ids[place] = ids[i];
+      work.sorted_places[place] = std::uint32_t(i);
     }
+    work.ids = work.sorted_ids.data();
+    work.places = work.sorted_places.data();
   }
 
   // Buckets of one lock are neighbours.
@@ -423,9 +456,9 @@ class Table {
     __builtin_prefetch(at + bytes - 1, 1);
   }
 
-  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Three groups are under way at once: the
-  // index entries of one come from memory, then the rows they name, then these are used.
-  // `numbers` is where the caller's own numbers for an item are: they are as far apart as the rows.
+  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Three groups are under way
+  // at once: the index entries of one come from memory, then the rows they name, then these are used.
+  // `numbers` is where the caller's own numbers for an item are: if they are not in order, as far apart as the rows.
   template <class Numbers, class Use>
   void pipeline(Work& work, std::uint32_t from, std::uint32_t to, std::size_t fetched, Numbers numbers, Use use) {
     struct Item {
@@ -454,7 +487,7 @@ class Table {
         for (std::uint32_t i = 0; i < size; ++i) {
           const std::uint32_t number = group[i].number = group[i].bucket->guess(group[i].hash);
           if (number != Bucket::kNone) fetch(group[i].bucket->row(number, bytes), fetched);
-          fetch(numbers(start + i), layout_.width * sizeof(*numbers(0)));
+          if (!work.in_order) fetch(numbers(start + i), layout_.width * sizeof(*numbers(0)));
         }
       }
       if (turn >= 2) {
@@ -473,21 +506,21 @@ class Table {
     }
   }
 
-  void update_with(Work& work, const std::int64_t* ids, std::size_t n, const float* wide, double learning_rate,
-                   std::uint32_t step, const Preparation& preparation, Outcome& total) {
+  // Updates rows. `prepare` is called with the items of a lock, and returns the end of those to be used; `gradient_of`
+  // with the first of them and one.
+  template <class Prepare, class Gradient>
+  void apply(Work& work, Outcome& total, std::uint32_t step, double learning_rate, const Preparation& preparation,
+             Prepare prepare, Gradient gradient) {
     const std::size_t width = layout_.width, bytes = layout_.bytes();
-    sort(work, ids, n);
     const StepFactors none;
+    const bool plain = rule_->is_plain(preparation);
     visit(work, [&](std::uint32_t from, std::uint32_t to) {
-      to = from + sum_duplicates(work, from, to, wide);
-      auto gradient_of = [&](std::uint32_t item) {
-        const std::uint32_t sum = work.sum_of[item - from];
-        return sum ? work.sums.data() + (sum - 1) * width : wide + std::size_t(work.places[item]) * width;
-      };
+      to = prepare(from, to);
+      auto gradient_of = [&](std::uint32_t item) { return gradient(from, item); };
       pipeline(work, from, to, bytes, gradient_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t hash) {
         if (number != Bucket::kNone) {
           ++total.found;
-          bucket.touch(number, freezes_, slabs_, bytes);
+          bucket.touch(number, freezes_, memory_, bytes);
         } else {
           number = sighted(bucket, work.ids[item], hash, step, total);
           if (number == Bucket::kNone) return;
@@ -496,15 +529,16 @@ class Table {
         layout_.set_seen(row, step);
         float* slots[Rule::kMostSlots];
         for (std::size_t slot = 0; slot < layout_.slots; ++slot) slots[slot] = layout_.slot(row, slot);
-        const float* gradient = gradient_of(item);
+        const float* given = gradient_of(item);
         if (layout_.counts_steps) {
           const std::uint32_t steps = layout_.steps(row);
           const std::uint32_t next = steps == std::numeric_limits<std::uint32_t>::max() ? steps : steps + 1;
           layout_.set_steps(row, next);
-          rule_->update(layout_.values(row), gradient, slots, width, learning_rate, rule_->factors<float>(next),
+          rule_->update(layout_.values(row), given, slots, width, learning_rate, rule_->factors<float>(next),
                         preparation);
         } else {
-          rule_->update(layout_.values(row), gradient, slots, width, learning_rate, none, preparation);
+          if (plain) rule_->apply(layout_.values(row), given, slots, width, learning_rate, none);
+          else rule_->update(layout_.values(row), given, slots, width, learning_rate, none, preparation);
         }
       });
     });
@@ -529,7 +563,7 @@ class Table {
   }
 
   std::uint32_t make(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
-    const std::uint32_t number = bucket.add(id, hash, freezes_, layout_, slabs_, budget_.get());
+    const std::uint32_t number = bucket.add(id, hash, freezes_, layout_, memory_, budget_.get());
     if (number == Bucket::kNone) {
       ++total.refused;
       return number;
@@ -547,7 +581,7 @@ class Table {
 
   template <class Condition>
   std::size_t remove(Bucket& bucket, Condition condition) {
-    const std::size_t removed = bucket.remove_if(condition, freezes_, layout_, slabs_, budget_.get());
+    const std::size_t removed = bucket.remove_if(condition, freezes_, layout_, memory_, budget_.get());
     rows_.fetch_sub(removed, std::memory_order_relaxed);
     return removed;
   }
@@ -600,32 +634,43 @@ class Table {
 
   static const float* widened(const float* numbers, std::size_t, Work&) { return numbers; }
 
+  // An order that may be changed.
+  static void own_order(Work& work, std::size_t n) {
+    if (!work.in_order) return;
+    work.sorted_ids.assign(work.ids, work.ids + n);
+    work.sorted_places.assign(work.places, work.places + n);
+    work.ids = work.sorted_ids.data();
+    work.places = work.sorted_places.data();
+  }
+
   // Moves the items with different ids of a range to its front and returns how many they are. `sum_of` tells where the
   // sum of an item's gradients is, if there were several.
   std::uint32_t sum_duplicates(Work& work, std::uint32_t from, std::uint32_t to, const float* gradients) const {
     const std::uint32_t size = to - from;
     const std::size_t width = layout_.width;
+    std::int64_t* ids = work.sorted_ids.data() + from;
+    std::uint32_t* places = work.sorted_places.data() + from;
     std::uint32_t room = 4;
     while (room < 2 * size) room *= 2;
     work.firsts.assign(room, 0);
     work.sum_of.assign(size, 0);
     work.sums.clear();
     std::uint32_t kept = 0;
-    for (std::uint32_t item = from; item < to; ++item) {
-      const std::int64_t id = work.ids[item];
+    for (std::uint32_t item = 0; item < size; ++item) {
+      const std::int64_t id = ids[item];
       std::uint32_t at = std::uint32_t(hash_of(id)) & (room - 1);
-      while (work.firsts[at] && work.ids[from + work.firsts[at] - 1] != id) at = (at + 1) & (room - 1);
-      const float* gradient = gradients + std::size_t(work.places[item]) * width;
+      while (work.firsts[at] && ids[work.firsts[at] - 1] != id) at = (at + 1) & (room - 1);
+      const float* gradient = gradients + std::size_t(places[item]) * width;
       if (!work.firsts[at]) {
         work.firsts[at] = kept + 1;
-        work.ids[from + kept] = id;
-        work.places[from + kept] = work.places[item];
+        ids[kept] = id;
+        places[kept] = places[item];
         ++kept;
         continue;
       }
       const std::uint32_t first = work.firsts[at] - 1;
       if (!work.sum_of[first]) {
-        const float* begun = gradients + std::size_t(work.places[from + first]) * width;
+        const float* begun = gradients + std::size_t(places[first]) * width;
         work.sums.insert(work.sums.end(), begun, begun + width);
         work.sum_of[first] = std::uint32_t(work.sums.size() / width);
       }
@@ -640,7 +685,7 @@ class Table {
   const std::uint32_t admit_after_;
   const std::shared_ptr<Budget> budget_;
   const Layout layout_;
-  Slabs slabs_;
+  Memory memory_;
   std::vector<Bucket> buckets_;
   std::mutex locks_[kLocks];
   Gate gate_;

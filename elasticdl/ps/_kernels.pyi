@@ -80,6 +80,7 @@ class Table:
         scale: float = 1.0,
         clip_norm: float = 0.0,
         clip_value: float = 0.0,
+        unique: bool = False,
     ) -> Outcome: ...
     def put(
         self,

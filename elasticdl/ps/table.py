@@ -177,11 +177,13 @@ class Table:
         scale: float = 1.0,
         clip_norm: float = 0.0,
         clip_value: float = 0.0,
+        unique: bool = False,
     ) -> Outcome:
         """One update of each id's row by the sum of its gradients.
 
         Gradients are multiplied by `scale`, then clipped to a norm (each row's), then number by number; 0 is not at
-        all. Raises `UserError`, with nothing changed, if they do not fit or are not finite. The outcome tells how many
+        all. Who knows that no id comes twice says so (`unique`): to find out takes a tenth of the time; ids in the order
+        of their buckets save more. Raises `UserError`, with nothing changed, if they do not fit or are not finite. The outcome tells how many
         ids have no row because they must wait, or because there is no memory: their gradients are lost.
         """
         wanted = as_ids(ids, what=self.spec.name)
@@ -200,6 +202,7 @@ class Table:
             scale=scale,
             clip_norm=clip_norm,
             clip_value=clip_value,
+            unique=unique,
         )
         if outcome.not_finite:
             raise UserError(

@@ -188,7 +188,7 @@ def test_only_what_changes_is_copied() -> None:
 
 def test_a_full_table_can_be_frozen_and_trained() -> None:
     table = table_of(limit=500_000)
-    ids = np.arange(10_000)
+    ids = np.arange(20_000)
     table.update(ids, np.ones((len(ids), 8), np.float32), learning_rate=1.0)
     held = np.concatenate([table.export(bucket).ids for bucket in range(16)])
     assert len(held) < len(ids)
