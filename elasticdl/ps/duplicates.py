@@ -16,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps import _kernels
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.table import Ids, as_ids
 from elasticdl.ps.tensors import Array
-
-# Of everything, on any number of servers; part of every format.
-BUCKETS = 256
 
 
 def unique(ids: Any) -> tuple[Ids, Ids]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.duplicates import BUCKETS, bucket_starts, sum_by, unique
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.duplicates import bucket_starts, sum_by, unique
 from elasticdl.ps.table import buckets_of, convert
 
 IDS = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=200)
