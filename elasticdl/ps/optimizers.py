@@ -35,7 +35,7 @@ import numpy as np
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.ps._kernels import Rule
+from elasticdl.ps import _kernels
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -106,7 +106,7 @@ class Optimizer:
 
     def __init__(self, flavor: str, name: str, options: Mapping[str, float]) -> None:
         self.options = {**RULES[flavor][name].defaults, **options}
-        self.rule = Rule(flavor, name, self.options)
+        self.rule = _kernels.Rule(flavor, name, self.options)
         self._counts = flavor == "torch"
         self._names = self.rule.slot_names
 

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import _kernels
-from elasticdl.ps._kernels import Budget, Outcome, buckets_of
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.tensors import Array
@@ -46,6 +45,10 @@ __all__ = [
     "buckets_of",
     "convert",
 ]
+
+Budget = _kernels.Budget
+Outcome = _kernels.Outcome
+buckets_of = _kernels.buckets_of
 
 # In which rows and gradients may travel. NumPy knows no bfloat16: it is carried as uint16.
 TRANSFER: dict[str, np.dtype[Any]] = {

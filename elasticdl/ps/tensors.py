@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps._kernels import count_not_finite
+from elasticdl.ps import _kernels
 from elasticdl.wire import master_pb2
 
 Array = NDArray[Any]
@@ -108,4 +108,4 @@ def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
 def _is_finite(array: Array) -> bool:
     if array.dtype.kind != "f":
         return True
-    return count_not_finite(np.ascontiguousarray(array)) == 0
+    return _kernels.count_not_finite(np.ascontiguousarray(array)) == 0
