@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -186,7 +187,8 @@ class _RunningJob:
         self._display = display
         self._interrupts = 0
         self._stop_sent = False
-        self._wake = threading.Event()
+        # Not an event: its lock may be held by the very code that a signal interrupts.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._crashes = 0
         self._told: set[str] = set()
 
@@ -242,8 +244,8 @@ class _RunningJob:
                 control = MasterControl(self._folder)
             if control is not None:
                 self._look(control)
-            self._wake.wait(_POLL_SECONDS)
-            self._wake.clear()
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=_POLL_SECONDS)
 
     def _tell_failures(self) -> None:
         """What a program said before it failed is what its owner needs to see first."""
@@ -305,7 +307,7 @@ class _RunningJob:
         if self._interrupts == 1:
             what = "Stopping." if self._spec.program == "command" else "Saving a checkpoint and stopping."
             self._display.note(f"{what} Ctrl-C again kills at once.")
-        self._wake.set()
+        self._wake.put(None)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -175,7 +175,7 @@ class Comeback:
     async def _ask_servers(self) -> None:
         """Servers may be of a generation that the snapshot knows nothing of."""
         master = self._master
-        addresses = master.state.ps_addresses()
+        addresses = master.state.placing.addresses()
         if not addresses:
             return
         try:
@@ -184,7 +184,7 @@ class Comeback:
             # If it is gone, the platform says so.
             log.warning("A parameter server does not answer: %s", error)
             return
-        highest = max(status.generation for status in statuses)
+        highest = max(status.generation for status in statuses.values())
         if highest > master.state.generation:
             master.do("gathering.raise_generation", above=highest)
         for cut in master.state.gathering.cuts_begun():

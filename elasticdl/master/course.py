@@ -54,6 +54,7 @@ def settle(state: JobState) -> None:
                 state.task = "merge"
             else:
                 state.outcome = "succeeded"
+    state.placing.settle()
     state.roster.closing = bool(state.outcome)
     state.roster.wanted()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ class Cutting:
 
     async def take(self, number: int) -> None:
         """All stand still: freezes the model."""
-        addresses = self._master.state.ps_addresses()
+        addresses = self._master.state.placing.addresses()
         if self._master.plan.servers and not addresses:
             return
         save = self._master.state.cut is not None and self._master.state.cut.save
@@ -125,14 +126,17 @@ class Cutting:
             return
         directory = self.folder()
         partial = checkpoints.temporary_folder(directory, saving.cut)
-        addresses = self._master.state.ps_addresses()
+        addresses = self._master.state.placing.addresses()
         error = ""
         path = ""
         try:
+            if addresses:
+                # Of an attempt with other servers there may be files that do not belong to this one.
+                shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True, exist_ok=True)
             entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
             if addresses:
-                entries = await self._servers.save_all(addresses, f"cut-{saving.cut}", partial)
+                entries = await self._save_servers(addresses, saving.cut, partial)
             manifest = checkpoints.Manifest(
                 step=saving.step,
                 files=tuple(entries),
@@ -169,9 +173,19 @@ class Cutting:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, f"cut-{saving.cut}")
 
+    async def _save_servers(
+        self, addresses: dict[int, str], cut: int, folder: Path
+    ) -> list[checkpoints.SavedFile]:
+        """Each writes what it is the primary of."""
+        placed = self._master.state.placing.map
+        assert placed is not None
+        primaries = {server: placed.primaries_of(server) for server in addresses}
+        writers = {server: address for server, address in addresses.items() if primaries[server]}
+        return await self._servers.save_all(writers, f"cut-{cut}", folder, buckets=primaries)
+
     async def release(self, number: int) -> None:
         """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
-        addresses = self._master.state.ps_addresses()
+        addresses = self._master.state.placing.addresses()
         if addresses and (self._master.state.saving is None or self._master.state.saving.cut != number):
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, f"cut-{number}")

@@ -34,6 +34,7 @@ from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.journal import Journal
 from elasticdl.master.liveness import Liveness
+from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
@@ -94,6 +95,7 @@ class Master:
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
         self.cutting = Cutting(self, self._servers)
+        self._moving = Moving(self, self._servers, clock)
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
@@ -204,6 +206,8 @@ class Master:
         """Until the job is over and its nodes have ended."""
         watching = asyncio.create_task(self._watch_platform())
         stalls = asyncio.create_task(self._look_for_stalls())
+        if self.plan.servers:
+            self._spawn(self._moving.run())
         try:
             if self.state.gathering.active:
                 self._spawn(self._comeback.gather())
@@ -393,7 +397,7 @@ class Master:
 
     async def _last_push(self, status: NodeStatus) -> dict[str, int] | None:
         """The last batch of a dead worker that every server has: done, though it could not say so any more."""
-        addresses = self.state.ps_addresses()
+        addresses = self.state.placing.addresses()
         if not addresses or self.state.training_over:
             return None
         try:

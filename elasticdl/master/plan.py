@@ -21,6 +21,8 @@ class Plan:
     workers: int = 1
     # Parameter servers of ours, which hold the model of a definition.
     servers: int = 0
+    # Copies of everything on them, where there are as many.
+    replicas: int = 1
     # The other roles of a program of the user's own: parameter servers of its framework, chiefs, evaluators.
     other_roles: tuple[tuple[str, int], ...] = ()
     # The nodes of a program know each other's addresses, which belong to places.

@@ -37,6 +37,7 @@ from elasticdl.master.gathering import Gathering
 from elasticdl.master.leasing import within_steps
 from elasticdl.master.ledger import Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.nodes import JobFailure, Node, Roster
+from elasticdl.master.placing import Placing
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_course import node_ended
 from elasticdl.master.program_data import ProgramData
@@ -57,6 +58,7 @@ class JobState:
         self.data = ProgramData(self)
         self.steps = Steps(self)
         self.gathering = Gathering(self)
+        self.placing = Placing(self)
         # Where the nodes of a program find each other, by role: these stay when a node is replaced.
         self.addresses: dict[str, list[str]] = {}
         self.sizes: dict[str, int] = {}
@@ -119,7 +121,13 @@ class JobState:
 
     def apply(self, command: str, arguments: dict[str, Any]) -> Any:
         part, _, name = command.rpartition(".")
-        parts = {"": self, "data": self.data, "steps": self.steps, "gathering": self.gathering}
+        parts = {
+            "": self,
+            "data": self.data,
+            "steps": self.steps,
+            "gathering": self.gathering,
+            "placing": self.placing,
+        }
         owner: Any = parts.get(part)
         if owner is None or name not in owner.COMMANDS:
             raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
@@ -140,7 +148,10 @@ class JobState:
         self.addresses = addresses
 
     def join(self, *, node: str, incarnation: str, address: str) -> bool:
-        return self.roster.join(node, incarnation, address)
+        taken = self.roster.join(node, incarnation, address)
+        if taken and self.roster.nodes[node].role == "ps":
+            self.placing.joined()
+        return taken
 
     def observe(
         self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
@@ -188,7 +199,7 @@ class JobState:
         if self.training_over and self.task != "export":
             return False
         if node.role == "ps":
-            return bool(node.incarnation)
+            return bool(node.incarnation) and self.placing.lost(node.slot)
         if self.plan.allreduce:
             return self.steps.forget(node.name)
         # The worker's own model is worth nothing before its first batch is done.
@@ -198,6 +209,7 @@ class JobState:
         """Everybody begins again from the last checkpoint, in a new generation, above all that there were."""
         self.generation = max(self.generation, above) + 1
         self.gathering.forget()
+        self.placing.forget()
         if self.cut is not None:
             # Some may have reached it already: its number must not come again.
             self.cuts_passed = self.cut.number
@@ -230,7 +242,12 @@ class JobState:
         self.task = ""
 
     def scale(self, *, role: str, target: int) -> None:
-        self.roster.scale(role, target)
+        if role == "ps":
+            # Those that are too many go when what they hold is elsewhere.
+            self.roster.targets[role] = target
+            self.placing.scaled()
+        else:
+            self.roster.scale(role, target)
 
     # -- data ------------------------------------------------------------------------------------------------
 
@@ -536,12 +553,9 @@ class JobState:
         return self.steps.leader() or self.roster.leader()
 
     def ps_addresses(self) -> list[str]:
-        """Of all parameter servers by their slots; nothing as long as one is missing."""
-        if not self.plan.servers:
-            return []
-        servers = {n.slot: n.address for n in self.roster.alive("ps") if n.incarnation}
-        count = self.roster.targets["ps"]
-        return [servers[slot] for slot in range(count)] if len(servers) == count else []
+        """Of the parameter servers by their slots, empty for those that hold nothing; none before all had joined."""
+        found = self.placing.addresses()
+        return [found.get(slot, "") for slot in range(max(found) + 1)] if found else []
 
     # -- journal ---------------------------------------------------------------------------------------------
 
@@ -579,6 +593,7 @@ class JobState:
             "data": self.data.snapshot(),
             "steps": self.steps.snapshot(),
             "gathering": self.gathering.snapshot(),
+            "placing": self.placing.snapshot(),
             "saved": asdict(self.saved) if self.saved else None,
             "cut": asdict(self.cut) if self.cut else None,
             "saving": asdict(self.saving) if self.saving else None,
@@ -594,6 +609,7 @@ class JobState:
         self.data.restore(snapshot["data"])
         self.steps.restore(snapshot["steps"])
         self.gathering.restore(snapshot["gathering"])
+        self.placing.restore(snapshot["placing"])
         self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
         self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
         self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None

@@ -8,6 +8,7 @@ All else it learns from the master.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -29,6 +30,7 @@ log = logging.getLogger("elasticdl.ps")
 
 # Neither what was wanted nor something that a user can put right.
 EXIT_FAULT = 1
+_SIGNAL_SECONDS = 0.5
 
 
 def main(environment: Mapping[str, str]) -> int:
@@ -62,10 +64,18 @@ def main(environment: Mapping[str, str]) -> int:
             over.put(None)
 
     threading.Thread(target=serve, name="membership", daemon=True).start()
-    over.get()
+    _wait_for(over)
     member.close()
     # Without a code the thread is still at it, and it was a signal that ended the wait.
     return codes[0] if codes else EXIT_COMPLETED
+
+
+def _wait_for(over: queue.SimpleQueue[None]) -> None:
+    while True:
+        # Never for long: a signal that comes just before the thread falls asleep does not wake it.
+        with contextlib.suppress(queue.Empty):
+            over.get(timeout=_SIGNAL_SECONDS)
+            return
 
 
 def _serve(member: Member) -> int:

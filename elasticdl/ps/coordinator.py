@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,17 +40,17 @@ class Coordinator:
         await asyncio.gather(*(channel.close(None) for channel in channels))
 
     async def freeze_all(
-        self, addresses: Sequence[str], name: str, generation: int, *, flush: bool = False
-    ) -> list[int]:
+        self, addresses: Mapping[int, str], name: str, generation: int, *, flush: bool = False
+    ) -> dict[int, int]:
         """Keeps a copy of everything under a name, and returns the versions.
 
         With `flush` gradients that still wait for others in synchronous training are applied first.
         """
         request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush)
         replies = await self._all(addresses, lambda stub, _: stub.Freeze(request, timeout=_SECONDS))
-        return [reply.version for reply in replies]
+        return {number: reply.version for number, reply in replies.items()}
 
-    async def release_all(self, addresses: Sequence[str], name: str) -> None:
+    async def release_all(self, addresses: Mapping[int, str], name: str) -> None:
         """Lets go of a copy. A server that cannot be reached has none to let go of."""
 
         async def release(stub: Any, number: int) -> None:
@@ -61,34 +61,54 @@ class Coordinator:
 
         await self._all(addresses, release)
 
-    async def save_all(self, addresses: Sequence[str], name: str, folder: Path) -> list[SavedFile]:
-        """Writes a copy to a folder, one file a server. RESOURCE_EXHAUSTED: a file cannot be written there."""
+    async def save_all(
+        self,
+        addresses: Mapping[int, str],
+        name: str,
+        folder: Path,
+        *,
+        buckets: Mapping[int, Sequence[int]] | None = None,
+    ) -> list[SavedFile]:
+        """Writes a copy to a folder, one file a server, of the buckets given for each.
+
+        RESOURCE_EXHAUSTED: a file cannot be written there.
+        """
+
+        order = sorted(addresses)
 
         async def save(stub: Any, number: int) -> SavedFile:
-            file = file_name(number, len(addresses))
+            file = file_name(order.index(number), len(order))
             # However long the disk takes; a server that is gone is noticed by the connection.
-            reply = await stub.Save(ps_pb2.SaveRequest(name=name, path=str(folder.absolute() / file)))
+            request = ps_pb2.SaveRequest(
+                name=name, path=str(folder.absolute() / file), buckets=(buckets or {}).get(number, ())
+            )
+            reply = await stub.Save(request)
             return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32)
 
-        return await self._all(addresses, save)
+        saved = await self._all(addresses, save)
+        return [saved[number] for number in order]
 
-    async def fence_all(self, addresses: Sequence[str], worker: str) -> ps_pb2.FenceReply:
+    async def fence_all(self, addresses: Mapping[int, str], worker: str) -> ps_pb2.FenceReply:
         """Takes nothing more from a worker, and returns its last batch that every server has applied."""
         request = ps_pb2.FenceRequest(worker=worker)
-        replies: list[ps_pb2.FenceReply] = await self._all(
+        replies: dict[int, ps_pb2.FenceReply] = await self._all(
             addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
         )
-        return min(replies, key=lambda last: last.sequence)
+        return min(replies.values(), key=lambda last: last.sequence)
 
-    async def status_all(self, addresses: Sequence[str]) -> list[ps_pb2.ServerStatusReply]:
+    async def status_all(self, addresses: Mapping[int, str]) -> dict[int, ps_pb2.ServerStatusReply]:
         request = ps_pb2.ServerStatusRequest()
         return await self._all(addresses, lambda stub, _: stub.ServerStatus(request, timeout=_SECONDS))
 
     async def _all(
-        self, addresses: Sequence[str], call: Callable[[Any, int], Awaitable[_Reply]]
-    ) -> list[_Reply]:
-        for address in addresses:
+        self, addresses: Mapping[int, str], call: Callable[[Any, int], Awaitable[_Reply]]
+    ) -> dict[int, _Reply]:
+        for address in addresses.values():
             if address not in self._channels:
                 self._channels[address] = open_aio_channel(address, self._token)
-        stubs = [ParameterServerStub(self._channels[address]) for address in addresses]  # type: ignore[no-untyped-call]
-        return list(await asyncio.gather(*(call(stub, number) for number, stub in enumerate(stubs))))
+        stubs = {
+            number: ParameterServerStub(self._channels[address])  # type: ignore[no-untyped-call]
+            for number, address in addresses.items()
+        }
+        replies = await asyncio.gather(*(call(stub, number) for number, stub in stubs.items()))
+        return dict(zip(stubs, replies, strict=True))

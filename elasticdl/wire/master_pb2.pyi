@@ -89,7 +89,7 @@ class WatchRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step")
+    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,7 @@ class Directive(_message.Message):
     LEADER_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_STEP_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    PS_MAP_FIELD_NUMBER: _ClassVar[int]
     generation: int
     ps_addresses: _containers.RepeatedScalarFieldContainer[str]
     restore_from: str
@@ -122,7 +123,8 @@ class Directive(_message.Message):
     leader: bool
     evaluation_step: int
     first_step: int
-    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ...) -> None: ...
+    ps_map: BucketMap
+    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ...) -> None: ...
 
 class BucketMap(_message.Message):
     __slots__ = ("version", "primary", "backup", "filling", "handover")

@@ -130,12 +130,14 @@ class ReleaseReply(_message.Message):
     def __init__(self) -> None: ...
 
 class SaveRequest(_message.Message):
-    __slots__ = ("name", "path")
+    __slots__ = ("name", "path", "buckets")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     path: str
-    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SaveReply(_message.Message):
     __slots__ = ("bytes", "crc32")
@@ -168,7 +170,7 @@ class ServerStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -176,6 +178,10 @@ class ServerStatusReply(_message.Message):
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
+    PS_MAP_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
@@ -183,4 +189,18 @@ class ServerStatusReply(_message.Message):
     pushes: int
     generation: int
     ready: bool
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ...) -> None: ...
+    ps_map: _master_pb2.BucketMap
+    filled: _containers.RepeatedCompositeFieldContainer[Filled]
+    taken: _containers.RepeatedScalarFieldContainer[int]
+    loads: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Filled(_message.Message):
+    __slots__ = ("bucket", "server", "incarnation")
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    bucket: int
+    server: int
+    incarnation: str
+    def __init__(self, bucket: _Optional[int] = ..., server: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...

@@ -8,7 +8,9 @@ gone, so is this process; on Kubernetes the pod is owned by the job.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -27,6 +29,8 @@ _Reply = TypeVar("_Reply")
 
 # Leases are held by the master for 20 s; a call that takes longer than this has lost its connection.
 _CALL_SECONDS = 40.0
+# A signal that comes just before the thread falls asleep does not wake it: nobody sleeps longer than this.
+_SIGNAL_SECONDS = 0.5
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -152,8 +156,14 @@ class MasterLink:
 
     def wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
         """Until the condition holds; looked at after every directive and nudge."""
+        end = math.inf if seconds is None else time.monotonic() + seconds
         with self._moved:
-            return self._moved.wait_for(until, seconds)
+            while not until():
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._moved.wait(min(left, _SIGNAL_SECONDS))
+        return True
 
     def close(self) -> None:
         self._closed = True

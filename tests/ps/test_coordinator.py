@@ -21,6 +21,10 @@ SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 MODEL = {name: np.full(size, size, np.float32) for name, size in (("a", 50), ("b", 40), ("c", 5))}
 
 
+def by_number(servers: Any) -> dict[int, str]:
+    return dict(enumerate(servers.addresses))
+
+
 def run(token: str, use: Any) -> Any:
     async def inside() -> Any:
         coordinator = Coordinator(token)
@@ -38,15 +42,15 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
     client.initialize(MODEL, {"mean": np.zeros(2)}, SGD)
 
     async def use(coordinator: Coordinator) -> Any:
-        versions = await coordinator.freeze_all(servers.addresses, "cut-1", 1)
+        versions = await coordinator.freeze_all(by_number(servers), "cut-1", 1)
         # Training goes on between the cut and the files.
         await asyncio.to_thread(client.push, MODEL, learning_rate=1.0, versions={})
-        files = await coordinator.save_all(servers.addresses, "cut-1", tmp_path)
-        await coordinator.release_all(servers.addresses, "cut-1")
+        files = await coordinator.save_all(by_number(servers), "cut-1", tmp_path)
+        await coordinator.release_all(by_number(servers), "cut-1")
         return versions, files
 
     versions, files = run(token, use)
-    assert versions == [0, 0, 0]
+    assert versions == {0: 0, 1: 0, 2: 0}
     assert [file.name for file in files] == ["ps-0-of-3.edl", "ps-1-of-3.edl", "ps-2-of-3.edl"]
     for file in files:
         content = (tmp_path / file.name).read_bytes()
@@ -72,8 +76,8 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     only.push({}, learning_rate=0.1, versions={}, lease_id=9, position=40, batches=4)
 
     async def use(coordinator: Coordinator) -> Any:
-        last = await coordinator.fence_all(servers.addresses, "worker-4")
-        never = await coordinator.fence_all(servers.addresses, "worker-5")
+        last = await coordinator.fence_all(by_number(servers), "worker-4")
+        never = await coordinator.fence_all(by_number(servers), "worker-5")
         return last, never
 
     last, never = run(token, use)
@@ -87,8 +91,8 @@ def test_status(start_servers: Any, token: str) -> None:
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     servers.stores[1].close(4)
-    statuses = run(token, lambda coordinator: coordinator.status_all(servers.addresses))
-    assert [(status.generation, status.ready, status.initialized) for status in statuses] == [
+    statuses = run(token, lambda coordinator: coordinator.status_all(by_number(servers)))
+    assert [(status.generation, status.ready, status.initialized) for status in statuses.values()] == [
         (1, True, True),
         (4, False, False),
     ]
@@ -102,10 +106,10 @@ def test_flushing(start_servers: Any, token: str) -> None:
     client.push(MODEL, learning_rate=1.0, versions=client.pull().versions)
 
     async def use(coordinator: Coordinator) -> Any:
-        kept = await coordinator.freeze_all(servers.addresses, "kept", 1)
-        return kept, await coordinator.freeze_all(servers.addresses, "flushed", 1, flush=True)
+        kept = await coordinator.freeze_all(by_number(servers), "kept", 1)
+        return kept, await coordinator.freeze_all(by_number(servers), "flushed", 1, flush=True)
 
-    assert run(token, use) == ([0, 0], [1, 1])
+    assert run(token, use) == ({0: 0, 1: 0}, {0: 1, 1: 1})
     np.testing.assert_array_equal(client.pull(frozen="kept").trainable["a"], MODEL["a"])
     np.testing.assert_array_equal(client.pull(frozen="flushed").trainable["a"], 0 * MODEL["a"])
 
@@ -113,7 +117,7 @@ def test_flushing(start_servers: Any, token: str) -> None:
 def test_errors_are_those_of_grpc(start_servers: Any, token: str, tmp_path: Path) -> None:
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
-    gone = [servers.addresses[0], "127.0.0.1:1"]
+    gone = {0: servers.addresses[0], 1: "127.0.0.1:1"}
 
     def code(use: Any) -> grpc.StatusCode:
         with pytest.raises(grpc.RpcError) as error:
@@ -122,11 +126,11 @@ def test_errors_are_those_of_grpc(start_servers: Any, token: str, tmp_path: Path
         found: grpc.StatusCode = error.value.code()
         return found
 
-    assert code(lambda c: c.freeze_all(servers.addresses, "cut", 0)) is grpc.StatusCode.FAILED_PRECONDITION
-    assert code(lambda c: c.freeze_all(servers.addresses, "cut", 2)) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.freeze_all(by_number(servers), "cut", 0)) is grpc.StatusCode.FAILED_PRECONDITION
+    assert code(lambda c: c.freeze_all(by_number(servers), "cut", 2)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.fence_all(gone, "worker-0")) is grpc.StatusCode.UNAVAILABLE
-    assert code(lambda c: c.save_all(servers.addresses, "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
+    assert code(lambda c: c.save_all(by_number(servers), "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
     run(token, lambda c: c.release_all(gone, "cut"))
 
 
@@ -135,7 +139,7 @@ def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: 
     servers.client().initialize(MODEL, {}, SGD)
     servers.stores[0].freeze("cut", generation=1)
     with pytest.raises(grpc.RpcError) as error:
-        run(token, lambda c: c.save_all(servers.addresses, "cut", tmp_path / "nowhere"))
+        run(token, lambda c: c.save_all(by_number(servers), "cut", tmp_path / "nowhere"))
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in error.value.details()
 
@@ -147,7 +151,7 @@ def test_two_saves_of_one_file_do_not_mix(start_servers: Any, token: str, tmp_pa
     servers.stores[0].freeze("cut", generation=1)
     with futures.ThreadPoolExecutor(4) as pool:
         saves = [
-            pool.submit(run, token, lambda c: c.save_all(servers.addresses, "cut", tmp_path))
+            pool.submit(run, token, lambda c: c.save_all(by_number(servers), "cut", tmp_path))
             for _ in range(4)
         ]
         assert len({save.result()[0].crc32 for save in saves}) == 1

@@ -1,0 +1,91 @@
+"""What is done about the map of buckets while a job runs: servers are asked how far they are, and how busy.
+
+The map itself and what follows for it is in the state (`placing.py`). Here the clock is: servers at work on moves are
+asked a few times a second, those that stay away are given up after a while, and now and then somebody looks whether
+one of them has much more to do than the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc
+
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.coordinator import Coordinator
+from elasticdl.wire import ps_pb2
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+log = logging.getLogger("elasticdl.master")
+
+_ASK_SECONDS = 0.2
+# A process is back within a second or two, a pod within some more; copies made meanwhile would have to move again.
+_PATIENCE_SECONDS = 10.0
+# Work is compared over so long; moving for less would be moving for nothing.
+_LOOK_SECONDS = 15.0
+
+
+class Moving:
+    def __init__(self, master: Master, servers: Coordinator, clock: Callable[[], float]) -> None:
+        self._master = master
+        self._servers = servers
+        self._clock = clock
+        self._waiting_since: float | None = None
+        self._looked_at = clock()
+        # The work of each bucket up to the last look.
+        self._work_before: dict[int, int] = {}
+
+    async def run(self) -> None:
+        while True:
+            placing = self._master.state.placing
+            await (asyncio.sleep(_ASK_SECONDS) if placing.moving else self._master.changed.wait(1.0))
+            await self.look(self._clock())
+
+    async def look(self, now: float) -> None:
+        placing = self._master.state.placing
+        if placing.moving:
+            await self._ask()
+        if not placing.waits:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+        elif now - self._waiting_since >= _PATIENCE_SECONDS:
+            log.warning("A parameter server stays away: the others make new copies of what it held.")
+            self._master.do("placing.replan")
+        if now - self._looked_at >= _LOOK_SECONDS and len(placing.addresses()) > 1:
+            self._looked_at = now
+            await self._compare()
+
+    async def _ask(self) -> None:
+        filled: list[tuple[int, int, str]] = []
+        taken: list[int] = []
+        for status in (await self._statuses()).values():
+            filled += [(one.bucket, one.server, one.incarnation) for one in status.filled]
+            taken += list(status.taken)
+        if filled or taken:
+            self._master.do("placing.advance", filled=filled, taken=taken)
+
+    async def _compare(self) -> None:
+        work: dict[int, int] = {}
+        for status in (await self._statuses()).values():
+            if len(status.loads) == BUCKETS:
+                work |= {bucket: load for bucket, load in enumerate(status.loads) if load}
+        # A bucket that has moved begins to be counted anew.
+        loads = [max(0, work.get(bucket, 0) - self._work_before.get(bucket, 0)) for bucket in range(BUCKETS)]
+        self._work_before = work
+        if self._master.state.placing.next_for(loads):
+            log.info("The parameter servers are unevenly busy: buckets move.")
+            self._master.do("placing.even", loads=loads)
+
+    async def _statuses(self) -> dict[int, ps_pb2.ServerStatusReply]:
+        """Of those that answer; the end of another one is told by the platform."""
+        try:
+            return await self._servers.status_all(self._master.state.placing.addresses())
+        except (grpc.RpcError, asyncio.TimeoutError) as error:
+            log.debug("A parameter server does not answer: %s", error)
+            return {}

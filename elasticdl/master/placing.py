@@ -1,0 +1,243 @@
+"""Which parameter server holds what: the map of the job's buckets, as part of its state.
+
+The map is made when all servers have joined, and changes when one is lost, when the number of servers is to be
+another, and when one is much busier than the others. What the next map is, `ps.moves` works out; when to ask it, is
+decided here. Servers are known by their slots: the replacement of a lost one takes its place.
+
+While a copy of the model is kept for an evaluation or a checkpoint, servers keep their buckets, for the copy lies
+where the buckets are: moves wait until it is released. A loss does not wait; backups have the copy too.
+
+Failure modes
+    A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
+    job goes back to its last checkpoint with a map of its own. A lost server is waited for, since what it held can go
+    back to it; if it stays away (`replan`), the others make new copies among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.master.nodes import Node
+from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.moves import plan_moves, promote
+
+if TYPE_CHECKING:
+    from elasticdl.master.state import JobState
+
+# Steps of a plan that follow from each other without anybody having to do something first: few.
+_STEPS_AT_ONCE = 10
+
+
+class Placing:
+    COMMANDS = ("advance", "even", "replan", "adopt")
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+        self.map: BucketMap | None = None
+        # Of the newest map there was: versions only grow, over generations too.
+        self._version = 0
+        # The work of each bucket as it was measured when servers were last found to be uneven.
+        self._loads: list[int] = []
+        # What servers have reported of the moves under way.
+        self._filled: dict[int, int] = {}
+        self._taken: set[int] = set()
+        # Something has happened that may call for moves.
+        self._due = False
+        # Those that are missing are not waited for any more.
+        self._impatient = False
+
+    # -- commands --------------------------------------------------------------------------------------------
+
+    def advance(self, *, filled: list[tuple[int, int, str]], taken: list[int]) -> None:
+        """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some."""
+        joined = self._joined()
+        for bucket, server, incarnation in filled:
+            # A copy that a server had before it was started again is none.
+            if server in joined and joined[server].incarnation == incarnation:
+                self._filled[bucket] = server
+        self._taken.update(taken)
+        self._due = True
+
+    def even(self, *, loads: list[int]) -> None:
+        """Servers have much more work than others: so much is that of each bucket."""
+        self._loads = loads
+        self._due = True
+
+    def replan(self) -> None:
+        """Servers that are missing have been waited for long enough."""
+        self._impatient = self._due = True
+
+    def adopt(self, *, version: int, primary: list[int], backup: list[int], generation: int) -> None:
+        """The servers have a newer map than a master that has forgotten the last seconds."""
+        if generation != self._state.generation or version <= self._version:
+            return
+        self._version = version
+        self.map = BucketMap(version=version, primary=tuple(primary), backup=tuple(backup))
+        missing = self.map.servers - self._joined().keys()
+        if missing and not self._promote(missing):
+            self._state.lose_model()
+        self._due = True
+
+    # -- what happens ----------------------------------------------------------------------------------------
+
+    def joined(self) -> None:
+        """A server has."""
+        self._due = True
+
+    def scaled(self) -> None:
+        """Another number of servers is wanted."""
+        self._due = True
+        self._impatient = False
+
+    def lost(self, server: int) -> bool:
+        """A server is. True: with it, the only copy of something."""
+        if self.map is None or server not in self.map.servers:
+            return False
+        self._filled = {bucket: to for bucket, to in self._filled.items() if to != server}
+        self._due = True
+        self._impatient = False
+        return not self._promote({server})
+
+    def forget(self) -> None:
+        """The model is lost: the next generation begins with a map of its own."""
+        self.map = None
+        self._loads = []
+        self._filled.clear()
+        self._taken.clear()
+        self._due = self._impatient = False
+
+    def _promote(self, lost: set[int] | frozenset[int]) -> bool:
+        assert self.map is not None
+        promoted = promote(self.map, lost)
+        if promoted is None:
+            return False
+        self._use(promoted)
+        return True
+
+    def settle(self) -> None:
+        """Moves on as far as that goes by itself."""
+        state = self._state
+        if not state.plan.servers or state.outcome:
+            return
+        wanted, joined = state.roster.targets["ps"], self._joined()
+        if self.map is None:
+            if all(server in joined for server in range(wanted)):
+                self._use(first_map(wanted, replicas=state.plan.replicas, version=self._version + 1))
+        elif self._due and not self.frozen:
+            staying = [server for server in joined if server < wanted]
+            if len(staying) == wanted or (self._impatient and staying):
+                self._plan(staying)
+                self._due = False
+        self._let_go(wanted)
+
+    def _plan(self, staying: list[int]) -> None:
+        now = self.map
+        assert now is not None
+        for _ in range(_STEPS_AT_ONCE):
+            planned = plan_moves(
+                now,
+                staying,
+                replicas=self._state.plan.replicas,
+                loads=self._loads or None,
+                filled=self._filled,
+                taken=self._taken,
+            )
+            if planned is now:
+                break
+            now = planned
+        self._use(now)
+        self._filled = {bucket: to for bucket, to in self._filled.items() if bucket in now.filling}
+        self._taken &= now.handover.keys()
+
+    def _use(self, new: BucketMap) -> None:
+        self.map = new
+        self._version = new.version
+
+    def _let_go(self, wanted: int) -> None:
+        """Servers that are too many go when nothing is on them any more."""
+        needed = self.map.servers if self.map is not None else frozenset()
+        for node in self._state.roster.alive("ps"):
+            if node.slot >= wanted and node.slot not in needed:
+                node.draining = True
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    def _joined(self) -> dict[int, Node]:
+        return {node.slot: node for node in self._state.roster.alive("ps") if node.incarnation}
+
+    @property
+    def frozen(self) -> bool:
+        """A copy of the model lies where the buckets are, or is about to."""
+        state = self._state
+        return state.cut is not None or state.saving is not None or state.evaluation is not None
+
+    @property
+    def moving(self) -> bool:
+        """Servers are at work on what the map asks of them."""
+        return self.map is not None and bool(self.map.filling or self.map.handover)
+
+    @property
+    def waits(self) -> bool:
+        """For servers that are missing: until they join, or for `replan`."""
+        return self._due and self.map is not None and not self._impatient and not self.frozen
+
+    def addresses(self) -> dict[int, str]:
+        """Of the servers that hold something; none as long as there is no map."""
+        if self.map is None:
+            return {}
+        joined = self._joined()
+        return {server: joined[server].address for server in sorted(self.map.servers) if server in joined}
+
+    def next_for(self, loads: list[int]) -> bool:
+        """These loads call for moves, and there is time for them."""
+        if self.map is None or self.moving or self._due or self.frozen or not any(loads):
+            return False
+        staying = [server for server in self._joined() if server < self._state.roster.targets["ps"]]
+        if len(staying) < 2:
+            return False
+        planned = plan_moves(self.map, staying, replicas=self._state.plan.replicas, loads=loads)
+        return planned is not self.map
+
+    # -- journal ---------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "map": None if self.map is None else _plain(self.map),
+            "version": self._version,
+            "loads": self._loads,
+            "filled": [[bucket, to] for bucket, to in self._filled.items()],
+            "taken": sorted(self._taken),
+            "due": self._due,
+            "impatient": self._impatient,
+        }
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        plain = snapshot["map"]
+        self.map = None if plain is None else _of_plain(plain)
+        self._version = snapshot["version"]
+        self._loads = list(snapshot["loads"])
+        self._filled = dict(snapshot["filled"])
+        self._taken = set(snapshot["taken"])
+        self._due = snapshot["due"]
+        self._impatient = snapshot["impatient"]
+
+
+def _plain(buckets: BucketMap) -> dict[str, Any]:
+    return {
+        "version": buckets.version,
+        "primary": list(buckets.primary),
+        "backup": list(buckets.backup),
+        "filling": [[bucket, server] for bucket, server in buckets.filling.items()],
+        "handover": [[bucket, server] for bucket, server in buckets.handover.items()],
+    }
+
+
+def _of_plain(plain: Mapping[str, Any]) -> BucketMap:
+    return BucketMap(
+        version=plain["version"],
+        primary=tuple(plain["primary"]),
+        backup=tuple(plain["backup"]),
+        filling=dict(plain["filling"]),
+        handover=dict(plain["handover"]),
+    )

@@ -1,0 +1,190 @@
+"""The map of buckets follows what happens to the parameter servers of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from elasticdl.master.directives import directive_for
+from elasticdl.master.plan import Plan
+from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
+
+PLAN = Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
+
+
+@pytest.fixture
+def job(toy_job: Any) -> Any:
+    started = toy_job(PLAN)
+    started.start_nodes()
+    return started
+
+
+def placed(job: Any) -> BucketMap:
+    assert job.state.placing.map is not None
+    found: BucketMap = job.state.placing.map
+    return found
+
+
+def let_move(job: Any) -> None:
+    """Servers do what the map asks of them until it asks for nothing more."""
+    for _ in range(1000):
+        now = placed(job)
+        if not now.filling and not now.handover:
+            return
+        joined = {node.slot: node.incarnation for node in job.state.roster.alive("ps")}
+        job.do(
+            "placing.advance",
+            filled=[[bucket, server, joined[server]] for bucket, server in now.filling.items()],
+            taken=list(now.handover),
+        )
+    raise AssertionError("the moves do not come to an end")
+
+
+def copies(job: Any) -> Counter[int]:
+    now = placed(job)
+    return Counter([*now.primary, *now.backup])
+
+
+def test_there_is_a_map_when_all_have_joined(toy_job: Any) -> None:
+    job = toy_job(PLAN)
+    for node in [n for n in job.state.roster.wanted() if n.role == "ps"]:
+        assert job.state.placing.map is None
+        assert job.state.ps_addresses() == []
+        job.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
+    assert placed(job) == first_map(2, replicas=2)
+    directive = directive_for(job.state, "worker-0", save_to="")
+    assert list(directive.ps_addresses) == ["here:0", "here:1"]
+    assert BucketMap.from_wire(directive.ps_map) == placed(job)
+
+
+def test_a_backup_takes_over_and_gives_back(job: Any) -> None:
+    job.end("ps-0")
+    assert set(placed(job).primary) == {1}
+    assert set(placed(job).backup) == {NOBODY}
+    assert job.state.generation == 1
+    assert job.state.ps_addresses() == ["", "here:1"]
+    job.start_nodes()
+    assert job.state.roster.nodes["ps-2"].slot == 0
+    assert set(placed(job).filling.values()) == {0}
+    let_move(job)
+    assert Counter(placed(job).primary) == {0: 128, 1: 128}
+    assert NOBODY not in placed(job).backup
+    assert job.state.ps_addresses() == ["here:2", "here:1"]
+
+
+def test_both_copies_are_lost(job: Any) -> None:
+    before = placed(job).version
+    job.end("ps-0")
+    job.end("ps-1")
+    assert job.state.generation == 2
+    assert job.state.placing.map is None
+    assert job.state.ps_addresses() == []
+    job.start_nodes()
+    assert placed(job).version > before
+    assert set(placed(job).primary) == {0, 1}
+
+
+def test_without_replicas_a_loss_is_a_loss(toy_job: Any) -> None:
+    job = toy_job(Plan(servers=2, replicas=1, batch_size=5, shard_size=10))
+    job.start_nodes()
+    job.end("ps-1")
+    assert job.state.generation == 2
+
+
+def test_more_and_fewer_servers(job: Any) -> None:
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    let_move(job)
+    assert copies(job) == dict.fromkeys(range(4), 128)
+    job.do("scale", role="ps", target=1)
+    servers = job.state.roster.alive("ps")
+    assert not any(node.draining for node in servers), "they still hold something"
+    let_move(job)
+    assert set(placed(job).primary) == {0}
+    assert {node.name for node in servers if node.draining} == {"ps-1", "ps-2", "ps-3"}
+    assert job.state.ps_addresses() == ["here:0"]
+    assert job.state.generation == 1
+
+
+def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
+    job = toy_job(
+        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
+        sizes={"training": 100, "evaluation": 20},
+    )
+    job.start_nodes()
+    (worker,) = job.workers.values()
+    while job.state.cut is None:
+        job.work(worker)
+    before = placed(job)
+    job.do("scale", role="ps", target=3)
+    job.start_nodes()
+    assert placed(job) is before
+    # A loss does not wait.
+    job.end("ps-1")
+    assert set(placed(job).primary) == {0}
+    job.start_nodes()
+    assert not placed(job).filling
+    while job.state.placing.frozen:
+        assert job.master_step() or job.work(worker)
+    assert placed(job).filling
+
+
+def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
+    job = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
+    job.start_nodes()
+    job.end("ps-2")
+    assert not placed(job).filling
+    assert job.state.placing.waits
+    job.do("placing.replan")
+    let_move(job)
+    assert copies(job) == {0: 256, 1: 256}
+
+
+def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -> None:
+    job.end("ps-0")
+    job.start_nodes()
+    version = placed(job).version
+    stale = [[bucket, server, "i-ps-0"] for bucket, server in placed(job).filling.items()]
+    job.do("placing.advance", filled=stale, taken=[])
+    assert placed(job).version == version
+
+
+def test_a_busy_server_gives_work_away(job: Any) -> None:
+    hot = [100 if server == 0 else 1 for server in placed(job).primary]
+    assert job.state.placing.next_for(hot)
+    job.do("placing.even", loads=hot)
+    let_move(job)
+    work = Counter[int]()
+    for server, load in zip(placed(job).primary, hot, strict=True):
+        work[server] += load
+    assert max(work.values()) < 1.5 * min(work.values())
+    assert not job.state.placing.next_for(hot)
+
+
+def test_the_servers_know_a_newer_map(job: Any) -> None:
+    newer = first_map(2, replicas=2, version=9)
+    job.do(
+        "placing.adopt",
+        version=9,
+        primary=list(reversed(newer.primary)),
+        backup=list(reversed(newer.backup)),
+        generation=1,
+    )
+    assert placed(job).version >= 9
+    assert placed(job).primary[0] == 1
+    # With a server in it that is not there any more, and had the only copy of something.
+    job.do("placing.adopt", version=99, primary=[2] * 256, backup=[NOBODY] * 256, generation=1)
+    assert job.state.generation == 2
+
+
+def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
+    job.end("ps-0")
+    job.start_nodes()
+    now = placed(job)
+    some = [[bucket, server, "i-ps-2"] for bucket, server in list(now.filling.items())[:3]]
+    job.do("placing.advance", filled=some, taken=[])
+    replayed = job.replayed()
+    assert replayed.placing.map == placed(job)
+    assert replayed.snapshot() == job.state.snapshot()
