@@ -14,8 +14,7 @@ class Signal:
     def fire(self) -> None:
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
-            if not future.done():
-                future.set_result(None)
+            _wake(future)
 
     def __bool__(self) -> bool:
         """Somebody waits."""
@@ -23,11 +22,18 @@ class Signal:
 
     async def wait(self, seconds: float) -> None:
         """Returns when fired, or when the time is over."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Not by asyncio.wait_for: up to Python 3.11 it forgets that its caller was cancelled if both come at once.
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
         self._waiting.add(future)
+        timer = loop.call_later(seconds, _wake, future)
         try:
-            await asyncio.wait_for(future, seconds)
-        except (asyncio.TimeoutError, TimeoutError):
-            pass
+            await future
         finally:
+            timer.cancel()
             self._waiting.discard(future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
