@@ -1,0 +1,349 @@
+"""An embedding for Keras whose rows are keyed by any int64 id, and made when they are first seen.
+
+    rows = elasticdl.keras.Embedding(16)(ids)                          # (batch, 26) -> (batch, 26, 16)
+    rows = elasticdl.keras.Embedding(16, combiner="mean")(ids)         # (batch, 26) -> (batch, 16)
+
+There is no number of rows to choose and no vocabulary to keep: ids may be hashes. In a job the rows are on the
+parameter servers, or, with one worker alone, in that worker; the definition's optimizer trains them. Anywhere else, as
+in a notebook, a layer has its rows to itself:
+
+    model.compile(optimizer="adagrad", loss="mse")
+    elasticdl.keras.attach(model)                                      # the rows are trained by the model's optimizer
+    model.fit(...)
+
+A layer may be used several times in a model. Several layers use one table if each is given the same `table`.
+
+Rows are made while training only. Otherwise an id that was never trained has the values that its row would start with.
+It is for tf.keras of TensorFlow 2.15 and for Keras 3 on TensorFlow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.duplicates import sum_by
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.lookups import Declaration, Lookups, as_initializer
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.table import TableRows, as_ids
+
+__all__ = ["Embedding", "attach", "table_layers"]
+
+log = logging.getLogger("elasticdl.keras")
+
+_COMBINERS = (None, "sum", "mean", "sqrtn")
+# Keras's initializers, with the names that their options have for tables.
+_INITIALIZERS: dict[str, tuple[str, dict[str, str]]] = {
+    "RandomUniform": ("uniform", {"minval": "low", "maxval": "high"}),
+    "RandomNormal": ("normal", {"mean": "mean", "stddev": "stddev"}),
+    "TruncatedNormal": ("truncated_normal", {"mean": "mean", "stddev": "stddev"}),
+    "Constant": ("constant", {"value": "value"}),
+    "Zeros": ("zeros", {}),
+    "GlorotUniform": ("glorot_uniform", {}),
+    "GlorotNormal": ("glorot_normal", {}),
+}
+
+
+@tf.keras.utils.register_keras_serializable(package="elasticdl")
+class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
+    """A row for each id; with a combiner, one for all ids of a sample: their sum, their mean, or their sum by the root
+    of their number. With weights, w: the sum of w·row, by that of w ("mean"), or by the root of that of w² ("sqrtn").
+
+    Ids are a tensor of whole numbers (with a combiner, those of its last axis are put together), a ragged tensor, or,
+    with a combiner, a sparse one. A sample without ids has zeros. Weights have the form of the ids.
+    """
+
+    def __init__(
+        self,
+        output_dim: int,
+        *,
+        combiner: str | None = None,
+        initializer: str | Mapping[str, Any] | Initializer | Any = "uniform",
+        table: str = "",
+        seed: int = 0,
+        admit_after: int = 1,
+        expire_after: int = 0,
+        **options: Any,
+    ) -> None:
+        """`name`: of the layer and of its table; its place in the model if it is given none. `table`: of a table that
+        other layers use too. `initializer`: what rows start as: Keras's, or see `elasticdl.ps.initializers`.
+        `admit_after`: sightings of an id after which it gets a row of its own. `expire_after`: steps after which a row
+        that was not seen is forgotten; 0: never.
+        """
+        super().__init__(**options)
+        if combiner not in _COMBINERS:
+            raise UserError(
+                f"Embedding has no combiner {combiner!r}.", hint="It has: None, 'sum', 'mean', 'sqrtn'."
+            )
+        self.output_dim = output_dim
+        self.combiner = combiner
+        self.supports_jit = False
+        self.declaration = Declaration(
+            width=output_dim,
+            name=options.get("name") or "",
+            table=table,
+            initializer=_as_initializer(initializer),
+            seed=seed,
+            admit_after=admit_after,
+            expire_after=expire_after,
+        )
+        self.declaration.spec("embedding")
+        self._joined: tuple[str, Lookups] | None = None
+        self._alone: _Alone | None = None
+
+    def join(self, table: str, lookups: Lookups | None) -> None:
+        """Rows come from there from now on; with None, from the layer itself."""
+        self._joined = None if lookups is None else (table, lookups)
+
+    def build(self, input_shape: Any) -> None:
+        # Gradients are computed for what a model lists as its variables: the way to those of the rows goes by this one,
+        # which is zero and remains it.
+        self.handle = self.add_weight(name="handle", shape=(), initializer="zeros", trainable=True)
+        self.built = True
+
+    def call(self, ids: Any, weights: Any = None, training: Any = None) -> Any:
+        if isinstance(ids, tf.SparseTensor):
+            return self._sparse(ids, weights, training)
+        if isinstance(ids, tf.RaggedTensor):
+            return self._ragged(ids, weights, training)
+        return self._dense(tf.convert_to_tensor(ids), weights, training)
+
+    # -- the forms of ids ------------------------------------------------------------------------------------
+
+    def _dense(self, ids: Any, weights: Any, training: Any) -> Any:
+        rows = self._rows(tf.reshape(ids, [-1]), training)
+        shape = tf.concat([tf.shape(ids), [self.output_dim]], axis=0)
+        rows = tf.ensure_shape(tf.reshape(rows, shape), [*ids.shape, self.output_dim])
+        if self.combiner is None:
+            return rows if weights is None else rows * self._weights(weights)[..., tf.newaxis]
+        if ids.shape.rank < 2:
+            raise UserError(
+                f"Embedding with a combiner is given ids of shape {list(ids.shape)}.",
+                hint="The ids of a sample are those of the last axis: give a matrix, a ragged or a sparse tensor.",
+            )
+        if weights is None:
+            number = tf.cast(tf.shape(ids)[-1], rows.dtype)
+            return _shared(self.combiner, tf.reduce_sum(rows, axis=-2), number, number)
+        given = self._weights(weights)
+        sums = tf.reduce_sum(rows * given[..., tf.newaxis], axis=-2)
+        total = tf.reduce_sum(given, axis=-1, keepdims=True)
+        return _shared(self.combiner, sums, total, tf.reduce_sum(given * given, axis=-1, keepdims=True))
+
+    def _ragged(self, ids: Any, weights: Any, training: Any) -> Any:
+        flat = None if weights is None else self._weights(_flat_like(ids, weights))
+        rows = self._rows(ids.flat_values, training)
+        if self.combiner is None:
+            return ids.with_flat_values(rows if flat is None else rows * flat[:, tf.newaxis])
+        if ids.ragged_rank != 1 or ids.shape.rank != 2:
+            raise UserError(
+                f"Embedding with a combiner is given ragged ids of shape {list(ids.shape)}.",
+                hint="It takes samples of any number of ids each: [batch, None].",
+            )
+        return self._combined(rows, ids.value_rowids(), ids.nrows(), flat)
+
+    def _sparse(self, ids: Any, weights: Any, training: Any) -> Any:
+        if self.combiner is None:
+            raise UserError("Embedding is given sparse ids, and has no combiner.", hint="Give it a combiner.")
+        flat = None if weights is None else self._weights(_values_like(ids, weights))
+        rows = self._rows(ids.values, training)
+        combined = self._combined(rows, ids.indices[:, 0], ids.dense_shape[0], flat)
+        return tf.ensure_shape(combined, [ids.shape[0], self.output_dim])
+
+    def _combined(self, rows: Any, samples: Any, number: Any, weights: Any) -> Any:
+        ones = tf.ones([tf.shape(rows)[0]], rows.dtype) if weights is None else weights
+        weighted = rows if weights is None else rows * weights[:, tf.newaxis]
+        sums = tf.math.unsorted_segment_sum(weighted, samples, number)
+        if self.combiner == "sum":
+            return sums
+        total = tf.math.unsorted_segment_sum(ones, samples, number)[:, tf.newaxis]
+        squares = tf.math.unsorted_segment_sum(ones * ones, samples, number)[:, tf.newaxis]
+        return _shared(self.combiner, sums, total, squares)
+
+    def _weights(self, weights: Any) -> Any:
+        return tf.cast(tf.convert_to_tensor(weights), tf.float32)
+
+    # -- looking up ------------------------------------------------------------------------------------------
+
+    def _rows(self, ids: Any, training: Any) -> Any:
+        """The row of each of some ids."""
+        if not ids.dtype.is_integer:
+            raise UserError(
+                f"Embedding {self.name} is given ids of {ids.dtype.name}, and they must be whole numbers.",
+                hint="An Input has numbers of float32 if it is not given dtype='int64'.",
+            )
+        given = ids if ids.dtype in (tf.int64, tf.uint64) else tf.cast(ids, tf.int64)
+        create = tf.cast(False if training is None else training, tf.bool)
+        different, inverse, rows = tf.numpy_function(
+            self._find, [given, create], (tf.int64, tf.int64, tf.float32)
+        )
+        different.set_shape([None])
+        inverse.set_shape(ids.shape[:1])
+        rows.set_shape([None, self.output_dim])
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def looked_up(handle: Any) -> Any:
+            def back(gradient: Any) -> Any:
+                zero = tf.numpy_function(
+                    self._give, [different, inverse, tf.cast(gradient, tf.float32)], tf.float32
+                )
+                return tf.reshape(zero, [])
+
+            return tf.gather(rows, inverse), back
+
+        return looked_up(tf.convert_to_tensor(self.handle))
+
+    def _find(self, ids: Any, create: Any) -> tuple[Any, Any, Any]:
+        table, lookups = self._way()
+        if self._joined is None:
+            self._own().settle()
+        found = lookups.find(table, as_ids(ids, what=table), create=bool(create))
+        return found.ids, found.inverse, found.rows
+
+    def _give(self, ids: Any, inverse: Any, gradients: Any) -> Any:
+        table, lookups = self._way()
+        # What TensorFlow hands over is its own memory, and gone after this call: the sums are ours.
+        values = sum_by(inverse, gradients, len(ids))
+        lookups.add(table, RowGradients(ids=np.array(ids), values=values))
+        return np.float32(0)
+
+    def _way(self) -> tuple[str, Lookups]:
+        if self._joined is not None:
+            return self._joined
+        alone = self._own()
+        return alone.table, alone.lookups
+
+    # -- alone -----------------------------------------------------------------------------------------------
+
+    def _own(self) -> _Alone:
+        if self._alone is None:
+            self._alone = _Alone(self.declaration)
+        return self._alone
+
+    def save_own_variables(self, store: Any) -> None:
+        """The rows, where the layer has them to itself."""
+        if self._joined is None:
+            rows = self._own().rows()
+            store["ids"], store["values"] = rows.ids, rows.values
+
+    def load_own_variables(self, store: Any) -> None:
+        if "ids" in store:
+            self._alone = _Alone(self.declaration)
+            self._alone.load(np.array(store["ids"]), np.array(store["values"]))
+
+    def get_config(self) -> dict[str, Any]:
+        given = self.declaration
+        return {
+            **super().get_config(),
+            "output_dim": self.output_dim,
+            "combiner": self.combiner,
+            "initializer": {"kind": given.initializer.kind, **given.initializer.options},
+            "table": given.table,
+            "seed": given.seed,
+            "admit_after": given.admit_after,
+            "expire_after": given.expire_after,
+        }
+
+    def compute_output_shape(self, input_shape: Any, *_: Any) -> Any:
+        shape = tuple(input_shape)
+        return (*(shape if self.combiner is None else shape[:-1]), self.output_dim)
+
+
+def table_layers(model: Any) -> list[tuple[str, Embedding]]:
+    """The layers of a model that have tables, each once, with a name that is the same in every process."""
+    layers = [layer for layer in model._flatten_layers() if isinstance(layer, Embedding)]
+    return [(f"{number}:embedding", layer) for number, layer in enumerate(layers)]
+
+
+def attach(model: Any) -> None:
+    """Outside of jobs: has the rows of a compiled model trained by the model's optimizer."""
+    for _, layer in table_layers(model):
+        layer._own().optimizer = model.optimizer
+
+
+def _shared(combiner: str | None, sums: Any, total: Any, squares: Any) -> Any:
+    if combiner == "sum":
+        return sums
+    return tf.math.divide_no_nan(sums, total if combiner == "mean" else tf.sqrt(squares))
+
+
+def _flat_like(ids: Any, weights: Any) -> Any:
+    if not isinstance(weights, tf.RaggedTensor):
+        raise UserError("Weights must be ragged, as the ids are.")
+    return weights.flat_values
+
+
+def _values_like(ids: Any, weights: Any) -> Any:
+    if not isinstance(weights, tf.SparseTensor):
+        raise UserError("Weights must be sparse, as the ids are.")
+    return weights.values
+
+
+def _as_initializer(given: Any) -> Initializer:
+    if isinstance(given, (str, Mapping, Initializer)) and not (
+        isinstance(given, Mapping) and "class_name" in given
+    ):
+        return as_initializer(given)
+    made = tf.keras.initializers.get(given)
+    kind = type(made).__name__
+    known = _INITIALIZERS.get(kind)
+    if known is None:
+        raise UserError(
+            f"Tables have no initializer {kind}.", hint=f"They have: {', '.join(sorted(_INITIALIZERS))}."
+        )
+    name, options = known
+    config = made.get_config()
+    return Initializer(kind=name, options={ours: float(config[theirs]) for theirs, ours in options.items()})
+
+
+class _Alone:
+    """The table that a layer outside of any job has to itself."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        from elasticdl.ps.local_tables import LocalTables
+
+        spec = declaration.spec("embedding")
+        self.table = spec.name
+        self.tables = LocalTables([spec])
+        self.lookups = Lookups(self.tables)
+        self.optimizer: Any = None
+        self._known: Any = None
+        self._used: Any = None
+
+    def settle(self) -> None:
+        """Applies the gradients there are: those of the batch before, for nobody says when a batch is over."""
+        gradients = self.lookups.take()
+        if not gradients:
+            return
+        optimizer = self._rule()
+        self.tables.apply(gradients, learning_rate=optimizer.learning_rate(self.tables.step))
+
+    def rows(self) -> TableRows:
+        self.settle()
+        return self.tables.rows(self.table)
+
+    def load(self, ids: Any, values: Any) -> None:
+        slots = np.empty((len(ids), 0, values.shape[1]), np.float32)
+        self.tables.put(self.table, TableRows(ids=ids, values=values, slots=slots))
+
+    def _rule(self) -> Any:
+        from elasticdl.ps.optimizers import make_optimizer
+        from elasticdl.worker.keras_optimizer import KerasOptimizer
+
+        if self.optimizer is None:
+            log.warning(
+                "The rows of %s are trained by Adagrad(0.01): elasticdl.keras.attach(model), after compile, has them "
+                "trained by the model's optimizer.",
+                self.table,
+            )
+            self.optimizer = tf.keras.optimizers.Adagrad(0.01)
+        if self._used is not self.optimizer:
+            self._used = self.optimizer
+            self._known = KerasOptimizer(lambda: self.optimizer, name=f"the table {self.table}")
+            self.tables.use_optimizer(make_optimizer(self._known.config({})))
+        return self._known

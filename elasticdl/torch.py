@@ -1,0 +1,321 @@
+"""Embeddings for PyTorch whose rows are keyed by any int64 id, and made when they are first seen.
+
+    rows = elasticdl.torch.Embedding(16)(ids)                          # (batch, 26) -> (batch, 26, 16)
+    rows = elasticdl.torch.EmbeddingBag(16, mode="mean")(ids)          # (batch, 26) -> (batch, 16)
+
+There is no number of rows to choose and no vocabulary to keep: ids may be hashes. In a job the rows are on the
+parameter servers, or, with one worker alone, in that worker; the definition's optimizer trains them. Anywhere else, as
+in a notebook, a layer has its rows to itself, and an optimizer made of the model's parameters trains them too:
+
+    optimizer = torch.optim.Adagrad(model.parameters())                # then as always: backward(), step()
+
+A layer may be used several times in a model. Several layers use one table if each is given the same `table`.
+
+Rows are made while training only. Otherwise an id that was never trained has the values that its row would start with.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.duplicates import sum_by
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.lookups import Declaration, Found, Lookups, as_initializer
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.table import TableRows, as_ids
+
+__all__ = ["Embedding", "EmbeddingBag", "table_layers"]
+
+_MODES = ("sum", "mean", "sqrtn")
+
+
+class TableLayer(nn.Module):  # type: ignore[misc]
+    """What both layers have in common: a table, and the way to its rows."""
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        name: str = "",
+        table: str = "",
+        initializer: str | Mapping[str, Any] | Initializer = "uniform",
+        seed: int = 0,
+        admit_after: int = 1,
+        expire_after: int = 0,
+    ) -> None:
+        """`name`: of the layer and of its table; its place in the model if it is given none. `table`: of a table that
+        other layers use too. `initializer`: what rows start as (see `elasticdl.ps.initializers`). `admit_after`:
+        sightings of an id after which it gets a row of its own. `expire_after`: steps after which a row that was not
+        seen is forgotten; 0: never.
+        """
+        super().__init__()
+        self.embedding_dim = embedding_dim
+        self.declaration = Declaration(
+            width=embedding_dim,
+            name=name,
+            table=table,
+            initializer=as_initializer(initializer),
+            seed=seed,
+            admit_after=admit_after,
+            expire_after=expire_after,
+        )
+        self.declaration.spec("embedding")
+        # Without numbers of its own: by it an optimizer is known to be one for this layer.
+        self.handle = nn.Parameter(torch.empty(0))
+        self._joined: tuple[str, Lookups] | None = None
+        self._alone: _Alone | None = None
+
+    def join(self, table: str, lookups: Lookups | None) -> None:
+        """Rows come from there from now on; with None, from the layer itself."""
+        self._joined = None if lookups is None else (table, lookups)
+
+    def extra_repr(self) -> str:
+        given = self.declaration
+        named = f", table={given.table!r}" if given.table else f", name={given.name!r}" if given.name else ""
+        return f"{given.width}{named}, initializer={given.initializer.kind!r}"
+
+    # -- looking up ------------------------------------------------------------------------------------------
+
+    def _rows(self, ids: Any) -> tuple[Any, Any]:
+        """The rows of the different ids, and for each id, flat, which of them it is."""
+        trains = self.training and torch.is_grad_enabled()
+        found, table, lookups = self._find(ids, create=trains)
+        array = found.rows if found.rows.flags.writeable else found.rows.copy()
+        rows = torch.from_numpy(array).to(ids.device)
+        if trains:
+            rows.requires_grad_()
+            alone = self._alone if self._joined is None else None
+
+            def give(leaf: Any) -> None:
+                if alone is not None:
+                    alone.note_backward(self.handle)
+                values = leaf.grad.detach().cpu().contiguous().numpy()
+                leaf.grad = None
+                lookups.add(table, RowGradients(ids=found.ids, values=values))
+
+            rows.register_post_accumulate_grad_hook(give)
+        return rows, torch.from_numpy(found.inverse).to(ids.device)
+
+    def _find(self, ids: Any, *, create: bool) -> tuple[Found, str, Lookups]:
+        if self._joined is not None:
+            table, lookups = self._joined
+        else:
+            alone = self._own()
+            table, lookups = alone.table, alone.lookups
+            self.handle._elasticdl_layer = weakref.ref(self)
+        given = as_ids(ids.detach().cpu().numpy(), what=table)
+        return lookups.find(table, given, create=create), table, lookups
+
+    # -- alone -----------------------------------------------------------------------------------------------
+
+    def _own(self) -> _Alone:
+        if self._alone is None:
+            self._alone = _Alone(self.declaration)
+        return self._alone
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The rows, where the layer has them to itself: they belong to a model's state_dict then."""
+        if self._joined is not None or self._alone is None:
+            return {}
+        rows = self._alone.tables.rows(self._alone.table)
+        return {"ids": torch.from_numpy(rows.ids), "values": torch.from_numpy(rows.values)}
+
+    def set_extra_state(self, state: Any) -> None:
+        if not state:
+            return
+        self._alone = _Alone(self.declaration)
+        self._alone.load(state["ids"].numpy(), state["values"].numpy())
+
+
+class Embedding(TableLayer):
+    """A row for each id: an int64 tensor of any shape, or a nested one (of layout torch.jagged)."""
+
+    def forward(self, ids: Any) -> Any:
+        if ids.is_nested:
+            flat = self._looked_up(_jagged(ids).values())
+            return torch.nested.nested_tensor_from_jagged(flat, _jagged(ids).offsets())
+        return self._looked_up(ids)
+
+    def _looked_up(self, ids: Any) -> Any:
+        rows, inverse = self._rows(ids)
+        return _Gather.apply(rows, inverse).reshape(*ids.shape, self.embedding_dim)
+
+
+class EmbeddingBag(TableLayer):
+    """One row for each bag of ids, put together of theirs: their sum, their mean, or their sum by the root of their
+    number. With weights, w: the sum of w·row, by that of w ("mean"), or by the root of that of w² ("sqrtn").
+
+    A bag without ids has zeros.
+    """
+
+    def __init__(self, embedding_dim: int, *, mode: str = "mean", **options: Any) -> None:
+        """The options are those of `Embedding`."""
+        if mode not in _MODES:
+            raise UserError(f"EmbeddingBag has no mode {mode!r}.", hint=f"It has: {', '.join(_MODES)}.")
+        super().__init__(embedding_dim, **options)
+        self.mode = mode
+
+    def forward(self, ids: Any, offsets: Any = None, weights: Any = None) -> Any:
+        """Bags are the lines of a matrix; or all ids behind each other, with the place where each bag begins; or a
+        nested tensor, or a list, of a bag's ids each. Weights have the form of the ids.
+        """
+        flat, starts, flat_weights = _bags(ids, offsets, weights)
+        rows, inverse = self._rows(flat)
+        if flat_weights is not None:
+            flat_weights = flat_weights.to(rows.dtype)
+        sizes = torch.diff(starts, append=starts.new_tensor([len(flat)]))
+        sums = nn.functional.embedding_bag(inverse, rows, starts, mode="sum", per_sample_weights=flat_weights)
+        if self.mode == "sum":
+            return sums
+        if flat_weights is None:
+            total = sizes.to(rows.dtype)
+        else:
+            parts = flat_weights if self.mode == "mean" else flat_weights * flat_weights
+            bag_of = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+            total = torch.zeros(len(sizes), dtype=rows.dtype, device=rows.device).index_add(0, bag_of, parts)
+        total = total if self.mode == "mean" else total.sqrt()
+        # Without ids, or with weights that are all zero, there is nothing to share out.
+        return sums / torch.where(total == 0, torch.ones_like(total), total).unsqueeze(1)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode={self.mode!r}"
+
+
+def table_layers(model: Any) -> list[tuple[str, TableLayer]]:
+    """The layers of a model that have tables, each once, with their places in it."""
+    return [
+        (place or "embedding", module)
+        for place, module in model.named_modules()
+        if isinstance(module, TableLayer)
+    ]
+
+
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
+    """rows[inverse]; the sums of the way back are those of the kernels, which are faster than PyTorch's."""
+
+    @staticmethod
+    def forward(context: Any, rows: Any, inverse: Any) -> Any:
+        context.save_for_backward(inverse)
+        context.number = len(rows)
+        return rows.index_select(0, inverse)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(context: Any, gradient: Any) -> Any:
+        (inverse,) = context.saved_tensors
+        sums = sum_by(inverse.cpu().numpy(), gradient.float().contiguous().cpu().numpy(), context.number)
+        return torch.from_numpy(sums).to(gradient.device), None
+
+
+# -- bags ----------------------------------------------------------------------------------------------------
+
+
+def _bags(ids: Any, offsets: Any, weights: Any) -> tuple[Any, Any, Any]:
+    """All ids behind each other, where each bag begins, and all weights."""
+    if isinstance(ids, (list, tuple)):
+        if offsets is not None:
+            raise UserError("A list of bags has no offsets: each of its parts is a bag.")
+        bags = [torch.as_tensor(bag, dtype=None if len(bag) else torch.int64).reshape(-1) for bag in ids]
+        parts = [torch.as_tensor(part).reshape(-1) for part in weights] if weights is not None else None
+        _check_sizes([len(bag) for bag in bags], [len(part) for part in parts] if parts is not None else None)
+        flat = torch.cat(bags) if bags else torch.empty(0, dtype=torch.int64)
+        return flat, _starts([len(bag) for bag in bags]), torch.cat(parts) if parts else None
+    if ids.is_nested:
+        sizes = [len(bag) for bag in ids.unbind()]
+        parts = None if weights is None else list(weights.unbind())
+        _check_sizes(sizes, [len(part) for part in parts] if parts is not None else None)
+        flat = torch.cat(ids.unbind()) if sizes else ids.values()
+        return flat, _starts(sizes).to(flat.device), torch.cat(parts) if parts else None
+    if weights is not None and weights.shape != ids.shape:
+        raise UserError(f"Weights have shape {list(weights.shape)}, ids {list(ids.shape)}.")
+    flat_weights = None if weights is None else weights.reshape(-1)
+    if ids.ndim == 2:
+        if offsets is not None:
+            raise UserError("A matrix of ids has no offsets: each of its lines is a bag.")
+        number, length = ids.shape
+        return ids.reshape(-1), torch.arange(number, device=ids.device) * length, flat_weights
+    if ids.ndim != 1 or offsets is None:
+        raise UserError(
+            f"EmbeddingBag is given ids of shape {list(ids.shape)}.",
+            hint="Give a matrix whose lines are bags, or ids behind each other and offsets, or a list of bags.",
+        )
+    starts = offsets.to(torch.int64)
+    if len(starts) and (int(starts[0]) != 0 or bool((starts.diff() < 0).any()) or int(starts[-1]) > len(ids)):
+        raise UserError("Offsets must begin with 0, never fall, and not go beyond the ids.")
+    return ids, starts, flat_weights
+
+
+def _starts(sizes: Sequence[int]) -> Any:
+    ends = np.cumsum([0, *sizes])
+    return torch.from_numpy(ends[:-1].astype(np.int64))
+
+
+def _check_sizes(bags: list[int], weights: list[int] | None) -> None:
+    if weights is not None and bags != weights:
+        raise UserError("Weights do not have the form of the ids: bags are of other sizes.")
+
+
+def _jagged(ids: Any) -> Any:
+    if ids.layout != torch.jagged:
+        raise UserError(
+            "Embedding is given a nested tensor that is not jagged.",
+            hint="Make it with layout=torch.jagged, or use EmbeddingBag.",
+        )
+    return ids
+
+
+# -- a layer alone -------------------------------------------------------------------------------------------
+
+
+class _Alone:
+    """The table that a layer outside of any job has to itself."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        from elasticdl.ps.local_tables import LocalTables
+
+        spec = declaration.spec("embedding")
+        self.table = spec.name
+        self.tables = LocalTables([spec])
+        self.lookups = Lookups(self.tables)
+        self._config: Any = None
+
+    def note_backward(self, handle: Any) -> None:
+        # `zero_grad` takes the handle's gradient away, and means those of the rows too.
+        if handle.grad is None:
+            self.lookups.forget()
+            handle.grad = torch.zeros_like(handle)
+
+    def step(self, optimizer: Any, group: Mapping[str, Any]) -> None:
+        from elasticdl.ps.optimizers import make_optimizer
+        from elasticdl.worker.torch_optimizer import server_config
+
+        config = server_config(optimizer, None)
+        if config != self._config:
+            self.tables.use_optimizer(make_optimizer(config))
+            self._config = config
+        self.tables.apply(self.lookups.take(), learning_rate=float(group["lr"]))
+
+    def load(self, ids: Any, values: Any) -> None:
+        slots = np.empty((len(ids), 0, values.shape[1]), np.float32)
+        rows = TableRows(ids=ids, values=values, slots=slots)
+        self.tables.put(self.table, rows)
+
+
+def _after_step(optimizer: Any, arguments: Any, keywords: Any) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            reference = getattr(parameter, "_elasticdl_layer", None)
+            layer = reference() if reference is not None else None
+            if layer is not None and layer._joined is None and parameter.grad is not None:
+                layer._own().step(optimizer, group)
+
+
+register_optimizer_step_post_hook(_after_step)

@@ -1,0 +1,102 @@
+"""Tables in this process: looked up, trained, written down and read again."""
+
+import numpy as np
+import pytest
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.local_tables import LocalTables
+from elasticdl.ps.lookups import Lookups
+from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.table import TableSpec
+
+USERS = TableSpec(name="users", width=4, initializer=Initializer(kind="normal"))
+ITEMS = TableSpec(name="items", width=2)
+IDS = np.array([7, -(2**63), 2**63 - 1, 0])
+
+
+def gradients(ids: list[int], value: float, width: int = 4) -> RowGradients:
+    return RowGradients(ids=np.array(ids, np.int64), values=np.full((len(ids), width), value, np.float32))
+
+
+def test_only_what_is_to_be_made_is_made() -> None:
+    tables = LocalTables([USERS, ITEMS])
+    first = tables.pull_rows({"users": IDS}, create=False)["users"]
+    assert len(tables) == 0
+    np.testing.assert_array_equal(tables.pull_rows({"users": IDS})["users"], first)
+    assert len(tables) == 4
+
+
+def test_updates() -> None:
+    tables = LocalTables([USERS], optimizer=Optimizer("torch", "sgd", {}))
+    before = tables.pull_rows({"users": IDS})["users"]
+    tables.apply({"users": gradients([7, 0], 1.0)}, learning_rate=0.5)
+    after = tables.pull_rows({"users": IDS})["users"]
+    np.testing.assert_allclose(after, before - 0.5 * np.array([[1], [0], [0], [1]]), rtol=1e-6)
+
+
+def test_several_lookups_of_one_table_are_one_update() -> None:
+    tables = LocalTables([USERS], optimizer=Optimizer("torch", "adagrad", {}))
+    lookups = Lookups(tables)
+    found = lookups.find("users", np.array([3, 3, 5]), create=True)
+    np.testing.assert_array_equal(found.ids[found.inverse], [3, 3, 5])
+    lookups.add("users", gradients([3, 5], 1.0))
+    lookups.add("users", gradients([5, 6], 2.0))
+    taken = lookups.take()["users"]
+    sums = dict(zip(taken.ids.tolist(), taken.values[:, 0].tolist(), strict=True))
+    assert sums == {3: 1.0, 5: 3.0, 6: 2.0}
+    assert lookups.take() == {}
+
+
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+def test_written_and_read_again_they_go_on_the_same(name: str) -> None:
+    def tables() -> LocalTables:
+        return LocalTables([USERS, ITEMS], optimizer=Optimizer("torch", name, {}))
+
+    first = tables()
+    for step in range(3):
+        first.pull_rows({"users": IDS, "items": IDS})
+        first.apply({"users": gradients([7, step], 1.0), "items": gradients([0], -1.0, 2)}, learning_rate=0.1)
+    second = tables()
+    second.load(first.groups())
+    for one in (first, second):
+        one.apply({"users": gradients([7, 0], 0.5)}, learning_rate=0.1)
+    for table in ("users", "items"):
+        np.testing.assert_array_equal(first.rows(table).values, second.rows(table).values)
+        np.testing.assert_array_equal(first.rows(table).slots, second.rows(table).slots)
+    assert first.step == second.step == 4
+
+
+def test_values_stay_when_the_optimizer_changes() -> None:
+    tables = LocalTables([USERS], optimizer=Optimizer("torch", "adagrad", {}))
+    tables.pull_rows({"users": IDS})
+    tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+    before = tables.rows("users")
+    tables.use_optimizer(Optimizer("torch", "adam", {}))
+    after = tables.rows("users")
+    np.testing.assert_array_equal(after.values, before.values)
+    assert not after.slots.any()
+    tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+
+
+def test_rows_that_nobody_wants_expire() -> None:
+    spec = TableSpec(name="users", width=4, expire_after=4)
+    tables = LocalTables([spec], optimizer=Optimizer("torch", "sgd", {}))
+    tables.pull_rows({"users": IDS})
+    for _ in range(6):
+        tables.pull_rows({"users": IDS[:1]})
+        tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+    assert tables.rows("users").ids.tolist() == [7]
+
+
+def test_what_does_not_fit() -> None:
+    tables = LocalTables([USERS])
+    with pytest.raises(UserError, match="no table itmes"):
+        tables.pull_rows({"itmes": IDS})
+    with pytest.raises(UserError, match="there already"):
+        tables.declare([TableSpec(name="users", width=8)])
+    with pytest.raises(UserError, match="items is missing"):
+        LocalTables([USERS, ITEMS]).load(tables.groups())
+    with pytest.raises(UserError, match="rows of 4 numbers"):
+        LocalTables([TableSpec(name="users", width=8)]).load(tables.groups())
