@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
+from elasticdl.keras import table_layers
+from elasticdl.ps.rows import RowGradients
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras_callbacks import KerasCallbacks, make_callbacks
@@ -30,9 +32,13 @@ from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
 from elasticdl.worker.rates import Rates
+from elasticdl.worker.tables import Tables
 from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
 
 Array = NDArray[Any]
+
+# Before the name of a table among names of parameters, which begin with a number.
+_ROWS = "table:"
 
 
 class KerasTrainer(Trainer):
@@ -42,6 +48,8 @@ class KerasTrainer(Trainer):
         self._definition = definition
         self._forward = Forward(model, definition.loss, name=definition.name)
         self._variables: ModelVariables | None = None
+        self._tables: Tables | None = None
+        self._row_gradients: dict[str, RowGradients] = {}
         self._optimizer: KerasOptimizer | None = None
         self._training: Training | None = None
         self._metrics: EvaluationMetrics | None = None
@@ -69,13 +77,46 @@ class KerasTrainer(Trainer):
         self._variables = ModelVariables(self.model)
 
     def train(self, batch: Batch) -> float:
-        return float(self._trained(batch).train(batch.features, batch.labels))
+        training = self._trained(batch)
+        if not self.tables:
+            return float(training.train(batch.features, batch.labels))
+        # The norm that gradients are clipped by is that of all of them, of whole parameters and of rows.
+        loss, gradients = self._clipped(batch)
+        rate = self._optimized.learning_rate(int(self._optimized.native.iterations.numpy()))
+        if gradients:
+            training.apply([tf.convert_to_tensor(gradient) for gradient in gradients.values()])
+        self.tables.update(self.row_gradients(), rate)
+        return loss
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
-        loss, gradients = self._trained(batch).gradients(batch.features, batch.labels)
+        training = self._trained(batch)
+        if self.tables:
+            self._optimized.native.iterations.assign_add(1)
+            return self._clipped(batch)
+        loss, gradients = training.gradients(batch.features, batch.labels)
         return float(loss), {
             name: gradient.numpy() for name, gradient in zip(self._known.trainable, gradients, strict=True)
         }
+
+    def _clipped(self, batch: Batch) -> tuple[float, dict[str, Array]]:
+        """Where there are tables: gradients that are clipped together with those of rows."""
+        self.tables.forget()
+        loss, gradients = self._trained(batch).gradients(batch.features, batch.labels)
+        rows = self.tables.take()
+        names = list(self._known.trainable)
+        dense = {name: one.numpy() for name, one in zip(names, gradients, strict=True)}
+        clipped = self._optimized.clip_arrays(
+            {**dense, **{f"{_ROWS}{table}": found.values for table, found in rows.items()}}
+        )
+        self._row_gradients = {
+            table: RowGradients(ids=found.ids, values=clipped[f"{_ROWS}{table}"])
+            for table, found in rows.items()
+        }
+        return float(loss), {name: clipped[name] for name in names}
+
+    def row_gradients(self) -> dict[str, RowGradients]:
+        found, self._row_gradients = self._row_gradients, {}
+        return found
 
     def evaluate(self, batch: Batch) -> None:
         self.build(batch)
@@ -118,6 +159,13 @@ class KerasTrainer(Trainer):
 
     def parameters(self) -> Parameters:
         return self._known.read()
+
+    @property
+    def tables(self) -> Tables:
+        if self._tables is None:
+            assert self._known is not None
+            self._tables = Tables(table_layers(self.model))
+        return self._tables
 
     def state(self) -> dict[str, Array]:
         return self._known.read_state()
@@ -210,7 +258,11 @@ class KerasTrainer(Trainer):
         if self._training is None:
             self.build(batch)
             self._training = Training(
-                self._forward, self.model, self._built_optimizer, name=self._definition.name
+                self._forward,
+                self.model,
+                self._built_optimizer,
+                name=self._definition.name,
+                handles={id(layer.handle) for _, layer in table_layers(self.model)},
             )
         return self._training
 

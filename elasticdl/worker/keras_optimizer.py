@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.rows import squared_norm
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.keras_errors import definition_error
 from elasticdl.worker.keras_variables import read, stable_names, write_all
@@ -131,6 +132,22 @@ class KerasOptimizer:
             return [tf.clip_by_value(gradient, -value, value) for gradient in gradients]
         return gradients
 
+    def clip_arrays(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
+        """The same for gradients that have left TensorFlow: those of tables, and with them all others."""
+        norm = getattr(self.native, "clipnorm", None)
+        overall = getattr(self.native, "global_clipnorm", None)
+        value = getattr(self.native, "clipvalue", None)
+        if norm:
+            return {
+                name: _scaled(array, norm, squared_norm([array])) for name, array in gradients.items()
+            }
+        if overall:
+            total = squared_norm(gradients.values())
+            return {name: _scaled(array, overall, total) for name, array in gradients.items()}
+        if value:
+            return {name: np.clip(array, -value, value) for name, array in gradients.items()}
+        return dict(gradients)
+
     def learning_rate(self, step: int) -> float:
         rate = getattr(self.native, "_learning_rate", None)
         if rate is None:
@@ -187,6 +204,13 @@ class _OneRate(Rates):
 
 def _is_schedule(rate: Any) -> bool:
     return any(base.__name__ == "LearningRateSchedule" for base in type(rate).__mro__)
+
+
+def _scaled(array: Array, limit: float, squares: float) -> Array:
+    """As it is, if a norm of which this is the square keeps within the limit; else made smaller by as much."""
+    if squares <= limit * limit:
+        return array
+    return np.multiply(array, limit / np.sqrt(squares), dtype=array.dtype)
 
 
 def _constraint(variable: Any) -> Any:

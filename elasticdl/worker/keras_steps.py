@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
@@ -83,13 +83,24 @@ class Forward:
 class Training:
     """What changes the model, or says how to. The model and the optimizer must have been built."""
 
-    def __init__(self, forward: Forward, model: Any, optimizer: KerasOptimizer, *, name: str) -> None:
+    def __init__(
+        self,
+        forward: Forward,
+        model: Any,
+        optimizer: KerasOptimizer,
+        *,
+        name: str,
+        handles: Collection[int] = (),
+    ) -> None:
+        """`handles`: the ids of variables that stand for rows of tables, whose gradients take another way."""
         self._forward = forward
         self._model = model
         self._optimizer = optimizer
         self._name = name
+        self._handles = frozenset(handles)
         self.train = Step(self._train, what="Training")
         self.gradients = Step(self._gradients, what="Training")
+        self.apply = tf.function(self._apply, autograph=False)
 
     def _train(self, features: Any, labels: Any) -> Any:
         optimizer = self._optimizer.native
@@ -100,16 +111,23 @@ class Training:
             # Keras 3 takes back in apply_gradients what its scale_loss does; others have nothing of the kind.
             scale, unscale = getattr(optimizer, "scale_loss", _same), _same
         loss, gradients = self._derive(features, labels, scale)
-        optimizer.apply_gradients(zip(unscale(gradients), self._model.trainable_variables, strict=True))
+        optimizer.apply_gradients(zip(unscale(gradients), self._variables(), strict=True))
         return loss
 
     def _gradients(self, features: Any, labels: Any) -> Any:
         loss, gradients = self._derive(features, labels, _same)
-        # Callbacks look at it to know the time.
-        self._optimizer.native.iterations.assign_add(1)
-        variables = self._model.trainable_variables
-        known = [_or_zeros(gradient, one) for gradient, one in zip(gradients, variables, strict=True)]
-        return loss, [tf.convert_to_tensor(gradient) for gradient in self._optimizer.clip(known)]
+        known = [_or_zeros(gradient, one) for gradient, one in zip(gradients, self._variables(), strict=True)]
+        if not self._handles:
+            # Callbacks look at it to know the time.
+            self._optimizer.native.iterations.assign_add(1)
+            known = self._optimizer.clip(known)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in known]
+
+    def _apply(self, gradients: list[Any]) -> None:
+        self._optimizer.native.apply_gradients(zip(gradients, self._variables(), strict=True))
+
+    def _variables(self) -> list[Any]:
+        return [one for one in self._model.trainable_variables if id(one) not in self._handles]
 
     def _derive(self, features: Any, labels: Any, scale: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
         variables = self._model.trainable_variables
@@ -123,7 +141,8 @@ class Training:
                 f"{self._name} cannot be trained: {what}.",
                 hint="The loss must be computed from the predictions, with operations of TensorFlow.",
             )
-        return loss, gradients
+        pairs = zip(gradients, variables, strict=True)
+        return loss, [gradient for gradient, one in pairs if id(one) not in self._handles]
 
 
 def _same(value: Any) -> Any:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.keras import table_layers
 from elasticdl.worker.trainer import Parameters, check_same_names
 
 Array = NDArray[Any]
@@ -27,8 +28,10 @@ class ModelVariables:
     """The variables of a built model: those that are trained, and other numbers that belong to it."""
 
     def __init__(self, model: Any) -> None:
-        trainable = list(model.trainable_weights)
-        taken = {id(variable) for variable in trainable}
+        # Of a layer whose rows are in a table nothing but a handle is here, which nobody has to know.
+        handles = {id(layer.handle) for _, layer in table_layers(model)}
+        trainable = [one for one in model.trainable_weights if id(one) not in handles]
+        taken = {id(variable) for variable in trainable} | handles
         # Seeds and counters are whole numbers, and a process's own affair.
         state = [one for one in model.non_trainable_weights if id(one) not in taken and _is_float(one)]
         names = stable_names([*trainable, *state])

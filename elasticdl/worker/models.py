@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import abc
 from pathlib import Path
+from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Checkpoint, SavedFile, find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients
+from elasticdl.ps.lookups import Lookups
+from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.shares import merge
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 from elasticdl.worker.trainer import Batch, Parameters, Trainer
@@ -62,6 +65,8 @@ class OwnModel(Model):
         if self._ready:
             return
         self._trainer.build(batch)
+        if self._trainer.tables:
+            self._trainer.tables.keep(make_optimizer(self._trainer.optimizer_config()))
         if self._restore_from:
             restore(self._trainer, self._restore_from)
         self._ready = True
@@ -105,6 +110,7 @@ class ServedModel(Model):
         self._client = client
         self._restore_from = restore_from
         self._pull_every = pull_every
+        self._lookups = Lookups(client)
         self._since_pull = 0
         self._versions: dict[int, int] = {}
         self._step = 0
@@ -115,12 +121,18 @@ class ServedModel(Model):
             return
         self._trainer.build(batch)
         mine = self._trainer.parameters()
+        tables = self._trainer.tables
+        declared: dict[str, Any] = {"tables": tables.specs} if tables else {}
         try:
-            self._client.initialize(mine.trainable, mine.state, self._trainer.optimizer_config())
+            self._client.initialize(
+                mine.trainable, mine.state, self._trainer.optimizer_config(), **declared
+            )
         except UserError as error:
             if self._restore_from:
                 raise _of_another_model(find_checkpoint(self._restore_from), error) from error
             raise
+        if tables:
+            tables.join(self._lookups)
         self._pull()
         self._ready = True
 
@@ -140,9 +152,11 @@ class ServedModel(Model):
         self._since_pull += 1
         while True:
             loss, gradients = self._trainer.gradients(batch)
+            rows: dict[str, Any] = {"rows": self._trainer.row_gradients()} if self._trainer.tables else {}
             try:
                 reached = self._client.push(
                     gradients,
+                    **rows,
                     state=self._trainer.state(),
                     learning_rate=self._trainer.learning_rate(self.step),
                     versions=self._versions,
@@ -160,9 +174,11 @@ class ServedModel(Model):
     def freeze(self, name: str) -> None:
         frozen = self._client.pull(frozen=name)
         self._trainer.set_parameters(Parameters(trainable=dict(frozen.trainable), state=dict(frozen.state)))
+        self._lookups.frozen = name
         self._versions = {}
 
     def thaw(self) -> None:
+        self._lookups.frozen = ""
         self._pull()
 
     @property
@@ -178,6 +194,7 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
     groups = {TRAINABLE: values.trainable, STATE: values.state}
     if with_optimizer:
         groups[OPTIMIZER] = trainer.optimizer_state()
+    groups |= trainer.tables.groups()
     folder.mkdir(parents=True, exist_ok=True)
     size, crc = write_snapshot(folder / WORKER_FILE, Snapshot(attributes={"owner": "worker"}, groups=groups))
     return SavedFile(name=WORKER_FILE, bytes=size, crc32=crc)
@@ -190,8 +207,11 @@ def restore(trainer: Trainer, place: str) -> None:
     values = Parameters(
         trainable=dict(snapshot.groups.get(TRAINABLE, {})), state=dict(snapshot.groups.get(STATE, {}))
     )
+    if trainer.tables and trainer.tables.lookups is None:
+        trainer.tables.keep(None)
     try:
         trainer.set_parameters(values)
+        trainer.tables.load(snapshot.groups)
     except UserError as error:
         raise _of_another_model(checkpoint, error) from error
     if OPTIMIZER in snapshot.groups:

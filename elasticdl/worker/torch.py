@@ -24,10 +24,13 @@ import torch
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
+from elasticdl.ps.rows import RowGradients
+from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batches import Pace, ReadAhead
 from elasticdl.worker.definition import ModelDefinition, ProgramError, users_traceback
 from elasticdl.worker.environment import THREADS
+from elasticdl.worker.tables import Tables
 from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
 from elasticdl.worker.torch_data import ShardBatches, Stop, shard_batches
@@ -76,6 +79,7 @@ class TorchTrainer(Trainer):
         # Made when they are needed: the first when all parameters exist, the others if there is training and
         # evaluation at all.
         self._values: Values | None = None
+        self._tables: Tables | None = None
         self._learning: _Learning | None = None
         self._scores: Scores | None = None
 
@@ -125,6 +129,7 @@ class TorchTrainer(Trainer):
             else:
                 loss = self._backward(batch)
                 learning.optimizer.step()
+                self.tables.update(self.tables.take(), float(learning.optimizer.param_groups[0]["lr"]))
         learning.rates.step()
         return float(loss)
 
@@ -133,6 +138,9 @@ class TorchTrainer(Trainer):
         with _memory_errors():
             loss = self._backward(batch)
         return float(loss), self._built().gradients()
+
+    def row_gradients(self) -> dict[str, RowGradients]:
+        return self.tables.take()
 
     # For all-reduce: the step of `train` in its parts, with the gradients of others in between.
 
@@ -198,6 +206,13 @@ class TorchTrainer(Trainer):
 
     def parameters(self) -> Parameters:
         return self._built().read()
+
+    @property
+    def tables(self) -> Tables:
+        if self._tables is None:
+            self._built()
+            self._tables = Tables(table_layers(self._model))
+        return self._tables
 
     def state(self) -> dict[str, Array]:
         return self._built().read_state()
@@ -304,6 +319,7 @@ class TorchTrainer(Trainer):
     def _backward(self, batch: Batch) -> Any:
         """Fresh gradients of the loss, which is returned."""
         self._built().forget_gradients()
+        self.tables.forget()
         return self._add_gradients(batch)
 
     def _add_gradients(self, batch: Batch) -> Any:

@@ -23,6 +23,7 @@ from elasticai_api.pytorch.place import MicroBatch
 from elasticai_api.pytorch.standings import Line
 from elasticai_api.pytorch.team import Team
 from elasticdl.data.reader import BadRange, Reader
+from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.loop import TrainingLoop
@@ -236,6 +237,15 @@ class _ReplicatedModel(OwnModel):
     def __init__(self, trainer: Trainer) -> None:
         super().__init__(trainer, restore_from="", first_step=0)
         self.team: Team | None = None
+
+    def prepare(self, batch: Batch) -> None:
+        self._trainer.build(batch)
+        if self._trainer.tables:
+            raise UserError(
+                "The model has embeddings whose rows are in tables, and in all-reduce nobody has them for all workers.",
+                hint="Train it with --distribution_strategy=ParameterServerStrategy, or use torch.nn.Embedding.",
+            )
+        super().prepare(batch)
 
     @property
     def step(self) -> int:

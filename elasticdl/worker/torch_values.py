@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch.nn.parameter import is_lazy
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.torch import table_layers
 from elasticdl.worker.trainer import Parameters, check_same_names
 
 Array = NDArray[Any]
@@ -31,11 +32,15 @@ class Values:
     """The values of a model that is built."""
 
     def __init__(self, model: Any) -> None:
+        # Of a layer whose rows are in a table nothing but a handle is here, which has no numbers.
+        handles = {id(layer.handle) for _, layer in table_layers(model)}
         kept = set(model.state_dict())
         self._model = model
         self.trainable: dict[str, Any] = {}
         self._frozen: dict[str, Any] = {}
         for name, parameter in model.named_parameters():
+            if id(parameter) in handles:
+                continue
             (self.trainable if parameter.requires_grad else self._frozen)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
         # What optimizers and messages call a parameter.

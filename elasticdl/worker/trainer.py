@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from elasticdl.data.reader import BadRange, Reader
 from elasticdl.jobs.mode import Mode
+from elasticdl.ps.rows import RowGradients
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.tables import Tables
 
 Array = NDArray[Any]
 
@@ -95,13 +97,19 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def train(self, batch: Batch) -> float:
-        """One step with the framework's own optimizer. Returns the loss."""
+        """One step with the framework's own optimizer, of rows that are kept here with one that does the same.
+        Returns the loss.
+        """
 
     @abc.abstractmethod
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
         """The loss, and the gradient of every trainable parameter, clipped as the optimizer says; no
-        update.
+        update. Those of rows of tables, clipped as well, are then to be had by `row_gradients`.
         """
+
+    @abc.abstractmethod
+    def row_gradients(self) -> dict[str, RowGradients]:
+        """By table, those of the last call of `gradients`. They are the caller's own."""
 
     @abc.abstractmethod
     def evaluate(self, batch: Batch) -> None:
@@ -124,6 +132,11 @@ class Trainer(abc.ABC):
     @abc.abstractmethod
     def parameters(self) -> Parameters:
         """Copies of the current values."""
+
+    @property
+    @abc.abstractmethod
+    def tables(self) -> Tables:
+        """The embedding layers of the built model whose rows are in tables. Not among the parameters."""
 
     @abc.abstractmethod
     def state(self) -> dict[str, Array]:

@@ -1,0 +1,77 @@
+"""The embedding layers of a model that have tables, and where their rows are at the moment.
+
+On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`), and trained here.
+Until one or the other is said every layer has its own, which nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.local_tables import TABLE_PREFIX, LocalTables
+from elasticdl.ps.lookups import Declaration, Lookups, declared_tables
+from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.tensors import Array
+
+
+class TableLayer(Protocol):
+    """What both frameworks' layers are to those who train them."""
+
+    declaration: Declaration
+
+    def join(self, table: str, lookups: Lookups | None) -> None: ...
+
+
+class Tables:
+    def __init__(self, layers: Sequence[tuple[str, TableLayer]]) -> None:
+        """The layers with the names that they have if they were given none."""
+        by_layer = declared_tables([(name, layer.declaration) for name, layer in layers])
+        self._layers = [(spec.name, layer) for spec, (_, layer) in zip(by_layer, layers, strict=True)]
+        self.specs: list[TableSpec] = list({spec.name: spec for spec in by_layer}.values())
+        self.lookups: Lookups | None = None
+        self._own: LocalTables | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.specs)
+
+    def join(self, lookups: Lookups) -> None:
+        self.lookups, self._own = lookups, None
+        for table, layer in self._layers:
+            layer.join(table, lookups)
+
+    def keep(self, optimizer: Optimizer | None) -> None:
+        """The rows are in this process; without an optimizer nobody trains them."""
+        own = LocalTables(self.specs, optimizer=optimizer)
+        self.join(Lookups(own))
+        self._own = own
+
+    def forget(self) -> None:
+        """Gradients of a batch that is begun again."""
+        if self.lookups is not None:
+            self.lookups.forget()
+
+    def take(self) -> dict[str, RowGradients]:
+        return {} if self.lookups is None else self.lookups.take()
+
+    def update(self, gradients: Mapping[str, RowGradients], learning_rate: float) -> None:
+        """A step of the rows that are kept here."""
+        if self._own is not None:
+            self._own.apply(gradients, learning_rate=learning_rate)
+
+    # -- snapshots -------------------------------------------------------------------------------------------
+
+    def groups(self) -> dict[str, dict[str, Array]]:
+        return {} if self._own is None else self._own.groups()
+
+    def load(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
+        """The rows of a snapshot, into the tables kept here."""
+        known = {f"{TABLE_PREFIX}{spec.name}" for spec in self.specs}
+        strange = [group for group in groups if group.startswith(TABLE_PREFIX) and group not in known]
+        if strange:
+            raise UserError(f"The table {strange[0].removeprefix(TABLE_PREFIX)} is not in this model.")
+        if self._own is not None:
+            self._own.load(groups)
