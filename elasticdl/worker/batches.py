@@ -43,6 +43,11 @@ class Pace:
         self._made_ahead = 0
         self.ahead = not shares_cores
 
+    def settle_on_ahead(self) -> None:
+        """There is another reason to make them ahead."""
+        self._shares_cores = False
+        self.ahead = True
+
     def made(self, *, making: float, computing: float) -> None:
         """So many seconds went into making a batch, after so many of computing with the one before."""
         if not self._shares_cores:
@@ -144,6 +149,17 @@ class ReadAhead(Iterator[Batch]):
             if not self._queue.batches:
                 self._queue.want()
             return bool(self._queue.batches) or self._queue.ended
+
+    def keep_ahead(self) -> None:
+        """Batches are made ahead from now on, whatever that costs: somebody wants to know the next one."""
+        with self._queue.changed:
+            self._queue.pace.settle_on_ahead()
+            self._queue.changed.notify_all()
+
+    def upcoming(self) -> Batch | None:
+        """The batch that will be taken next, if it is there already."""
+        with self._queue.changed:
+            return self._queue.batches[0] if self._queue.batches else None
 
     def take(self) -> Batch | None:
         """The next batch; None when all are taken. Raises what the reading raised."""

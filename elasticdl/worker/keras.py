@@ -118,6 +118,17 @@ class KerasTrainer(Trainer):
         found, self._row_gradients = self._row_gradients, {}
         return found
 
+    def features(self, batch: Batch) -> list[Array]:
+        found = []
+        for one in tf.nest.flatten(batch.features):
+            if isinstance(one, tf.RaggedTensor):
+                one = one.flat_values
+            elif isinstance(one, tf.SparseTensor):
+                one = one.values
+            if tf.is_tensor(one) and (one.dtype.is_integer or one.dtype.is_floating):
+                found.append(one.numpy())
+        return found
+
     def evaluate(self, batch: Batch) -> None:
         self.build(batch)
         metrics = self._evaluated

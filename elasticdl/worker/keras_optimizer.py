@@ -138,9 +138,7 @@ class KerasOptimizer:
         overall = getattr(self.native, "global_clipnorm", None)
         value = getattr(self.native, "clipvalue", None)
         if norm:
-            return {
-                name: _scaled(array, norm, squared_norm([array])) for name, array in gradients.items()
-            }
+            return {name: _scaled(array, norm, squared_norm([array])) for name, array in gradients.items()}
         if overall:
             total = squared_norm(gradients.values())
             return {name: _scaled(array, overall, total) for name, array in gradients.items()}

@@ -15,6 +15,7 @@ Failure modes
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from pathlib import Path
@@ -29,8 +30,9 @@ from elasticdl.worker.batches import ReadAhead, read_ahead
 from elasticdl.worker.evaluation import Evaluator
 from elasticdl.worker.export import export_model
 from elasticdl.worker.link import MasterLink
-from elasticdl.worker.models import Model, OwnModel, ServedModel
+from elasticdl.worker.models import Model, OwnModel
 from elasticdl.worker.reporter import Reporter
+from elasticdl.worker.served import ServedModel
 from elasticdl.worker.shards import LeasedShards
 from elasticdl.worker.trainer import Batch, CallbackRunner, EndedEpoch, Shard, Trainer
 
@@ -95,6 +97,8 @@ class TrainingLoop:
     def _step(self) -> bool:
         """Does one thing. False when it was the last."""
         self._reporter.check()
+        if self._model is not None and self._model.failed:
+            self._model.settle()
         serial, directive = self._link.latest()
         if directive.finished or directive.drain:
             self._leave(directive)
@@ -122,6 +126,7 @@ class TrainingLoop:
             lambda: (
                 self._link.serial != seen
                 or self._reporter.failed
+                or (self._model is not None and self._model.failed)
                 or (not until_directive and queue is not None and not self._at_cut() and queue.ready())
             )
         )
@@ -186,6 +191,8 @@ class TrainingLoop:
                 client,
                 pull_every=spec.training.get_model_steps,
                 restore_from=directive.restore_from,
+                asynchronous=spec.training.asynchronous,
+                nudge=self._link.nudge,
             )
         else:
             self._model = OwnModel(
@@ -207,6 +214,8 @@ class TrainingLoop:
         return directive.generation != generation or directive.finished
 
     def _stand_still(self, directive: pb.Directive) -> None:
+        if self._model is not None:
+            self._model.settle()
         self._reporter.flush()
         self._cut = directive.cut_wanted
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
@@ -303,6 +312,8 @@ class TrainingLoop:
     def _prepare(self, batch: Batch) -> None:
         assert self._model is not None
         self._model.prepare(batch)
+        if self._model.works_ahead and self._queue is not None:
+            self._queue.keep_ahead()
         if self._example is None:
             self._example = batch
 
@@ -313,36 +324,51 @@ class TrainingLoop:
         position, batches = self._positions.get(lease_id, (batch.shard.start, 0))
         if lease_id in self._reporter.lost or position >= end:
             if batch.last:
+                self._model.settle()
+                self._link.memory.over(lease_id)
                 self._forget(lease_id)
             return
-        loss = None
+        # Where samples could not be read, batches do not lie where the master thinks: never report beyond the end.
+        position = min(batch.position, end)
         started = time.perf_counter()
+
+        def applied(loss: float | None) -> None:
+            if batch.last or not batch.atomic:
+                self._reporter.note(
+                    lease_id=lease_id,
+                    position=position,
+                    batches=batches,
+                    atomic=batch.atomic,
+                    loss=loss,
+                    seconds=time.perf_counter() - started,
+                    last=batch.last,
+                )
+
+        if batch.bad:
+            self._reporter.note_bad(batch.bad, "training")
         if batch.size:
             self._prepare(batch)
             callbacks = self._callback_runner(directive)
             self._begin_epoch(batch.shard.epoch, callbacks)
             callbacks.fire("on_train_batch_begin", batches, {})
             batches += 1
-            loss = self._model.train(batch, position=batch.position, batches=batches)
+            loss = self._model.train(
+                batch,
+                position=batch.position,
+                batches=batches,
+                applied=applied if self._model.works_ahead else None,
+                upcoming=self._queue.upcoming() if self._queue is not None else None,
+            )
             callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
             self._loss_log.add(self._model.step, loss)
             if callbacks.stop_training:
                 self._reporter.ask_to_stop()
-        if batch.bad:
-            self._reporter.note_bad(batch.bad, "training")
-        # Where samples could not be read, batches do not lie where the master thinks: never report beyond
-        # the end.
-        position = min(batch.position, end)
-        if batch.last or not batch.atomic:
-            self._reporter.note(
-                lease_id=lease_id,
-                position=position,
-                batches=batches,
-                atomic=batch.atomic,
-                loss=loss,
-                seconds=time.perf_counter() - started,
-                last=batch.last,
-            )
+            if not self._model.works_ahead:
+                applied(loss)
+        else:
+            # Whatever was computed of the shard before counts first.
+            self._model.settle()
+            applied(None)
         if batch.last:
             self._forget(lease_id)
         else:
@@ -354,7 +380,6 @@ class TrainingLoop:
         self.lease_id = 0
 
     def _forget(self, lease_id: int) -> None:
-        self._link.memory.over(lease_id)
         self._passed = lease_id
         self._positions.pop(lease_id, None)
         self._ends.pop(lease_id, None)
@@ -422,6 +447,10 @@ class TrainingLoop:
 
     def _leave(self, directive: pb.Directive) -> None:
         self._stop_reading()
+        if self._model is not None:
+            # If nobody waits for the last step any more, then neither does this worker.
+            with contextlib.suppress(Abandoned):
+                self._model.settle()
         self._reporter.flush()
         self._tell_epochs(directive)
         if self._callbacks is not None:

@@ -1,4 +1,4 @@
-"""Where the model lives: in this worker, or on parameter servers. The loop does not care which.
+"""Where the model lives: in this worker, or on parameter servers (`served.py`). The loop does not care which.
 
 Parameters often exist only after the first batch (layers are built by what they see), so both wait for one
 (`prepare`) before they fetch or give values.
@@ -7,13 +7,11 @@ Parameters often exist only after the first batch (layers are built by what they
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Checkpoint, SavedFile, find_checkpoint
-from elasticdl.ps.client import ParameterClient, StaleGradients
-from elasticdl.ps.lookups import Lookups
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.shares import merge
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
@@ -33,8 +31,34 @@ class Model(abc.ABC):
         """Makes parameters exist and have the right values. Before anything else; safe to repeat."""
 
     @abc.abstractmethod
-    def train(self, batch: Batch, *, position: int, batches: int) -> float:
-        """One step; on return it is applied. Position and batches: what the ledger will hear of it."""
+    def train(
+        self,
+        batch: Batch,
+        *,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None = None,
+        upcoming: Batch | None = None,
+    ) -> float:
+        """One step, and its loss; on return it is applied, unless the model `works_ahead`. Position and batches: what
+        the ledger will hear of it.
+
+        `applied` is called with the loss when the step is part of the model, by any thread, and before that of the
+        next step. `upcoming`: the next batch, if it is known already.
+        """
+
+    def settle(self) -> None:  # noqa: B027 - where steps are applied at once there is nothing to wait for
+        """Waits until all steps are applied. Raises what went wrong with one."""
+
+    @property
+    def failed(self) -> bool:
+        """A step that has been made could not be applied: `settle` says why."""
+        return False
+
+    @property
+    def works_ahead(self) -> bool:
+        """Steps are applied while the next batch is computed with, and it is of use to know that one."""
+        return False
 
     @abc.abstractmethod
     def freeze(self, name: str) -> None:
@@ -71,9 +95,20 @@ class OwnModel(Model):
             restore(self._trainer, self._restore_from)
         self._ready = True
 
-    def train(self, batch: Batch, *, position: int, batches: int) -> float:
+    def train(
+        self,
+        batch: Batch,
+        *,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None = None,
+        upcoming: Batch | None = None,
+    ) -> float:
         self._step += 1
-        return self._trainer.train(batch)
+        loss = self._trainer.train(batch)
+        if applied is not None:
+            applied(loss)
+        return loss
 
     def freeze(self, name: str) -> None:
         # Nobody else trains it, and this worker evaluates before it goes on.
@@ -92,101 +127,6 @@ class OwnModel(Model):
     def save(self, folder: Path) -> list[SavedFile]:
         """Writes everything needed to go on from here."""
         return [save(self._trainer, folder, with_optimizer=True)]
-
-
-class ServedModel(Model):
-    """A model on parameter servers, shared with the other workers."""
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        client: ParameterClient,
-        *,
-        pull_every: int,
-        restore_from: str,
-    ) -> None:
-        """`restore_from`: the checkpoint that the servers have their values from, if any."""
-        self._trainer = trainer
-        self._client = client
-        self._restore_from = restore_from
-        self._pull_every = pull_every
-        self._lookups = Lookups(client)
-        self._since_pull = 0
-        self._versions: dict[int, int] = {}
-        self._step = 0
-        self._ready = False
-
-    def prepare(self, batch: Batch) -> None:
-        if self._ready:
-            return
-        self._trainer.build(batch)
-        mine = self._trainer.parameters()
-        tables = self._trainer.tables
-        declared: dict[str, Any] = {"tables": tables.specs} if tables else {}
-        try:
-            self._client.initialize(
-                mine.trainable, mine.state, self._trainer.optimizer_config(), **declared
-            )
-        except UserError as error:
-            if self._restore_from:
-                raise _of_another_model(find_checkpoint(self._restore_from), error) from error
-            raise
-        if tables:
-            tables.join(self._lookups)
-        self._pull()
-        self._ready = True
-
-    def _pull(self) -> None:
-        pulled = self._client.pull(known_versions=self._versions)
-        self._versions = dict(pulled.versions)
-        self._step = max(self._versions.values(), default=0)
-        if pulled.trainable:
-            self._trainer.set_parameters(
-                Parameters(trainable=dict(pulled.trainable), state=dict(pulled.state))
-            )
-        self._since_pull = 0
-
-    def train(self, batch: Batch, *, position: int, batches: int) -> float:
-        if self._since_pull >= self._pull_every:
-            self._pull()
-        self._since_pull += 1
-        while True:
-            loss, gradients = self._trainer.gradients(batch)
-            rows: dict[str, Any] = {"rows": self._trainer.row_gradients()} if self._trainer.tables else {}
-            try:
-                reached = self._client.push(
-                    gradients,
-                    **rows,
-                    state=self._trainer.state(),
-                    learning_rate=self._trainer.learning_rate(self.step),
-                    versions=self._versions,
-                    # A part of a shard without order inside cannot be credited if this worker dies now.
-                    lease_id=batch.shard.lease_id if batch.last or not batch.atomic else 0,
-                    position=position,
-                    batches=batches,
-                )
-                self._step = max(reached.values(), default=0)
-                return loss
-            except StaleGradients:
-                # Others were faster: the same batch again with the values of now.
-                self._pull()
-
-    def freeze(self, name: str) -> None:
-        frozen = self._client.pull(frozen=name)
-        self._trainer.set_parameters(Parameters(trainable=dict(frozen.trainable), state=dict(frozen.state)))
-        self._lookups.frozen = name
-        self._versions = {}
-
-    def thaw(self) -> None:
-        self._lookups.frozen = ""
-        self._pull()
-
-    @property
-    def step(self) -> int:
-        return self._step
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
@@ -213,12 +153,12 @@ def restore(trainer: Trainer, place: str) -> None:
         trainer.set_parameters(values)
         trainer.tables.load(snapshot.groups)
     except UserError as error:
-        raise _of_another_model(checkpoint, error) from error
+        raise of_another_model(checkpoint, error) from error
     if OPTIMIZER in snapshot.groups:
         trainer.set_optimizer_state(snapshot.groups[OPTIMIZER])
 
 
-def _of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:
+def of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:
     made_with = checkpoint.manifest.attributes.get("model_def", "?")
     return UserError(
         f"The checkpoint {checkpoint.path} is of another model (--model_def={made_with}).\n{error.message}",

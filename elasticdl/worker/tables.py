@@ -1,6 +1,6 @@
 """The embedding layers of a model that have tables, and where their rows are at the moment.
 
-On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`), and trained here.
+On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`) and trained here.
 Until one or the other is said every layer has its own, which nobody sees.
 """
 

@@ -35,7 +35,7 @@ from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
 from elasticdl.worker.torch_data import ShardBatches, Stop, shard_batches
 from elasticdl.worker.torch_export import write_export
-from elasticdl.worker.torch_inputs import Inputs
+from elasticdl.worker.torch_inputs import Inputs, numbers_of
 from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
@@ -141,6 +141,9 @@ class TorchTrainer(Trainer):
 
     def row_gradients(self) -> dict[str, RowGradients]:
         return self.tables.take()
+
+    def features(self, batch: Batch) -> list[Array]:
+        return numbers_of(batch.features)
 
     # For all-reduce: the step of `train` in its parts, with the gradients of others in between.
 

@@ -19,11 +19,26 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.worker.torch_collate import describe
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def numbers_of(features: Any) -> list[Any]:
+    """The tensors of numbers in there, as NumPy sees them, in an order that is always the same."""
+    if isinstance(features, torch.Tensor):
+        if features.is_nested:
+            return [torch.cat(features.unbind()).cpu().numpy()]
+        return [] if features.dtype == torch.bfloat16 else [features.detach().cpu().numpy()]
+    if isinstance(features, Mapping):
+        features = [features[key] for key in sorted(features, key=str)]
+    if isinstance(features, (tuple, list)):
+        return [array for each in features for array in numbers_of(each)]
+    return []
 
 
 class Inputs:

@@ -112,6 +112,12 @@ class Trainer(abc.ABC):
         """By table, those of the last call of `gradients`. They are the caller's own."""
 
     @abc.abstractmethod
+    def features(self, batch: Batch) -> list[Array]:
+        """The numbers among the features of a batch as arrays, always in the same order; of ragged and sparse ones
+        their values behind each other. Called from another thread than the rest.
+        """
+
+    @abc.abstractmethod
     def evaluate(self, batch: Batch) -> None:
         """Adds a batch to the metrics' states."""
 

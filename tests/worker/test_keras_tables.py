@@ -66,7 +66,9 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Ke
 
 
 @pytest.fixture
-def pair(trainer: Callable[..., KerasTrainer]) -> Callable[..., tuple[KerasTrainer, Batch, KerasTrainer, Batch]]:
+def pair(
+    trainer: Callable[..., KerasTrainer],
+) -> Callable[..., tuple[KerasTrainer, Batch, KerasTrainer, Batch]]:
     """A model with a table, and one with the same numbers in a matrix."""
 
     def make(**options: Any) -> tuple[KerasTrainer, Batch, KerasTrainer, Batch]:

@@ -1,0 +1,196 @@
+"""A model on parameter servers, shared with the other workers.
+
+Where the model has tables and training is asynchronous, nobody waits for the servers: while a batch is computed with,
+the gradients of the one before are pushed, the values for the one after are pulled behind that push, and so are the
+rows that it will look up (`ahead.py`). So a batch is computed with values that its predecessor has not changed yet:
+asynchronous training is that anyway, as soon as there are two workers. One push is on its way at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.checkpoints import find_checkpoint
+from elasticdl.ps.client import ParameterClient, StaleGradients, Values
+from elasticdl.ps.lookups import Lookups
+from elasticdl.worker.ahead import RowsAhead
+from elasticdl.worker.exchange import Exchange
+from elasticdl.worker.models import Model, of_another_model
+from elasticdl.worker.trainer import Batch, Parameters, Trainer
+
+
+class ServedModel(Model):
+    def __init__(
+        self,
+        trainer: Trainer,
+        client: ParameterClient,
+        *,
+        pull_every: int,
+        restore_from: str,
+        asynchronous: bool = False,
+        nudge: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`restore_from`: the checkpoint that the servers have their values from, if any. `nudge` is called when a
+        push in the background has failed.
+        """
+        self._trainer = trainer
+        self._client = client
+        self._restore_from = restore_from
+        self._pull_every = pull_every
+        self._asynchronous = asynchronous
+        self._lookups = Lookups(client)
+        self._exchange = Exchange(nudge=nudge)
+        self._ahead: RowsAhead | None = None
+        # What the exchange has pulled, for the next batch.
+        self._pulled: Values | None = None
+        self._since_pull = 0
+        self._versions: dict[int, int] = {}
+        self._step = 0
+        self._ready = False
+
+    def prepare(self, batch: Batch) -> None:
+        if self._ready:
+            return
+        self._trainer.build(batch)
+        mine = self._trainer.parameters()
+        tables = self._trainer.tables
+        declared: dict[str, Any] = {"tables": tables.specs} if tables else {}
+        try:
+            self._client.initialize(mine.trainable, mine.state, self._trainer.optimizer_config(), **declared)
+        except UserError as error:
+            if self._restore_from:
+                raise of_another_model(find_checkpoint(self._restore_from), error) from error
+            raise
+        if tables:
+            tables.join(self._lookups)
+            if self._asynchronous:
+                self._ahead = self._lookups.ahead = RowsAhead(self._client, self._trainer.features)
+        self._pull()
+        self._ready = True
+
+    def _pull(self) -> None:
+        self._use(self._client.pull(known_versions=self._versions))
+        self._since_pull = 0
+
+    def _use(self, pulled: Values) -> None:
+        self._versions = dict(pulled.versions)
+        self._step = max(self._versions.values(), default=0)
+        if pulled.trainable:
+            self._trainer.set_parameters(
+                Parameters(trainable=dict(pulled.trainable), state=dict(pulled.state))
+            )
+
+    def train(
+        self,
+        batch: Batch,
+        *,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None = None,
+        upcoming: Batch | None = None,
+    ) -> float:
+        if self._ahead is not None:
+            return self._train_ahead(self._ahead, batch, position, batches, applied, upcoming)
+        if self._since_pull >= self._pull_every:
+            self._pull()
+        self._since_pull += 1
+        while True:
+            loss, gradients = self._trainer.gradients(batch)
+            try:
+                self._push(batch, gradients, position, batches)()
+            except StaleGradients:
+                # Others were faster: the same batch again with the values of now.
+                self._pull()
+                continue
+            if applied is not None:
+                applied(loss)
+            return loss
+
+    def _train_ahead(
+        self,
+        ahead: RowsAhead,
+        batch: Batch,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None,
+        upcoming: Batch | None,
+    ) -> float:
+        pulled, self._pulled = self._pulled, None
+        if pulled is not None:
+            self._use(pulled)
+        ahead.begin(batch, upcoming)
+        loss, gradients = self._trainer.gradients(batch)
+        ahead.learn(batch)
+        push = self._push(batch, gradients, position, batches)
+        self._since_pull += 1
+        pulls = self._since_pull >= self._pull_every
+        if pulls:
+            self._since_pull = 0
+
+        def exchange() -> None:
+            push()
+            if applied is not None:
+                applied(loss)
+            if pulls:
+                self._pulled = self._client.pull(known_versions=self._versions)
+
+        self._exchange.give(exchange)
+        return loss
+
+    def _push(
+        self, batch: Batch, gradients: dict[str, Any], position: int, batches: int
+    ) -> Callable[[], None]:
+        """The push of a batch's gradients, with everything that belongs to it as it is now."""
+        arguments: dict[str, Any] = {
+            "state": self._trainer.state(),
+            "learning_rate": self._trainer.learning_rate(self.step),
+            "versions": self._versions,
+            # A part of a shard without order inside cannot be credited if this worker dies now.
+            "lease_id": batch.shard.lease_id if batch.last or not batch.atomic else 0,
+            "position": position,
+            "batches": batches,
+        }
+        if self._trainer.tables:
+            arguments["rows"] = self._trainer.row_gradients()
+
+        def push() -> None:
+            self._step = max(self._client.push(gradients, **arguments).values(), default=0)
+
+        return push
+
+    def settle(self) -> None:
+        self._exchange.settle()
+
+    @property
+    def failed(self) -> bool:
+        return self._exchange.failed
+
+    @property
+    def works_ahead(self) -> bool:
+        return self._ahead is not None
+
+    def freeze(self, name: str) -> None:
+        self.settle()
+        frozen = self._client.pull(frozen=name)
+        self._trainer.set_parameters(Parameters(trainable=dict(frozen.trainable), state=dict(frozen.state)))
+        self._lookups.frozen = name
+        self._versions = {}
+        self._pulled = None
+
+    def thaw(self) -> None:
+        self.settle()
+        self._lookups.frozen = ""
+        self._pulled = None
+        self._pull()
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    def close(self) -> None:
+        self._exchange.close()
+        if self._ahead is not None:
+            self._ahead.close()
+        self._client.close()
