@@ -31,7 +31,7 @@ from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.lookups import Declaration, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import TableRows, as_ids
+from elasticdl.ps.table import as_ids
 
 __all__ = ["Embedding", "attach", "table_layers"]
 
@@ -228,13 +228,12 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
     def save_own_variables(self, store: Any) -> None:
         """The rows, where the layer has them to itself."""
         if self._joined is None:
-            rows = self._own().rows()
-            store["ids"], store["values"] = rows.ids, rows.values
+            store["ids"], store["values"] = self._own().rows()
 
     def load_own_variables(self, store: Any) -> None:
         if "ids" in store:
             self._alone = _Alone(self.declaration)
-            self._alone.load(np.array(store["ids"]), np.array(store["values"]))
+            self._alone.tables.put(self._alone.table, np.array(store["ids"]), np.array(store["values"]))
 
     def get_config(self) -> dict[str, Any]:
         given = self.declaration
@@ -323,13 +322,9 @@ class _Alone:
         optimizer = self._rule()
         self.tables.apply(gradients, learning_rate=optimizer.learning_rate(self.tables.step))
 
-    def rows(self) -> TableRows:
+    def rows(self) -> tuple[Any, Any]:
         self.settle()
         return self.tables.rows(self.table)
-
-    def load(self, ids: Any, values: Any) -> None:
-        slots = np.empty((len(ids), 0, values.shape[1]), np.float32)
-        self.tables.put(self.table, TableRows(ids=ids, values=values, slots=slots))
 
     def _rule(self) -> Any:
         from elasticdl.ps.optimizers import make_optimizer

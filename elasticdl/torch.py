@@ -30,7 +30,7 @@ from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.lookups import Declaration, Found, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import TableRows, as_ids
+from elasticdl.ps.table import as_ids
 
 __all__ = ["Embedding", "EmbeddingBag", "table_layers"]
 
@@ -125,14 +125,14 @@ class TableLayer(nn.Module):  # type: ignore[misc]
         """The rows, where the layer has them to itself: they belong to a model's state_dict then."""
         if self._joined is not None or self._alone is None:
             return {}
-        rows = self._alone.tables.rows(self._alone.table)
-        return {"ids": torch.from_numpy(rows.ids), "values": torch.from_numpy(rows.values)}
+        ids, values = self._alone.tables.rows(self._alone.table)
+        return {"ids": torch.from_numpy(ids), "values": torch.from_numpy(values)}
 
     def set_extra_state(self, state: Any) -> None:
         if not state:
             return
         self._alone = _Alone(self.declaration)
-        self._alone.load(state["ids"].numpy(), state["values"].numpy())
+        self._alone.tables.put(self._alone.table, state["ids"].numpy(), state["values"].numpy())
 
 
 class Embedding(TableLayer):
@@ -302,11 +302,6 @@ class _Alone:
             self.tables.use_optimizer(make_optimizer(config))
             self._config = config
         self.tables.apply(self.lookups.take(), learning_rate=float(group["lr"]))
-
-    def load(self, ids: Any, values: Any) -> None:
-        slots = np.empty((len(ids), 0, values.shape[1]), np.float32)
-        rows = TableRows(ids=ids, values=values, slots=slots)
-        self.tables.put(self.table, rows)
 
 
 def _after_step(optimizer: Any, arguments: Any, keywords: Any) -> None:

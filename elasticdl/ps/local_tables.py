@@ -1,28 +1,30 @@
 """Tables in this process: for jobs without parameter servers, for notebooks, and for tests.
 
-The same tables and the same rules as on a server, without anything in between. Nothing is ever frozen: whoever looks
-rows up is also the one who trains them, and does not do both at once.
+The same tables and the same rules as on a server, without anything in between. Lookups are never of a frozen copy:
+whoever looks rows up is also the one who trains them, and does not do both at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
 from elasticdl.ps.table import Ids, Table, TableRows, TableSpec
+from elasticdl.ps.table_files import TABLES, SavedTables, write_table
 from elasticdl.ps.tensors import Array
 
-# The group of a snapshot that holds a table: arrays named after the fields of `TableRows`.
-TABLE_PREFIX = "table:"
-# Locks are taken a bucket at a time. Nobody moves buckets of these.
-_BUCKETS = 16
-_FIELDS = tuple(field.name for field in fields(TableRows))
+# The attribute of a file with the step of its tables.
+STEP = "table_step"
 
 
 class LocalTables:
@@ -42,7 +44,7 @@ class LocalTables:
         for spec in specs:
             table = self._tables.get(spec.name)
             if table is None:
-                self._tables[spec.name] = Table(spec, self._optimizer, buckets=_BUCKETS)
+                self._tables[spec.name] = Table(spec, self._optimizer, buckets=BUCKETS)
             elif table.spec != spec:
                 raise UserError(
                     f"The table {spec.name} is there already, as {table.spec}, and not as {spec}."
@@ -56,7 +58,8 @@ class LocalTables:
         for name, table in before.items():
             for bucket in range(table.buckets):
                 rows = table.export(bucket)
-                self.put(name, rows, slot_names=table.slot_names)
+                fits = table.slot_names == self._tables[name].slot_names
+                self._tables[name].put(rows if fits else replace(rows, slots=None, steps=None))
 
     def __len__(self) -> int:
         """Rows in all tables."""
@@ -100,57 +103,47 @@ class LocalTables:
             if lasts and self.step % max(1, lasts // 4) == 0:
                 table.expire(self.step)
 
-    # -- as arrays -------------------------------------------------------------------------------------------
+    # -- outside of this process ------------------------------------------------------------------------------
 
-    def rows(self, name: str) -> TableRows:
+    def rows(self, name: str) -> tuple[Ids, NDArray[np.float32]]:
         """All rows of a table, in the order of their ids."""
         table = self._table(name)
-        buckets = [table.export(bucket) for bucket in range(table.buckets)]
-        return sort_rows(join_rows(buckets))
+        parts = [table.export(bucket) for bucket in range(table.buckets)]
+        ids = np.concatenate([part.ids for part in parts])
+        order = np.argsort(ids)
+        return ids[order], np.concatenate([part.values for part in parts])[order]
 
-    def groups(self) -> dict[str, dict[str, Array]]:
-        """All tables, for a snapshot."""
-        return {
-            f"{TABLE_PREFIX}{name}": {
-                "step": np.array(self.step),
-                **_present(self.rows(name)),
-            }
-            for name in self._tables
-        }
+    def put(self, name: str, ids: Ids, values: NDArray[np.float32]) -> None:
+        """Takes rows in; their slots start anew."""
+        self._table(name).put(TableRows(ids=ids, values=np.ascontiguousarray(values, np.float32), slots=None))
 
-    def load(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
-        """The tables of a snapshot, into those that have been declared. Others are of another model."""
+    def write(self, file: SnapshotWriter) -> dict[str, Any]:
+        """Into a file of a checkpoint, and returns what belongs to its attributes."""
+        described = {}
         for name, table in self._tables.items():
-            arrays = dict(groups.get(f"{TABLE_PREFIX}{name}", {}))
-            if not arrays:
-                raise UserError(f"The table {name} is missing.")
-            self.step = max(self.step, int(arrays.pop("step", np.array(0))))
-            rows = TableRows(**{key: value for key, value in arrays.items() if key in _FIELDS})
-            if rows.values.shape[1:] != (table.spec.width,):
-                raise UserError(
-                    f"The table {name} has rows of {rows.values.shape[1]} numbers, this model's {table.spec.width}."
-                )
-            self.put(name, rows, slot_names=table.slot_names)
+            described[name] = write_table(file, table, table.freeze(), buckets=range(table.buckets))
+        return {TABLES: described, STEP: self.step}
 
-    def put(self, name: str, rows: TableRows, *, slot_names: Sequence[str] = ()) -> None:
-        """Takes rows in. Their slots start anew where they are not of the optimizer's kind."""
-        table = self._table(name)
-        counts = self._optimizer.rule.counts_steps
-        of_its_kind = list(slot_names) == list(table.slot_names) and counts == (rows.steps is not None)
-        if not of_its_kind or rows.slots.shape[1] != len(table.slot_names):
-            fresh = np.asarray(self._optimizer.rule.slot_initial, np.float32).reshape(1, -1, 1)
-            slots = np.broadcast_to(fresh, (len(rows.ids), fresh.shape[1], table.spec.width))
-            rows = TableRows(
-                ids=rows.ids,
-                values=rows.values,
-                slots=np.ascontiguousarray(slots),
-                steps=np.zeros(len(rows.ids), np.uint32) if counts else None,
-                seen=rows.seen,
-                waiting_ids=rows.waiting_ids,
-                waiting_counts=rows.waiting_counts,
-                waiting_seen=rows.waiting_seen,
-            )
-        table.put(rows)
+    def restore(self, checkpoints: Sequence[Sequence[Path]]) -> None:
+        """From the files of a checkpoint and of all that it needs, oldest first. Raises `UserError` if they are of
+        another model. Slots of another optimizer are left out.
+        """
+        with SavedTables(checkpoints) as saved:
+            problems = [
+                f"the table {name} is missing" for name in self._tables if name not in saved.descriptions
+            ]
+            problems += [
+                f"the table {name} is not in this model"
+                for name in saved.descriptions
+                if name not in self._tables
+            ]
+            if problems:
+                raise UserError(f"The tables are others: {'; '.join(problems)}.")
+            for table in self._tables.values():
+                saved.restore(table)
+        for path in checkpoints[-1]:
+            with SnapshotFile(path) as file:
+                self.step = max(self.step, int(file.attributes.get(STEP, 0)))
 
     def _table(self, name: str) -> Table:
         table = self._tables.get(name)
@@ -159,22 +152,3 @@ class LocalTables:
                 f"There is no table {name}.", hint=f"There are: {', '.join(self._tables) or 'none'}."
             )
         return table
-
-
-def join_rows(parts: Sequence[TableRows]) -> TableRows:
-    """Rows of one table that were kept apart."""
-    joined: dict[str, Any] = {}
-    for key in _FIELDS:
-        arrays = [getattr(part, key) for part in parts]
-        joined[key] = None if any(array is None for array in arrays) else np.concatenate(arrays)
-    return TableRows(**joined)
-
-
-def sort_rows(rows: TableRows) -> TableRows:
-    order = np.argsort(rows.ids, kind="stable")
-    own = ("ids", "values", "slots", "steps", "seen")
-    return TableRows(**{key: array[order] if key in own else array for key, array in _present(rows).items()})
-
-
-def _present(rows: TableRows) -> dict[str, Array]:
-    return {key: getattr(rows, key) for key in _FIELDS if getattr(rows, key) is not None}

@@ -2,9 +2,9 @@
 
 What a layer will ask for is known only when it asks. But most models look up what their features are, or some columns
 of them, and that can be seen: the ids that a lookup asked for are compared with the features of the batch (`learn`),
-and where they were the same, the next batch's are taken to be so too. When a lookup comes, it gets what was pulled ahead
-only if that was pulled for exactly the ids it asks for; otherwise it goes its own way, and what it asks for is compared
-anew. So nothing can be wrong, only faster.
+and where they were the same, the next batch's are taken to be so too. When a lookup comes, it gets what was pulled
+ahead only if that was pulled for exactly the ids it asks for; otherwise it goes its own way, and what it asks for is
+compared anew. So nothing can be wrong, only faster.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.checkpoints import Checkpoint, SavedFile, find_checkpoint
+from elasticdl.ps.checkpoints import Checkpoint, SavedFile, chain, find_checkpoint
 from elasticdl.ps.optimizers import make_optimizer
-from elasticdl.ps.shares import merge
-from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
+from elasticdl.ps.shares import read_share
+from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.worker.trainer import Batch, Parameters, Trainer
 
 # The file of a worker that owns the model, in a checkpoint.
@@ -134,16 +134,22 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
     groups = {TRAINABLE: values.trainable, STATE: values.state}
     if with_optimizer:
         groups[OPTIMIZER] = trainer.optimizer_state()
-    groups |= trainer.tables.groups()
     folder.mkdir(parents=True, exist_ok=True)
-    size, crc = write_snapshot(folder / WORKER_FILE, Snapshot(attributes={"owner": "worker"}, groups=groups))
+    with SnapshotWriter(folder / WORKER_FILE) as file:
+        for group, arrays in groups.items():
+            if not arrays:
+                file.add_empty(group)
+            for name, array in arrays.items():
+                file.add(group, name, array)
+        own = trainer.tables.own
+        size, crc = file.finish({"owner": "worker", **(own.write(file) if own is not None else {})})
     return SavedFile(name=WORKER_FILE, bytes=size, crc32=crc)
 
 
 def restore(trainer: Trainer, place: str) -> None:
     """Gives a built model the values of a checkpoint or an export."""
     checkpoint = find_checkpoint(place)
-    snapshot = merge([read_snapshot(file) for file in checkpoint.data_files()])
+    snapshot = read_share(checkpoint.data_files(), 0, 1)
     values = Parameters(
         trainable=dict(snapshot.groups.get(TRAINABLE, {})), state=dict(snapshot.groups.get(STATE, {}))
     )
@@ -151,7 +157,8 @@ def restore(trainer: Trainer, place: str) -> None:
         trainer.tables.keep(None)
     try:
         trainer.set_parameters(values)
-        trainer.tables.load(snapshot.groups)
+        if trainer.tables.own is not None:
+            trainer.tables.own.restore([each.data_files() for each in chain(checkpoint)])
     except UserError as error:
         raise of_another_model(checkpoint, error) from error
     if OPTIMIZER in snapshot.groups:

@@ -1,7 +1,7 @@
 """The embedding layers of a model that have tables, and where their rows are at the moment.
 
-On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`) and trained here.
-Until one or the other is said every layer has its own, which nobody sees.
+On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`), and trained
+here. Until one or the other is said every layer has its own, which nobody sees.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.ps.local_tables import TABLE_PREFIX, LocalTables
+from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Declaration, Lookups, declared_tables
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.table import TableSpec
-from elasticdl.ps.tensors import Array
 
 
 class TableLayer(Protocol):
@@ -62,16 +60,7 @@ class Tables:
         if self._own is not None:
             self._own.apply(gradients, learning_rate=learning_rate)
 
-    # -- snapshots -------------------------------------------------------------------------------------------
-
-    def groups(self) -> dict[str, dict[str, Array]]:
-        return {} if self._own is None else self._own.groups()
-
-    def load(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
-        """The rows of a snapshot, into the tables kept here."""
-        known = {f"{TABLE_PREFIX}{spec.name}" for spec in self.specs}
-        strange = [group for group in groups if group.startswith(TABLE_PREFIX) and group not in known]
-        if strange:
-            raise UserError(f"The table {strange[0].removeprefix(TABLE_PREFIX)} is not in this model.")
-        if self._own is not None:
-            self._own.load(groups)
+    @property
+    def own(self) -> LocalTables | None:
+        """The tables kept here, if they are."""
+        return self._own

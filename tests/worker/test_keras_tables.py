@@ -144,10 +144,11 @@ def test_what_evaluates_has_the_rows_of_a_checkpoint_and_makes_none(
     other.build(BATCH)
     restore(other, str(tmp_path / "version-1"))
     np.testing.assert_array_equal(other.predict(BATCH)["output"], made.predict(BATCH)["output"])
-    rows = made.tables.groups()["table:users"]["ids"]
     other.predict(batch_of(PLACES))
     other.evaluate(batch_of(PLACES))
-    assert other.tables.groups()["table:users"]["ids"].tolist() == rows.tolist()
+    assert made.tables.own is not None
+    assert other.tables.own is not None
+    assert other.tables.own.rows("users")[0].tolist() == made.tables.own.rows("users")[0].tolist()
 
 
 def _finish(folder: Path, *files: SavedFile) -> None:
