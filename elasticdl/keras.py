@@ -31,7 +31,7 @@ from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.lookups import Declaration, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import as_ids
+from elasticdl.ps.table import TableSpec, as_ids
 
 __all__ = ["Embedding", "attach", "table_layers"]
 
@@ -96,10 +96,17 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
         self.declaration.spec("embedding")
         self._joined: tuple[str, Lookups] | None = None
         self._alone: _Alone | None = None
+        self._table = "embedding"
+        self.fixed: Any = None
 
     def join(self, table: str, lookups: Lookups | None) -> None:
         """Rows come from there from now on; with None, from the layer itself."""
+        self._table = table
         self._joined = None if lookups is None else (table, lookups)
+
+    def fix(self, rows: Any) -> None:
+        """Rows are those of this function of ids, for an export, until it is None."""
+        self.fixed = rows
 
     def build(self, input_shape: Any) -> None:
         # Gradients are computed for what a model lists as its variables: the way to those of the rows goes by this one,
@@ -172,6 +179,9 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _rows(self, ids: Any, training: Any) -> Any:
         """The row of each of some ids."""
+        if self.fixed is not None:
+            # Whatever they are: Keras 3 tries a model that is exported with numbers of its own.
+            return self.fixed(tf.cast(ids, tf.int64))
         if not ids.dtype.is_integer:
             raise UserError(
                 f"Embedding {self.name} is given ids of {ids.dtype.name}, and they must be whole numbers.",
@@ -222,17 +232,20 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _own(self) -> _Alone:
         if self._alone is None:
-            self._alone = _Alone(self.declaration)
+            self._alone = _Alone(self.declaration.spec(self._table))
         return self._alone
 
     def save_own_variables(self, store: Any) -> None:
         """The rows, where the layer has them to itself."""
-        if self._joined is None:
+        if self.fixed is not None:
+            store["ids"] = np.array(self.fixed.ids)[:-1]
+            store["values"] = np.array(self.fixed.values)[:-1]
+        elif self._joined is None:
             store["ids"], store["values"] = self._own().rows()
 
     def load_own_variables(self, store: Any) -> None:
         if "ids" in store:
-            self._alone = _Alone(self.declaration)
+            self._alone = _Alone(self.declaration.spec(self._table))
             self._alone.tables.put(self._alone.table, np.array(store["ids"]), np.array(store["values"]))
 
     def get_config(self) -> dict[str, Any]:
@@ -303,10 +316,9 @@ def _as_initializer(given: Any) -> Initializer:
 class _Alone:
     """The table that a layer outside of any job has to itself."""
 
-    def __init__(self, declaration: Declaration) -> None:
+    def __init__(self, spec: TableSpec) -> None:
         from elasticdl.ps.local_tables import LocalTables
 
-        spec = declaration.spec("embedding")
         self.table = spec.name
         self.tables = LocalTables([spec])
         self.lookups = Lookups(self.tables)

@@ -30,7 +30,7 @@ from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.lookups import Declaration, Found, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import as_ids
+from elasticdl.ps.table import TableSpec, as_ids
 
 __all__ = ["Embedding", "EmbeddingBag", "table_layers"]
 
@@ -72,9 +72,11 @@ class TableLayer(nn.Module):  # type: ignore[misc]
         self.handle = nn.Parameter(torch.empty(0))
         self._joined: tuple[str, Lookups] | None = None
         self._alone: _Alone | None = None
+        self._table = "embedding"
 
     def join(self, table: str, lookups: Lookups | None) -> None:
         """Rows come from there from now on; with None, from the layer itself."""
+        self._table = table
         self._joined = None if lookups is None else (table, lookups)
 
     def extra_repr(self) -> str:
@@ -118,7 +120,7 @@ class TableLayer(nn.Module):  # type: ignore[misc]
 
     def _own(self) -> _Alone:
         if self._alone is None:
-            self._alone = _Alone(self.declaration)
+            self._alone = _Alone(self.declaration.spec(self._table))
         return self._alone
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -131,7 +133,7 @@ class TableLayer(nn.Module):  # type: ignore[misc]
     def set_extra_state(self, state: Any) -> None:
         if not state:
             return
-        self._alone = _Alone(self.declaration)
+        self._alone = _Alone(self.declaration.spec(self._table))
         self._alone.tables.put(self._alone.table, state["ids"].numpy(), state["values"].numpy())
 
 
@@ -278,10 +280,9 @@ def _jagged(ids: Any) -> Any:
 class _Alone:
     """The table that a layer outside of any job has to itself."""
 
-    def __init__(self, declaration: Declaration) -> None:
+    def __init__(self, spec: TableSpec) -> None:
         from elasticdl.ps.local_tables import LocalTables
 
-        spec = declaration.spec("embedding")
         self.table = spec.name
         self.tables = LocalTables([spec])
         self.lookups = Lookups(self.tables)

@@ -58,6 +58,14 @@ class Initializer:
                     f"The option {option} of the initializer {self.kind} is {value}, which is no number."
                 )
 
+    @property
+    def mean(self) -> float:
+        """Of all numbers that rows may start with."""
+        given = {**_OPTIONS[self.kind], **self.options}
+        if self.kind == "uniform":
+            return (given["low"] + given["high"]) / 2
+        return given.get("mean", given.get("value", 0.0))
+
     def kernel(self, *, seed: int, table: str, width: int) -> _kernels.Initializer:
         given = {**_OPTIONS[self.kind], **self.options}
         kind, a, b = self.kind, 0.0, 0.0

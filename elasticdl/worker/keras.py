@@ -6,6 +6,7 @@ optimizer, metrics, callbacks, export. Here they are put together behind the int
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from elasticdl.worker.keras_data import BatchStream
 from elasticdl.worker.keras_errors import definition_error, program_error
 from elasticdl.worker.keras_export import export_model
 from elasticdl.worker.keras_feed import Feed
+from elasticdl.worker.keras_lookup import as_ordinary
 from elasticdl.worker.keras_metrics import EvaluationMetrics
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
@@ -219,7 +221,8 @@ class KerasTrainer(Trainer):
 
     def export(self, path: Path, example: Batch) -> list[str]:
         self.build(example)
-        return export_model(self.model, path, example.features, name=self._definition.name)
+        with as_ordinary(self.tables) if self.tables else contextlib.nullcontext():
+            return export_model(self.model, path, example.features, name=self._definition.name)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         make = self._definition.prediction_outputs_processor

@@ -7,28 +7,23 @@ here. Until one or the other is said every layer has its own, which nobody sees.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 from elasticdl.ps.local_tables import LocalTables
-from elasticdl.ps.lookups import Declaration, Lookups, declared_tables
+from elasticdl.ps.lookups import Lookups, declared_tables
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.table import TableSpec
 
 
-class TableLayer(Protocol):
-    """What both frameworks' layers are to those who train them."""
-
-    declaration: Declaration
-
-    def join(self, table: str, lookups: Lookups | None) -> None: ...
-
-
 class Tables:
-    def __init__(self, layers: Sequence[tuple[str, TableLayer]]) -> None:
+    def __init__(self, layers: Sequence[tuple[str, Any]]) -> None:
         """The layers with the names that they have if they were given none."""
         by_layer = declared_tables([(name, layer.declaration) for name, layer in layers])
-        self._layers = [(spec.name, layer) for spec, (_, layer) in zip(by_layer, layers, strict=True)]
+        # With the name of the table of each.
+        self.layers: list[tuple[str, Any]] = [
+            (spec.name, layer) for spec, (_, layer) in zip(by_layer, layers, strict=True)
+        ]
         self.specs: list[TableSpec] = list({spec.name: spec for spec in by_layer}.values())
         self.lookups: Lookups | None = None
         self._own: LocalTables | None = None
@@ -38,7 +33,7 @@ class Tables:
 
     def join(self, lookups: Lookups) -> None:
         self.lookups, self._own = lookups, None
-        for table, layer in self._layers:
+        for table, layer in self.layers:
             layer.join(table, lookups)
 
     def keep(self, optimizer: Optimizer | None) -> None:

@@ -259,7 +259,7 @@ class TorchTrainer(Trainer):
         self.build(example)
         self._set_training(False)
         arguments, keywords = self._inputs.arguments(self._here(example.features))
-        return write_export(self._model, path, arguments, keywords)
+        return write_export(self._model, path, arguments, keywords, self.tables)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         made = self._definition.prediction_outputs_processor

@@ -29,6 +29,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.worker.tables import Tables
+from elasticdl.worker.torch_lookup import as_ordinary, with_own_rows
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -37,20 +39,26 @@ PROGRAM = "model.pt2"
 SCRIPT = "model.torchscript.pt"
 
 
-def write_export(model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+def write_export(
+    model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[str, Any], tables: Tables
+) -> list[str]:
     """Writes the model, which is in evaluation mode. Returns one line a thing written, or not written."""
     arguments, keywords = _two_samples((arguments, keywords))
     with _disk_errors(path), _neighbour(path) as folder:
-        with _written(folder / VALUES) as file:
+        with (
+            with_own_rows(tables) if tables else contextlib.nullcontext(),
+            _written(folder / VALUES) as file,
+        ):
             torch.save(model.state_dict(), file)
         lines = [f"values: {path / VALUES}"]
-        lines += _attempt(
-            "program", PROGRAM, folder, path, lambda file: _program(model, file, arguments, keywords)
-        )
-        if not keywords:
+        with as_ordinary(model, tables) if tables else contextlib.nullcontext():
             lines += _attempt(
-                "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments)
+                "program", PROGRAM, folder, path, lambda file: _program(model, file, arguments, keywords)
             )
+            if not keywords:
+                lines += _attempt(
+                    "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments)
+                )
         _publish(folder, path)
     return lines
 
