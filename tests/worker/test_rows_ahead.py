@@ -126,6 +126,7 @@ def test_who_asks_hears_what_went_wrong() -> None:
     given = batches(6)
     train(model, given[:4])
     model.compute(given[4], given[5])
+    model.ahead._thread.settle()
     model.source.broken = True
     model.ahead.begin(given[5], given[0])
     model.lookups.find("users", np.ascontiguousarray(given[5]["numbers"][:, 1]), create=True)
