@@ -55,9 +55,9 @@ def inputs():
     }
 
 
-def embedding(width, name):
+def embedding(width, name, stddev=0.01):
     """A row of so many numbers for each id of all 26 columns."""
-    return elasticdl.keras.Embedding(width, name=name, initializer={"kind": "normal", "stddev": 0.01})
+    return elasticdl.keras.Embedding(width, name=name, initializer={"kind": "normal", "stddev": stddev})
 
 
 class Perceptron(tf.keras.layers.Layer):

@@ -22,7 +22,7 @@ layers = tf.keras.layers
 
 def custom_model(dimension: int = 16, crosses: int = 2, rank: int = 32, hidden: tuple[int, ...] = (64, 32)):
     given = inputs()
-    vectors = layers.Flatten()(embedding(dimension, "categories")(given["ids"]))
+    vectors = layers.Flatten()(embedding(dimension, "categories", stddev=0.1)(given["ids"]))
     features = crossed = layers.Concatenate()([vectors, given["numbers"]])
     for _ in range(crosses):
         # W is the product of two thin matrices.

@@ -63,9 +63,9 @@ def eval_metrics_fn():
     return {"auc": AUC(from_logits=True), "accuracy": Accuracy(threshold=0.0)}
 
 
-def embedding(width, name):
+def embedding(width, name, stddev=0.01):
     """A row of so many numbers for each id of all 26 columns."""
-    return elasticdl.torch.Embedding(width, name=name, initializer={"kind": "normal", "stddev": 0.01})
+    return elasticdl.torch.Embedding(width, name=name, initializer={"kind": "normal", "stddev": stddev})
 
 
 class Perceptron(nn.Sequential):

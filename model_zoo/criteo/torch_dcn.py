@@ -24,7 +24,7 @@ class DeepAndCross(nn.Module):
     def __init__(self, dimension, crosses, rank, hidden):
         super().__init__()
         width = CATEGORIES * dimension + NUMBERS
-        self.categories = embedding(dimension, "categories")
+        self.categories = embedding(dimension, "categories", stddev=0.1)
         # Each W is the product of two thin matrices.
         self.down = nn.ModuleList(nn.Linear(width, rank, bias=False) for _ in range(crosses))
         self.up = nn.ModuleList(nn.Linear(rank, width) for _ in range(crosses))
