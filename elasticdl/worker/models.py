@@ -13,9 +13,9 @@ from pathlib import Path
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Checkpoint, SavedFile, chain, find_checkpoint
 from elasticdl.ps.optimizers import make_optimizer
-from elasticdl.ps.shares import read_share
-from elasticdl.ps.snapshot import SnapshotWriter
-from elasticdl.worker.trainer import Batch, Parameters, Trainer
+from elasticdl.ps.shares import TABLE_PREFIX
+from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
+from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
 
 # The file of a worker that owns the model, in a checkpoint.
 WORKER_FILE = "worker.edl"
@@ -149,10 +149,8 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
 def restore(trainer: Trainer, place: str) -> None:
     """Gives a built model the values of a checkpoint or an export."""
     checkpoint = find_checkpoint(place)
-    snapshot = read_share(checkpoint.data_files(), 0, 1)
-    values = Parameters(
-        trainable=dict(snapshot.groups.get(TRAINABLE, {})), state=dict(snapshot.groups.get(STATE, {}))
-    )
+    groups = _read_parameters(checkpoint)
+    values = Parameters(trainable=groups.get(TRAINABLE, {}), state=groups.get(STATE, {}))
     if trainer.tables and trainer.tables.lookups is None:
         trainer.tables.keep(None)
     try:
@@ -161,8 +159,20 @@ def restore(trainer: Trainer, place: str) -> None:
             trainer.tables.own.restore([each.data_files() for each in chain(checkpoint)])
     except UserError as error:
         raise of_another_model(checkpoint, error) from error
-    if OPTIMIZER in snapshot.groups:
-        trainer.set_optimizer_state(snapshot.groups[OPTIMIZER])
+    if OPTIMIZER in groups:
+        trainer.set_optimizer_state(groups[OPTIMIZER])
+
+
+def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
+    """What is in the files of a checkpoint, whoever wrote them, but for tables."""
+    groups: dict[str, dict[str, Array]] = {}
+    for path in checkpoint.data_files():
+        with SnapshotFile(path) as file:
+            for group, entries in file.entries.items():
+                if not group.startswith(TABLE_PREFIX):
+                    found = {name: file.read(group, name) for name in entries}
+                    groups.setdefault(group, {}).update(found)
+    return groups
 
 
 def of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:
