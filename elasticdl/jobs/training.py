@@ -78,6 +78,13 @@ class TrainingSection:
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
+    move_embeddings_mib: int = flag(
+        Integer(),
+        64,
+        "Embeddings of at least so many MiB are moved to the parameter servers; 0: none.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
     log_loss_steps: int = flag(
         Integer(minimum=1),
         100,

@@ -6,7 +6,7 @@ whoever looks rows up is also the one who trains them, and does not do both at o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,9 +124,9 @@ class LocalTables:
             described[name] = write_table(file, table, table.freeze(), buckets=range(table.buckets))
         return {TABLES: described, STEP: self.step}
 
-    def restore(self, checkpoints: Sequence[Sequence[Path]]) -> None:
+    def restore(self, checkpoints: Sequence[Sequence[Path]], *, ignored: Collection[str] = ()) -> None:
         """From the files of a checkpoint and of all that it needs, oldest first. Raises `UserError` if they are of
-        another model. Slots of another optimizer are left out.
+        another model; some tables there may be nobody's here. Slots of another optimizer are left out.
         """
         with SavedTables(checkpoints) as saved:
             problems = [
@@ -135,7 +135,7 @@ class LocalTables:
             problems += [
                 f"the table {name} is not in this model"
                 for name in saved.descriptions
-                if name not in self._tables
+                if name not in self._tables and name not in ignored
             ]
             if problems:
                 raise UserError(f"The tables are others: {'; '.join(problems)}.")

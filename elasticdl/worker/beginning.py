@@ -42,7 +42,10 @@ def make_loop(link: MasterLink, spec: JobSpec, token: str, definition: ModelDefi
     for name, reader in readers.items():
         if len(reader) == 0:
             raise UserError(f"The {name} data at {reader.origin} has no samples.")
-    trainer = make_trainer(definition)
+    served = spec.kind == "train" and bool(spec.nodes.num_ps)
+    trainer = make_trainer(
+        definition, move_embeddings=spec.training.move_embeddings_mib << 20 if served else 0
+    )
     # The evaluation data first: the master starts nothing before it knows whether there is some.
     for name, reader in sorted(readers.items()):
         link.memory.announced(name, len(reader))

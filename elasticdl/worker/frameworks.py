@@ -29,8 +29,11 @@ _TRUE = {"true", "yes", "1", "on"}
 _FALSE = {"false", "no", "0", "off"}
 
 
-def make_trainer(definition: ModelDefinition) -> Trainer:
-    """Calls the model function and wraps what it returns. Raises `UserError` if it is no model we know."""
+def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Trainer:
+    """Calls the model function and wraps what it returns. Raises `UserError` if it is no model we know.
+
+    Embeddings of at least `move_embeddings` bytes become tables; 0: none.
+    """
     model = make_model(definition)
     framework = framework_of(model)
     if framework == "keras":
@@ -40,6 +43,10 @@ def make_trainer(definition: ModelDefinition) -> Trainer:
     if framework == "torch":
         from elasticdl.worker.torch import TorchTrainer
 
+        if move_embeddings:
+            from elasticdl.worker.torch_moving import move_large
+
+            move_large(model, at_least=move_embeddings, again=lambda: make_model(definition))
         return TorchTrainer(definition=definition, model=model)
     raise UserError(
         f"{definition.name} returned {_describe(model)}, not a model.",

@@ -180,6 +180,9 @@ class KerasTrainer(Trainer):
             self._tables = Tables(table_layers(self.model))
         return self._tables
 
+    def parameter_of_table(self, table: str) -> str:
+        return table if table in self._known.trainable else ""
+
     def state(self) -> dict[str, Array]:
         return self._known.read_state()
 

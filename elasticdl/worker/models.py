@@ -10,11 +10,15 @@ import abc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Checkpoint, SavedFile, chain, find_checkpoint
+from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.shares import TABLE_PREFIX
 from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
+from elasticdl.ps.table_files import SavedTables
 from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
 
 # The file of a worker that owns the model, in a checkpoint.
@@ -153,10 +157,13 @@ def restore(trainer: Trainer, place: str) -> None:
     values = Parameters(trainable=groups.get(TRAINABLE, {}), state=groups.get(STATE, {}))
     if trainer.tables and trainer.tables.lookups is None:
         trainer.tables.keep(None)
+    files = [each.data_files() for each in chain(checkpoint)]
     try:
+        moved = _moved_back(trainer, files)
+        values.trainable |= {trainer.parameter_of_table(table): rows for table, rows in moved.items()}
         trainer.set_parameters(values)
-        if trainer.tables.own is not None:
-            trainer.tables.own.restore([each.data_files() for each in chain(checkpoint)])
+        own = trainer.tables.own or LocalTables()
+        own.restore(files, ignored=moved)
     except UserError as error:
         raise of_another_model(checkpoint, error) from error
     if OPTIMIZER in groups:
@@ -173,6 +180,21 @@ def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
                     found = {name: file.read(group, name) for name in entries}
                     groups.setdefault(group, {}).update(found)
     return groups
+
+
+def _moved_back(trainer: Trainer, files: list[list[Path]]) -> dict[str, Array]:
+    """Embeddings that are tables in a checkpoint, because they were large, and ordinary ones here."""
+    found: dict[str, Array] = {}
+    with SavedTables(files) as saved:
+        specs = {name: each.spec for name, each in saved.descriptions.items()}
+    for name, spec in specs.items():
+        parameter = trainer.parameter_of_table(name)
+        if parameter:
+            tables = LocalTables([spec])
+            tables.restore(files, ignored=specs.keys() - {name})
+            rows = trainer.parameters().trainable[parameter].shape[0]
+            found[name] = tables.pull_rows({name: np.arange(rows)}, create=False)[name]
+    return found
 
 
 def of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:

@@ -217,6 +217,10 @@ class TorchTrainer(Trainer):
             self._tables = Tables(table_layers(self._model))
         return self._tables
 
+    def parameter_of_table(self, table: str) -> str:
+        name = f"{table}.weight"
+        return name if name in self._built().trainable else ""
+
     def state(self) -> dict[str, Array]:
         return self._built().read_state()
 

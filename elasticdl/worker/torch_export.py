@@ -46,7 +46,7 @@ def write_export(
     arguments, keywords = _two_samples((arguments, keywords))
     with _disk_errors(path), _neighbour(path) as folder:
         with (
-            with_own_rows(tables) if tables else contextlib.nullcontext(),
+            with_own_rows(model, tables) if tables else contextlib.nullcontext(),
             _written(folder / VALUES) as file,
         ):
             torch.save(model.state_dict(), file)

@@ -8,7 +8,7 @@ such a row would start as is known to ElasticDL alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import nn
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.torch import EmbeddingBag, TableLayer, table_layers
 from elasticdl.worker.tables import Tables
+from elasticdl.worker.torch_moving import MovedBag, MovedEmbedding
 
 _LARGEST = 2**63 - 1
 
@@ -70,16 +71,23 @@ class LookupBag(LookupEmbedding):
 
 
 @contextlib.contextmanager
-def with_own_rows(tables: Tables) -> Iterator[None]:
-    """In here every layer has its rows to itself, as in a notebook, and `state_dict` has them too."""
+def with_own_rows(model: Any, tables: Tables) -> Iterator[None]:
+    """In here every layer has its rows to itself, as in a notebook, and `state_dict` has them too. Those that were
+    moved to the servers are what they were.
+    """
     assert tables.own is not None
     own = tables.own
+    moved = {}
     for table, layer in tables.layers:
+        if isinstance(layer, MovedEmbedding | MovedBag):
+            moved[id(layer)] = layer.ordinary(own)
+            continue
         ids, values = own.rows(table)
         layer.join(table, None)
         layer.set_extra_state({"ids": torch.from_numpy(ids), "values": torch.from_numpy(values)})
     try:
-        yield
+        with _replaced(model, moved):
+            yield
     finally:
         assert tables.lookups is not None
         for table, layer in tables.layers:
@@ -92,6 +100,13 @@ def as_ordinary(model: Any, tables: Tables) -> Iterator[None]:
     assert tables.own is not None
     names = {id(layer): table for table, layer in tables.layers}
     made = {id(layer): _ordinary(layer, names[id(layer)], tables.own) for _, layer in table_layers(model)}
+    with _replaced(model, made):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(model: Any, made: Mapping[int, Any]) -> Iterator[None]:
+    """Modules by the id of what they stand for."""
     places = [
         (owner, name, module)
         for owner in model.modules()
@@ -108,6 +123,8 @@ def as_ordinary(model: Any, tables: Tables) -> Iterator[None]:
 
 
 def _ordinary(layer: TableLayer, table: str, tables: LocalTables) -> Any:
+    if isinstance(layer, MovedEmbedding | MovedBag):
+        return layer.ordinary(tables).eval()
     ids, values = tables.rows(table)
     others = np.full((1, values.shape[1]), layer.declaration.initializer.mean, np.float32)
     known, rows = torch.from_numpy(ids), torch.from_numpy(np.concatenate([values, others]))

@@ -167,7 +167,7 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
 
 
 def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
-    """What the optimizer remembers, as arrays; `names` has the name of each parameter by its id.
+    """What the optimizer remembers, as arrays; `names` has the name of each parameter that has numbers by its id.
 
     kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor and number/PARAMETER/NAME a number
     of a parameter's, group/N/NAME a number (or several) of a group of parameters, its learning rate among them.
@@ -175,7 +175,7 @@ def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
     found: dict[str, Array] = {f"kind/{type(optimizer).__name__}": np.array(1)}
     for parameter, state in optimizer.state.items():
         for key, value in state.items():
-            if value is None:
+            if value is None or id(parameter) not in names:
                 continue
             if isinstance(value, (tuple, list)) or not _is_numeric(value):
                 raise UserError(
@@ -199,6 +199,7 @@ def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Arr
         names[id(parameter)]: number
         for group, saved in zip(optimizer.param_groups, document["param_groups"], strict=True)
         for parameter, number in zip(group["params"], saved["params"], strict=True)
+        if id(parameter) in names
     }
     restored: dict[int, dict[str, Any]] = {}
     for name, array in state.items():

@@ -44,7 +44,11 @@ class Values:
             (self.trainable if parameter.requires_grad else self._frozen)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
         # What optimizers and messages call a parameter.
-        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.names = {
+            id(parameter): name
+            for name, parameter in model.named_parameters()
+            if id(parameter) not in handles
+        }
 
     @property
     def state(self) -> dict[str, Any]:

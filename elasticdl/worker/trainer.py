@@ -145,6 +145,10 @@ class Trainer(abc.ABC):
         """The embedding layers of the built model whose rows are in tables. Not among the parameters."""
 
     @abc.abstractmethod
+    def parameter_of_table(self, table: str) -> str:
+        """The parameter that an embedding is where it is no table, by the name it has as one; "" if there is none."""
+
+    @abc.abstractmethod
     def state(self) -> dict[str, Array]:
         """Of the parameters only what gradients are not for: it goes with every push."""
 

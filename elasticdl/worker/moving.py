@@ -1,0 +1,81 @@
+"""Large ordinary embeddings of a model, moved to the parameter servers: which ones, and what their rows start as.
+
+An ordinary embedding is an array like any other parameter: a worker pulls all of it for every batch, and pushes
+gradients that are zero but for a few rows. Above a size that is too much. Its rows become those of a table then, with
+the numbers from 0 on for ids, until the model is exported.
+
+A table's rows are made from a seed, so what an embedding starts as must be something that a table can start as: numbers
+drawn from a distribution that is seen in them (`fitted`). Numbers that come from somewhere, as those of a trained model
+do, would be lost; they are told by being the same when the model is made once more.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.tensors import Array
+
+log = logging.getLogger("elasticdl.worker")
+
+# So many numbers tell a distribution well enough: their kurtosis is right to about 0.01.
+_LOOKED_AT = 200_000
+# The fourth moment of what is drawn evenly, by Gauss, and by Gauss within two deviations.
+_UNIFORM, _NORMAL, _TRUNCATED = 1.8, 3.0, 2.3647
+_NEAR = 0.06
+_DEVIATION_WITHIN_TWO = 0.87962566103423978
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Of an embedding."""
+
+    name: str
+    rows: int
+    width: int
+
+    @property
+    def mib(self) -> float:
+        return self.rows * self.width * 4 / 2**20
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.rows:,} rows of {self.width}, {self.mib:,.0f} MiB)"
+
+
+def tell_moved(size: Size) -> None:
+    log.info(
+        "The embedding %s is moved to the parameter servers: a batch pulls and pushes only its rows.", size
+    )
+
+
+def tell_left(size: Size, why: str) -> None:
+    log.warning("The embedding %s stays an ordinary one: %s.", size, why)
+
+
+def fitted(values: Array) -> Initializer | None:
+    """What these numbers have been drawn from, if it is something that tables know."""
+    flat = values.reshape(-1)
+    some = np.asarray(flat[:: max(1, len(flat) // _LOOKED_AT)], np.float64)
+    mean, deviation = float(some.mean()), float(some.std())
+    if not np.isfinite(mean) or not np.isfinite(deviation):
+        return None
+    if deviation == 0:
+        return (
+            Initializer(kind="zeros") if mean == 0 else Initializer(kind="constant", options={"value": mean})
+        )
+    fourth = float(np.mean(((some - mean) / deviation) ** 4))
+    if abs(mean) < 4 * deviation / len(some) ** 0.5:
+        mean = 0.0
+    if abs(fourth - _UNIFORM) < _NEAR:
+        half = deviation * 3**0.5
+        return Initializer(kind="uniform", options={"low": mean - half, "high": mean + half})
+    if abs(fourth - _NORMAL) < _NEAR:
+        return Initializer(kind="normal", options={"mean": mean, "stddev": deviation})
+    if abs(fourth - _TRUNCATED) < _NEAR:
+        return Initializer(
+            kind="truncated_normal", options={"mean": mean, "stddev": deviation / _DEVIATION_WITHIN_TWO}
+        )
+    return None

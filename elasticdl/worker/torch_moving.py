@@ -1,0 +1,134 @@
+"""Large embeddings of PyTorch, moved to the parameter servers and back: see `moving.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.local_tables import LocalTables
+from elasticdl.torch import Embedding, EmbeddingBag
+from elasticdl.worker.moving import Size, fitted, tell_left, tell_moved
+
+# Rows of an embedding that is made ordinary again, looked up at a time.
+_AT_ONCE = 1 << 18
+
+
+class MovedEmbedding(Embedding):
+    """In the place of a torch.nn.Embedding."""
+
+    def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
+        super().__init__(replaced.embedding_dim, table=name, initializer=initializer)
+        self.num_embeddings = replaced.num_embeddings
+
+    def forward(self, ids: Any) -> Any:
+        _check_range(ids, self.num_embeddings, self.declaration.table)
+        return super().forward(ids)
+
+    def ordinary(self, tables: LocalTables) -> Any:
+        return nn.Embedding.from_pretrained(
+            _matrix(tables, self.declaration.table, self.num_embeddings), freeze=False
+        )
+
+
+class MovedBag(EmbeddingBag):
+    """In the place of a torch.nn.EmbeddingBag."""
+
+    def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
+        super().__init__(replaced.embedding_dim, mode=replaced.mode, table=name, initializer=initializer)
+        self.num_embeddings = replaced.num_embeddings
+
+    # The names are those of PyTorch's.
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:  # noqa: A002
+        _check_range(input, self.num_embeddings, self.declaration.table)
+        return super().forward(input, offsets, per_sample_weights)
+
+    def ordinary(self, tables: LocalTables) -> Any:
+        rows = _matrix(tables, self.declaration.table, self.num_embeddings)
+        return nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=self.mode)
+
+
+def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
+    """Replaces the embeddings of a model with at least so many bytes. `again` makes the model once more."""
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in (nn.Embedding, nn.EmbeddingBag)
+        and module.weight.numel() * module.weight.element_size() >= at_least
+        and name
+    }
+    if not found:
+        return
+    second = dict(again().named_modules())
+    for name, module in found.items():
+        size = Size(name=name, rows=module.num_embeddings, width=module.embedding_dim)
+        start = fitted(module.weight.detach().numpy()) if module.weight.device.type == "cpu" else None
+        why = _why_not(model, module) or _values_given(module, second.get(name))
+        if not why and start is None:
+            why = "what its numbers start as is nothing that tables know"
+        if why or start is None:
+            tell_left(size, why)
+            continue
+        kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
+        _replace(model, module, kind(module, name=name, initializer=start))
+        tell_moved(size)
+
+
+def _why_not(model: Any, module: Any) -> str:
+    if not module.weight.requires_grad:
+        return "it is not trained"
+    if module.padding_idx is not None or module.max_norm is not None or module.scale_grad_by_freq:
+        return "padding_idx, max_norm and scale_grad_by_freq are nothing that tables know"
+    if isinstance(module, nn.EmbeddingBag) and (module.mode == "max" or module.include_last_offset):
+        return "tables have bags by sum and mean, without a last offset"
+    users = sum(
+        parameter is module.weight
+        for owner in model.modules()
+        for parameter in owner.parameters(recurse=False)
+    )
+    if users > 1:
+        return "another module uses its numbers too"
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "it has hooks"
+    return ""
+
+
+def _values_given(module: Any, second: Any) -> str:
+    if type(second) is not type(module) or second.weight.shape != module.weight.shape:
+        return "it is another one when the model is made again"
+    some = slice(None, None, max(1, module.num_embeddings // 1000))
+    same = torch.equal(module.weight[some], second.weight[some])
+    if same and bool((module.weight[some] != module.weight[0, 0]).any()):
+        return "its numbers are the same when the model is made again, so they are given and not drawn"
+    return ""
+
+
+def _replace(model: Any, module: Any, by: Any) -> None:
+    for owner in list(model.modules()):
+        for name, child in list(owner.named_children()):
+            if child is module:
+                setattr(owner, name, by)
+
+
+def _check_range(ids: Any, rows: int, name: str) -> None:
+    given = ids.values() if isinstance(ids, torch.Tensor) and ids.is_nested else ids
+    if isinstance(given, torch.Tensor) and given.numel():
+        low, high = int(given.min()), int(given.max())
+        if low < 0 or high >= rows:
+            raise UserError(
+                f"The embedding {name} has {rows:,} rows, and is asked for {low if low < 0 else high}."
+            )
+
+
+def _matrix(tables: LocalTables, table: str, rows: int) -> Any:
+    """All rows of a table whose ids are numbers from 0 on."""
+    parts = [
+        tables.pull_rows({table: np.arange(first, min(first + _AT_ONCE, rows))}, create=False)[table]
+        for first in range(0, rows, _AT_ONCE)
+    ]
+    return torch.from_numpy(np.concatenate(parts))
