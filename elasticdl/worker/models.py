@@ -162,8 +162,8 @@ def restore(trainer: Trainer, place: str) -> None:
         moved = _moved_back(trainer, files)
         values.trainable |= {trainer.parameter_of_table(table): rows for table, rows in moved.items()}
         trainer.set_parameters(values)
-        own = trainer.tables.own or LocalTables()
-        own.restore(files, ignored=moved)
+        own = trainer.tables.own
+        (LocalTables() if own is None else own).restore(files, ignored=moved)
     except UserError as error:
         raise of_another_model(checkpoint, error) from error
     if OPTIMIZER in groups:

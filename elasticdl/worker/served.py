@@ -9,12 +9,13 @@ asynchronous training is that anyway, as soon as there are two workers. One push
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients, Values
 from elasticdl.ps.lookups import Lookups
+from elasticdl.ps.rows import RowSource
 from elasticdl.worker.ahead import RowsAhead
 from elasticdl.worker.exchange import Exchange
 from elasticdl.worker.models import Model, of_another_model
@@ -40,7 +41,8 @@ class ServedModel(Model):
         self._restore_from = restore_from
         self._pull_every = pull_every
         self._asynchronous = asynchronous
-        self._lookups = Lookups(client)
+        self._rows = cast(RowSource, client)
+        self._lookups = Lookups(self._rows)
         self._exchange = Exchange(nudge=nudge)
         self._ahead: RowsAhead | None = None
         # What the exchange has pulled, for the next batch.
@@ -66,7 +68,7 @@ class ServedModel(Model):
         if tables:
             tables.join(self._lookups)
             if self._asynchronous:
-                self._ahead = self._lookups.ahead = RowsAhead(self._client, self._trainer.features)
+                self._ahead = self._lookups.ahead = RowsAhead(self._rows, self._trainer.features)
         self._pull()
         self._ready = True
 
