@@ -31,9 +31,11 @@ _PLACES = {
     "JobSpec": "elasticdl.jobs.spec:JobSpec",
     "Mode": "elasticdl.jobs.mode:Mode",
     "UserError": "elasticdl.jobs.errors:UserError",
+    "keras": "elasticdl.keras:",
     "metrics": "elasticdl.worker.metrics:",
     "open_snapshot": "elasticdl.ps.opened:open_snapshot",
     "run": "elasticdl.cli.run:run",
+    "torch": "elasticdl.torch:",
 }
 
 
