@@ -27,42 +27,57 @@ class DenseParameters:
 
     def __init__(self, trainable: Mapping[str, Array], state: Mapping[str, Array]) -> None:
         """Takes the arrays as its own: they will be changed."""
-        for name, value in trainable.items():
+        self.values: dict[str, Array] = {}
+        self.state: dict[str, Array] = {}
+        self.slots: dict[str, Slots] = {}
+        self.pending: dict[str, Array] = {}
+        self._optimizer: Optimizer | None = None
+        # Parameters whose arrays nobody else sees.
+        self._own: set[str] = set()
+        self.take({TRAINABLE: trainable, STATE: state})
+
+    def take(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
+        """Takes in what `groups` gave, as its own. Parameters that come without slots get new ones."""
+        values = groups.get(TRAINABLE, {})
+        for name, value in values.items():
             if value.dtype.kind != "f":
                 raise UserError(
                     f"{name} is of {value.dtype.name}: only floating-point parameters can be trained."
                 )
-        self.values: dict[str, Array] = dict(trainable)
-        self.state: dict[str, Array] = dict(state)
-        self.slots: dict[str, Slots] = {name: {} for name in self.values}
-        self.pending: dict[str, Array] = {}
-        self._optimizer: Optimizer | None = None
-        # Parameters whose arrays nobody else sees.
-        self._own = set(self.values)
+        self.values |= values
+        self.state |= groups.get(STATE, {})
+        self.pending |= {name: array for name, array in groups.get(PENDING, {}).items() if name in values}
+        for name, value in values.items():
+            self.slots[name] = {
+                group.removeprefix(SLOT_PREFIX): members[name]
+                for group, members in groups.items()
+                if group.startswith(SLOT_PREFIX) and name in members
+            }
+            if self._optimizer is not None and not self.slots[name]:
+                self.slots[name] = self._optimizer.slots(name, value)
+            self._own.add(name)
 
-    @classmethod
-    def of_groups(cls, groups: Mapping[str, Mapping[str, Array]]) -> DenseParameters:
-        """What `groups` gave, with slots that fit no optimizer yet."""
-        dense = cls(groups.get(TRAINABLE, {}), groups.get(STATE, {}))
-        dense.pending = {
-            name: array for name, array in groups.get(PENDING, {}).items() if name in dense.values
+    def drop(self, names: Iterable[str]) -> None:
+        for name in names:
+            for arrays in (self.values, self.state, self.slots, self.pending):
+                arrays.pop(name, None)
+            self._own.discard(name)
+
+    def groups(self, names: Iterable[str] | None = None) -> dict[str, dict[str, Array]]:
+        """All arrays, or those of some names, as they are now; later updates leave these alone."""
+        wanted = set(names) if names is not None else {*self.values, *self.state}
+        groups: dict[str, dict[str, Array]] = {
+            TRAINABLE: {name: value for name, value in self.values.items() if name in wanted},
+            STATE: {name: value for name, value in self.state.items() if name in wanted},
         }
-        for group, members in groups.items():
-            if group.startswith(SLOT_PREFIX):
-                for name, array in members.items():
-                    if name in dense.slots:
-                        dense.slots[name][group.removeprefix(SLOT_PREFIX)] = array
-        return dense
-
-    def groups(self) -> dict[str, dict[str, Array]]:
-        """All arrays as they are now, for a snapshot; later updates leave these alone."""
-        groups: dict[str, dict[str, Array]] = {TRAINABLE: dict(self.values), STATE: dict(self.state)}
         for name, slots in self.slots.items():
-            for slot, array in slots.items():
-                groups.setdefault(f"{SLOT_PREFIX}{slot}", {})[name] = array
-        if self.pending:
-            groups[PENDING] = dict(self.pending)
-        self._own.clear()
+            if name in wanted:
+                for slot, array in slots.items():
+                    groups.setdefault(f"{SLOT_PREFIX}{slot}", {})[name] = array
+        pending = {name: value for name, value in self.pending.items() if name in wanted}
+        if pending:
+            groups[PENDING] = pending
+        self._own -= wanted
         return groups
 
     @property
@@ -105,13 +120,16 @@ class DenseParameters:
             else:
                 self.pending[name] = np.array(gradient, dtype=self.values[name].dtype)
 
-    def apply_pending(self, count: int, learning_rate: float, step: int) -> None:
-        """One update with the mean of so many gradients."""
-        self._make_own(self.pending)
-        for gradient in self.pending.values():
+    def apply_pending(self, names: Iterable[str], count: int, learning_rate: float, step: int) -> None:
+        """One update of some parameters with the mean of so many gradients."""
+        chosen = list(names)
+        self._make_own(chosen)
+        gradients = {name: self.pending[name] for name in chosen}
+        for gradient in gradients.values():
             np.divide(gradient, count, out=gradient)
-        self.apply(self.pending, learning_rate, step)
-        self.pending = {}
+        self.apply(gradients, learning_rate, step)
+        for name in chosen:
+            del self.pending[name]
 
     def _make_own(self, names: Iterable[str]) -> None:
         for name in names:

@@ -21,6 +21,10 @@ class NotReady(ServerFailure):
     """The server is being started or restored, or has not heard yet of the caller's generation. Try again."""
 
 
+class NotHere(ServerFailure):
+    """Another server than the caller believes has a say in this."""
+
+
 class NothingHeld(ServerFailure):
     """The server has no values yet, or no frozen copy of that name."""
 
@@ -50,6 +54,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (NotReady, grpc.StatusCode.UNAVAILABLE),
     (OldGeneration, grpc.StatusCode.FAILED_PRECONDITION),
     (WorkerFenced, grpc.StatusCode.PERMISSION_DENIED),
+    (NotHere, grpc.StatusCode.ABORTED),
     (NothingHeld, grpc.StatusCode.NOT_FOUND),
     (CannotWrite, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UserError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -69,3 +74,17 @@ def from_status(code: grpc.StatusCode, details: str) -> Exception:
         message, _, hint = details.partition("\n")
         return kind(message, hint=hint)
     return kind(details or code.name)
+
+
+# Frames carry the numbers of the same statuses.
+_NUMBERS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def status_number(error: Exception) -> int:
+    code = status_code(error) or grpc.StatusCode.INVALID_ARGUMENT
+    number: int = code.value[0]
+    return number
+
+
+def from_status_number(number: int, details: str) -> Exception:
+    return from_status(_NUMBERS.get(number, grpc.StatusCode.UNKNOWN), details)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 
-from elasticdl.ps.checkpoints import find_checkpoint
+from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.checkpoints import chain, find_checkpoint
+from elasticdl.ps.replication import Routes
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.shares import read_share
 from elasticdl.ps.snapshot import Snapshot
 from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.table_files import SavedTables
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
@@ -120,7 +122,7 @@ class Member:
         )
         if self._store is None:
             self._settings = self._settings_of(reply.job_spec)
-            self._store = Store(self._settings)
+            self._store = Store(self._settings, number=self._identity.number, incarnation=self._incarnation)
             self._server.serve(self._store)
             log.info("%s serves at %s.", self._identity.node, self._server.address)
 
@@ -134,19 +136,44 @@ class Member:
         assert self._store is not None
         if directive.finished or directive.drain:
             return False
+        routes = self._routes(directive)
         if directive.generation > self._store.generation:
             self._store.close(directive.generation)
-            self._store.open(self._restore(directive.restore_from) if directive.restore_from else None)
+            self._store.see(routes)
+            mine = set(routes.map.primaries_of(self._identity.number)) | {
+                bucket for bucket, server in enumerate(routes.map.backup) if server == self._identity.number
+            }
+            # One that comes later has nothing to restore: others fill it.
+            if directive.restore_from and mine:
+                self._restore(directive.restore_from, mine)
+            else:
+                self._store.open()
             log.info("%s is ready for generation %d.", self._identity.node, directive.generation)
+        else:
+            self._store.see(routes)
         return True
 
-    def _restore(self, place: str) -> Snapshot:
+    def _routes(self, directive: master_pb2.Directive) -> Routes:
+        """Who is where, as a directive says it; or else as it is where buckets do not move."""
         assert self._settings is not None
-        checkpoint = find_checkpoint(place)
-        files: list[Path] = checkpoint.data_files()
-        snapshot = read_share(files, self._identity.number, self._settings.num_ps)
-        log.info("Restored from %s.", checkpoint.path)
-        # A checkpoint of a worker's own model counts steps in its manifest only.
-        return Snapshot(
-            attributes={"version": checkpoint.manifest.step, **snapshot.attributes}, groups=snapshot.groups
+        if directive.HasField("ps_map"):
+            known = BucketMap.from_wire(directive.ps_map)
+        else:
+            known = first_map(self._settings.num_ps, replicas=1, version=0)
+        return Routes(
+            map=known,
+            addresses={number: address for number, address in enumerate(directive.ps_addresses) if address},
+            incarnations={number: one for number, one in enumerate(directive.ps_incarnations) if one},
         )
+
+    def _restore(self, place: str, mine: Collection[int]) -> None:
+        assert self._store is not None
+        checkpoint = find_checkpoint(place)
+        snapshot, buckets = read_share(checkpoint.data_files(), mine)
+        tables = SavedTables([each.data_files() for each in chain(checkpoint)])
+        # A checkpoint of a worker's own model counts steps in its manifest only.
+        attributes = {"version": checkpoint.manifest.step, **snapshot.attributes}
+        self._store.open(
+            Snapshot(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
+        )
+        log.info("Restored from %s.", checkpoint.path)

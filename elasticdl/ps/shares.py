@@ -1,37 +1,52 @@
 """What a checkpoint of k servers gives to each of n: files put together, and cut anew.
 
-Names decide, as everywhere (`partition.py`): the numbers of a parameter, its slots and whatever else is kept
-under its name go to the server that owns the parameter. Other names (state, or groups that belong to no
-parameter) are spread by their own sizes. Tables are none of this: they are left out here.
+Buckets decide, as everywhere (`buckets.py`): the numbers of a parameter, its slots and whatever else is kept under its
+name are in the bucket of the parameter. Other names (state, or groups that belong to no parameter) are in buckets by
+their own sizes. The rows of tables are none of this: they are left out here.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.partition import partition
+from elasticdl.ps.buckets import dense_buckets, first_map
 from elasticdl.ps.snapshot import Snapshot, SnapshotFile
 
 TRAINABLE = "trainable"
 STATE = "state"
 # Of the rows of a table, which are cut by their buckets and not by name: see `table_files.py`.
 TABLE_PREFIX = "table:"
+# Of gradients of rows that wait for more in synchronous training; their arrays are named BUCKET/ARRAY.
+WAITING_PREFIX = "waiting:"
 
 _Item = TypeVar("_Item")
 
 
-def owners(sizes: Mapping[str, Mapping[str, int]], servers: int) -> dict[str, dict[str, int]]:
-    """The server of each name of each group, given the bytes of each."""
-    trainable = partition(sizes.get(TRAINABLE, {}), servers)
+def buckets_of_names(sizes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """The bucket of each name of each group, given the bytes of each."""
+    trainable = dense_buckets(sizes.get(TRAINABLE, {}))
     found = {}
     for group, members in sizes.items():
-        others = partition({name: size for name, size in members.items() if name not in trainable}, servers)
+        if group.startswith(WAITING_PREFIX):
+            # Gradients for rows: they say themselves where they belong.
+            found[group] = {name: int(name.partition("/")[0]) for name in members}
+            continue
+        others = dense_buckets({name: size for name, size in members.items() if name not in trainable})
         found[group] = {name: trainable[name] if name in trainable else others[name] for name in members}
     return found
+
+
+def owners(sizes: Mapping[str, Mapping[str, int]], servers: int) -> dict[str, dict[str, int]]:
+    """The server of each name of each group, if so many share the buckets evenly."""
+    primary = first_map(servers, replicas=1).primary
+    return {
+        group: {name: primary[bucket] for name, bucket in members.items()}
+        for group, members in buckets_of_names(sizes).items()
+    }
 
 
 def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
@@ -59,8 +74,8 @@ def share(snapshot: Snapshot, server: int, servers: int) -> Snapshot:
     )
 
 
-def read_share(paths: Sequence[Path], server: int, servers: int) -> Snapshot:
-    """`share` of the merged files, without ever holding more than the share."""
+def read_share(paths: Sequence[Path], held: Collection[int]) -> tuple[Snapshot, dict[str, int]]:
+    """What is in some buckets, of all these files, and the bucket of each name. No more than that is ever held."""
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(SnapshotFile(path)) for path in paths]
         names = [str(path) for path in paths]
@@ -76,17 +91,19 @@ def read_share(paths: Sequence[Path], server: int, servers: int) -> Snapshot:
             group: {name: entry.bytes for name, entry in members.items()}
             for group, members in entries.items()
         }
-        return Snapshot(
+        buckets = buckets_of_names(sizes)
+        snapshot = Snapshot(
             attributes=attributes,
             groups={
                 group: {
                     name: holder[group, name].read(group, name)
-                    for name, owner in members.items()
-                    if owner == server
+                    for name, bucket in members.items()
+                    if bucket in held
                 }
-                for group, members in owners(sizes, servers).items()
+                for group, members in buckets.items()
             },
         )
+    return snapshot, {**buckets.get(STATE, {}), **buckets.get(TRAINABLE, {})}
 
 
 def _merge_groups(

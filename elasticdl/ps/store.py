@@ -1,75 +1,58 @@
-"""Everything one parameter server knows, and the rules by which it changes. No I/O: calls come in, arrays come out.
+"""One parameter server's side of all calls: who may ask for what, in which order things happen, when to answer. No I/O.
 
-Exactly once: every worker numbers its batches. A batch whose number was the last one applied gets the same
-reply again and changes nothing, so a worker may repeat a push until it hears the answer. A push that was
-refused because its values were too old used no number up: the batch, computed again, comes under the same
-one, and servers that had taken it before pass over it.
+Exactly once: every worker numbers its batches. A bucket that has had a batch passes over it when it comes again, so a
+worker may repeat a push until it hears the answer. A push that was refused because its values were too old used no
+number up: the batch, computed again, comes under the same one, and buckets that had taken it before pass over it.
 
-Asynchronous training applies every push at once. Synchronous training adds up `grads_to_wait` of them,
-applies their mean, and refuses those computed on a version more than `sync_version_tolerance` behind.
+Buckets: a call is for some buckets. What is for buckets that this server is not the primary of is not carried out, and
+the answer says which those are. Who else has to know of a change is told (`replication.py`), before the answer.
 
-Generations: when a server of the job has died, what the others hold is worth nothing by itself. The master
-raises the generation, and everything here is dropped and restored from the last checkpoint. Calls of a lower
-generation are refused for good, those of a higher one for now.
+Generations: when a bucket is lost with all its copies, what others hold is worth nothing by itself. The master raises
+the generation, and everything here is dropped and restored from the last checkpoint. Calls of a lower generation are
+refused for good, those of a higher one for now.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.dense import DenseParameters, differences
-from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration, WorkerFenced
-from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, pack
+from elasticdl.ps.buckets import BUCKETS, BucketMap
+from elasticdl.ps.cohorts import Cohort, LastPush, Pushed
+from elasticdl.ps.failures import NotHere, NothingHeld, NotReady, OldGeneration, WorkerFenced
+from elasticdl.ps.frozen import FrozenCopy
+from elasticdl.ps.holdings import Holdings, Initial, Push, ServerSettings
+from elasticdl.ps.replication import Outbox, Roles, Routes, Ticket
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.snapshot import Snapshot
+from elasticdl.ps.table import Ids
+from elasticdl.ps.table_files import SavedTables
+from elasticdl.ps.tables import NotFinite
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 
+__all__ = ["Initial", "Initialized", "Pulled", "Push", "Pushed", "ServerSettings", "Store", "StoreStatus"]
+
 _Result = TypeVar("_Result")
+_EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
+_NO_BATCH = LastPush()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerSettings:
-    """What a parameter server needs to know of its job."""
-
-    num_ps: int = 1
-    asynchronous: bool = True
-    grads_to_wait: int = 1
-    lr_staleness_modulation: bool = False
-    sync_version_tolerance: int = 0
-
-    @property
-    def synchronous(self) -> bool:
-        return self.grads_to_wait > 1 or not self.asynchronous
-
-
-@dataclass(frozen=True, kw_only=True)
-class Push:
-    """The gradients of one batch, and what batch it was."""
-
-    worker: str
-    sequence: int
-    version: int
-    learning_rate: float
-    gradients: Mapping[str, Array]
-    state: Mapping[str, Array] = field(default_factory=dict)
-    lease_id: int = 0
-    position: int = 0
-    batches: int = 0
-    generation: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushed:
-    accepted: bool
-    version: int
+class Initialized:
+    # Whether somebody had given values before.
+    done_before: bool
+    moved: Mask
+    in_use: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +62,39 @@ class Pulled:
     unchanged: bool = False
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)
+    # Of the buckets asked for: those that are not here, or not in the frozen copy.
+    moved: Mask | None = None
+
+
+@dataclass(kw_only=True)
+class Waiting:
+    """For acknowledgements of what happened to some buckets."""
+
+    mask: Mask
+    ticket: Ticket
+    generation: int
+    # Buckets that have become another's, who may not have it; whether anybody was not waited for to the end.
+    lost: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
+    given_up: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastPush:
-    """The last batch of a worker that was applied; sequence 0 if there is none."""
+class Pushing:
+    """A push that has been applied here."""
 
-    sequence: int = 0
-    lease_id: int = 0
-    position: int = 0
-    batches: int = 0
-    reply: Pushed | None = None
+    accepted: bool
+    version: int
+    moved: Mask
+    waiting: Waiting
+
+    def answer(self) -> Pushed:
+        moved = self.moved | self.waiting.lost
+        return Pushed(
+            accepted=self.accepted,
+            version=self.version,
+            moved=moved if moved.any() else None,
+            in_use=self.waiting.given_up,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +103,30 @@ class StoreStatus:
     ready: bool
     initialized: bool
     version: int
-    # Single numbers that are trained, and the bytes of all values without slots.
+    # Single numbers that are trained in dense arrays, and the bytes of these without slots, of tables with them.
     parameters: int
     bytes: int
     pushes: int
+    rows: int = 0
+    not_finite: int = 0
+    map: BucketMap | None = None
+    # By bucket: ids and pushes that were for it.
+    loads: Sequence[int] = ()
+    # Buckets that were copied, to whom, and which incarnation of it; those that were handed over to this server.
+    filled: Sequence[tuple[int, int, str]] = ()
+    taken: Sequence[int] = ()
 
 
 class Store:
     """Safe to call from many threads."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, *, number: int = 0, incarnation: str = "") -> None:
         self._settings = settings
         self._lock = threading.Lock()
+        # Something that others wait for has changed: acknowledgements, maps, outboxes.
+        self._changed = threading.Condition(self._lock)
+        self._number = number
+        self._incarnation = incarnation
         self._generation = -1
         self._ready = False
         self._clear()
@@ -117,57 +134,61 @@ class Store:
     # -- generations -----------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        self._dense: DenseParameters | None = None
-        self._optimizer: dict[str, Any] | None = None
-        self._optimizer_confirmed = False
-        self._version = 0
-        # Updates since the slots began: what optimizers call the step.
-        self._optimizer_step = 0
-        self._waiting = 0
-        self._waiting_learning_rate = 0.0
+        self._holdings = Holdings(self._settings)
+        self._roles = Roles(self._number, self._incarnation)
+        self._outboxes: dict[int, Outbox] = {}
+        # By sender and its incarnation: the last entry carried out.
+        self._received: dict[tuple[int, str], int] = {}
+        # Buckets to be handed over, and what must have been acknowledged before.
+        self._handing: list[tuple[int, Ticket]] = []
+        self._held_before: Mask = _EVERYTHING
         self._pushes = 0
-        self._last: dict[str, LastPush] = {}
+        self._not_finite = 0
+        self._loads = np.zeros(BUCKETS, np.int64)
         self._fenced: set[str] = set()
-        self._frozen: dict[str, Snapshot] = {}
+        self._frozen: dict[str, FrozenCopy] = {}
 
     def close(self, generation: int) -> None:
-        """A generation begins: drops everything, and refuses calls until `open`."""
-        with self._lock:
+        """A generation begins: drops everything, and refuses calls until `open`. The map may be seen before that."""
+        with self._changed:
             self._clear()
             self._generation = generation
             self._ready = False
+            self._changed.notify_all()
 
-    def open(self, restored: Snapshot | None = None) -> None:
-        """Ready to be called: with the values of a snapshot, whose arrays become the store's own, or empty."""
-        with self._lock:
+    def open(
+        self,
+        restored: Snapshot | None = None,
+        *,
+        buckets: Mapping[str, int] | None = None,
+        tables: SavedTables | None = None,
+    ) -> None:
+        """Ready to be called: with the values of a snapshot, whose arrays become the store's own, or empty.
+
+        `buckets`: of the dense arrays, where the snapshot is only a part of what it was made of. `tables`: where rows
+        are read from, those that the map, if there is one, gives to this server.
+        """
+        with self._changed:
             if restored is not None:
-                self._restore(restored)
+                self._holdings.restore(
+                    restored.attributes, restored.groups, buckets or {}, tables, self._roles.complete
+                )
             self._ready = True
+            if self._roles.routes is not None:
+                self._obey(self._roles.routes)
+            self._changed.notify_all()
 
     @property
     def generation(self) -> int:
         return self._generation
 
-    def _restore(self, snapshot: Snapshot) -> None:
-        attributes = snapshot.attributes
-        self._dense = DenseParameters.of_groups(snapshot.groups)
-        self._version = int(attributes.get("version", 0))
-        optimizer = attributes.get("optimizer")
-        if optimizer:
-            self._use_optimizer(optimizer, int(attributes.get("optimizer_step", 0)))
-            self._waiting = int(attributes.get("waiting", 0))
-            self._waiting_learning_rate = float(attributes.get("waiting_learning_rate", 0.0))
-            # The job may wait for fewer gradients now than the one that made the checkpoint.
-            if self._waiting and (
-                not self._settings.synchronous or self._waiting >= self._settings.grads_to_wait
-            ):
-                self._apply_waiting(self._dense)
+    @property
+    def number(self) -> int:
+        return self._number
 
-    def _use_optimizer(self, optimizer: dict[str, Any], step: int) -> None:
-        assert self._dense is not None
-        kept = self._dense.use_optimizer(make_optimizer(ps_pb2.OptimizerConfig(**optimizer)))
-        self._optimizer = optimizer
-        self._optimizer_step = step if kept else 0
+    @property
+    def incarnation(self) -> str:
+        return self._incarnation
 
     def _check_generation(self, generation: int) -> None:
         if generation < self._generation:
@@ -175,52 +196,31 @@ class Store:
         if generation > self._generation or not self._ready:
             raise NotReady(f"this server is not ready for generation {generation} yet")
 
-    def _held(self) -> DenseParameters:
-        if self._dense is None:
-            raise NothingHeld("no worker has given this server its initial values yet")
-        return self._dense
-
     # -- workers ---------------------------------------------------------------------------------------------
 
     def initialize(
         self,
+        initial: Initial,
         *,
         generation: int,
-        trainable: Mapping[str, Array],
-        state: Mapping[str, Array],
-        optimizer: ps_pb2.OptimizerConfig,
-    ) -> bool:
-        """Takes the initial values, if there are none; returns whether there were.
+        buckets: Mask | None = None,
+        message: ps_pb2.InitializeRequest | None = None,
+        body: Sequence[memoryview] = (),
+    ) -> Initialized:
+        """Takes the initial values, if there are none.
 
-        Raises `UserError` if those that there are do not fit the caller's model.
+        Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
         """
-        config = {"name": optimizer.name, "flavor": optimizer.flavor, "options": dict(optimizer.options)}
-        with self._lock:
+        with self._changed:
             self._check_generation(generation)
-            if self._dense is None:
-                make_optimizer(optimizer)
-                # Copied, because these are views of a message.
-                self._dense = DenseParameters(
-                    {name: np.array(value, order="C") for name, value in trainable.items()},
-                    {name: np.array(value, order="C") for name, value in state.items()},
-                )
-                self._use_optimizer(config, 0)
-                self._optimizer_confirmed = True
-                return False
-            problems = differences(self._dense.values, trainable) + differences(self._dense.state, state)
-            if problems:
-                raise UserError(
-                    f"The values on the parameter servers are of another model: {'; '.join(problems[:5])}"
-                    f"{f'; and {len(problems) - 5} more' if len(problems) > 5 else ''}.",
-                    hint="Is the checkpoint that the job started from one of this model?",
-                )
-            if not self._optimizer_confirmed:
-                # Values come from a checkpoint, how to train from here on from the job. Slots are kept if
-                # they fit.
-                if config != self._optimizer:
-                    self._use_optimizer(config, self._optimizer_step)
-                self._optimizer_confirmed = True
-            return True
+            asked = _EVERYTHING if buckets is None else buckets
+            mine = asked & self._roles.serving
+            done_before = self._holdings.initialize(mine, initial) if mine.any() else False
+            ticket = self._tell(mine, body, initialize=message) if message is not None else {}
+            waiting = self._wait(Waiting(mask=mine, ticket=ticket, generation=generation))
+            return Initialized(
+                done_before=done_before, moved=(asked & ~mine) | waiting.lost, in_use=waiting.given_up
+            )
 
     def pull(
         self,
@@ -229,6 +229,7 @@ class Store:
         generation: int,
         frozen: str = "",
         known_version: int = -1,
+        buckets: Mask | None = None,
     ) -> _Result:
         """Hands the values to `use` and returns what it returns.
 
@@ -237,89 +238,150 @@ class Store:
         with self._lock:
             self._check_generation(generation)
             if not frozen:
-                return use(self._pull_live(known_version))
-            snapshot = self._find_frozen(frozen)
+                return use(self._pull_live(known_version, _EVERYTHING if buckets is None else buckets))
+            copy = self._find_frozen(frozen)
         # A frozen copy never changes, so others need not wait for this.
-        version = int(snapshot.attributes["version"])
-        if version == known_version:
-            return use(Pulled(initialized=True, version=version, unchanged=True))
-        groups = snapshot.groups
+        moved = (_EVERYTHING if buckets is None else buckets) & ~copy.mask
+        if copy.version == known_version:
+            return use(Pulled(initialized=True, version=copy.version, unchanged=True, moved=moved))
+        groups = copy.groups
         return use(
-            Pulled(initialized=True, version=version, trainable=groups[TRAINABLE], state=groups[STATE])
+            Pulled(
+                initialized=True,
+                version=copy.version,
+                trainable=groups[TRAINABLE],
+                state=groups[STATE],
+                moved=moved,
+            )
         )
 
-    def _pull_live(self, known_version: int) -> Pulled:
-        if self._dense is None:
-            return Pulled(initialized=False)
-        if known_version == self._version:
-            return Pulled(initialized=True, version=self._version, unchanged=True)
-        return Pulled(
-            initialized=True, version=self._version, trainable=self._dense.values, state=self._dense.state
-        )
+    def _pull_live(self, known_version: int, asked: Mask) -> Pulled:
+        mine = asked & self._roles.serving
+        moved = asked & ~mine
+        cohorts = self._holdings.cohorts.select(mine)
+        self._holdings.cohorts.merge(cohorts)
+        cohorts = [cohort for cohort in cohorts if cohort.mask.any()]
+        if not all(cohort.initialized for cohort in cohorts):
+            return Pulled(initialized=False, moved=moved)
+        version = min((cohort.version for cohort in cohorts), default=0)
+        if len(cohorts) == 1 and known_version == version and not moved.any():
+            return Pulled(initialized=True, version=version, unchanged=True, moved=moved)
+        trainable, state = self._holdings.values(mine)
+        return Pulled(initialized=True, version=version, trainable=trainable, state=state, moved=moved)
 
-    def push(self, push: Push) -> Pushed:
-        """Applies a batch, once. Raises `UserError` if it cannot be applied, and then nothing of it is."""
-        bad = find_not_finite(push.gradients)
+    def pull_rows(
+        self,
+        wanted: Sequence[tuple[str, Ids]],
+        reserve: Callable[[Sequence[tuple[int, int]]], Sequence[Array]],
+        *,
+        generation: int,
+        frozen: str = "",
+        buckets: Mask | None = None,
+    ) -> Mask:
+        """Fills the arrays that `reserve` makes of (ids, width) with rows; returns buckets that are not here.
+
+        If there are any, nothing is filled.
+        """
+        asked = _EVERYTHING if buckets is None else buckets
         with self._lock:
+            self._check_generation(generation)
+            copy = self._find_frozen(frozen) if frozen else None
+            here = copy.mask if copy else self._roles.serving
+            moved = asked & ~here
+            if moved.any():
+                return moved
+            tables = self._holdings.tables
+            arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
+            copies = copy.tables if copy else {}
+        # Lookups may go on while pushes are applied, and meet them row by row.
+        for (name, ids), array in zip(wanted, arrays, strict=True):
+            tables.gather_into(name, ids, array, copies.get(name))
+        return moved
+
+    def push(
+        self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
+    ) -> Pushed:
+        """Applies a batch, once. Raises `UserError` if it cannot be applied, and then nothing of it is.
+
+        `message` and `body` are the call as it came: whoever has to be told is told with these, and they may be reused
+        as soon as this returns, unless the answer says otherwise.
+        """
+        pushing = self.begin_push(push, message=message, body=body)
+        with self._changed:
+            self._wait(pushing.waiting)
+        return pushing.answer()
+
+    def begin_push(
+        self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
+    ) -> Pushing:
+        """A push up to where others have to be waited for."""
+        bad = find_not_finite(push.gradients)
+        with self._changed:
             self._check_generation(push.generation)
             if push.worker in self._fenced:
                 raise WorkerFenced(f"the master has given up {push.worker}")
-            dense = self._held()
-            if not dense.has_optimizer:
-                raise NothingHeld("no worker has told this server the optimizer yet")
-            last = self._last.get(push.worker, LastPush())
-            if push.sequence == last.sequence and last.reply is not None:
-                return last.reply
-            if push.sequence <= last.sequence:
-                raise ValueError(f"batch {push.sequence} of {push.worker} comes after batch {last.sequence}")
-            if bad is not None:
-                raise UserError(
-                    f"The gradient of {bad} is not finite (NaN or infinity).",
-                    hint="A smaller learning rate, clipped gradients or other data may help.",
-                )
-            if not math.isfinite(push.learning_rate):
-                raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
-            dense.check(push.gradients, push.state)
-            if (
-                self._settings.synchronous
-                and push.version < self._version - self._settings.sync_version_tolerance
-            ):
-                return Pushed(accepted=False, version=self._version)
-            self._apply(dense, push)
-            dense.set_state(push.state)
-            self._pushes += 1
-            reply = Pushed(accepted=True, version=self._version)
-            self._last[push.worker] = LastPush(
-                sequence=push.sequence,
-                lease_id=push.lease_id,
-                position=push.position,
-                batches=push.batches,
-                reply=reply,
+            asked = _EVERYTHING if push.buckets is None else push.buckets
+            mine = asked & self._roles.serving
+            cohorts = self._holdings.cohorts.select(mine)
+            new = self._not_yet(push, cohorts)
+            if new:
+                self._check(push, new, bad)
+            stale = [cohort for cohort in new if self._is_stale(cohort, push)]
+            accepted = [cohort for cohort in new if not self._is_stale(cohort, push)]
+            ticket: Ticket = {}
+            if message is not None:
+                applied = np.logical_or.reduce([cohort.mask for cohort in accepted], initial=False) & mine
+                # Told first: others apply it while this server does.
+                ticket = self._tell(applied, body, push=message)
+                if len(accepted) < len(cohorts):
+                    # It is a repetition: what it repeats may not have been acknowledged yet.
+                    ticket = self._tail(mine)
+            if accepted:
+                self._holdings.apply(push, accepted)
+                self._pushes += 1
+            versions = [cohort.last.get(push.worker, _NO_BATCH).version for cohort in cohorts]
+            if stale:
+                versions = [cohort.version for cohort in stale]
+            return Pushing(
+                accepted=not stale,
+                version=min(versions, default=0),
+                moved=asked & ~mine,
+                waiting=Waiting(mask=mine, ticket=ticket, generation=push.generation),
             )
-            return reply
 
-    def _apply(self, dense: DenseParameters, push: Push) -> None:
-        if not self._settings.synchronous:
-            staleness = self._version - push.version
-            modulated = self._settings.lr_staleness_modulation and staleness > 1
-            learning_rate = push.learning_rate / staleness if modulated else push.learning_rate
-            dense.apply(push.gradients, learning_rate, self._optimizer_step + 1)
-            self._count_update()
-            return
-        dense.add_pending(push.gradients)
-        self._waiting += 1
-        self._waiting_learning_rate = push.learning_rate
-        if self._waiting >= self._settings.grads_to_wait:
-            self._apply_waiting(dense)
+    def _not_yet(self, push: Push, cohorts: Iterable[Cohort]) -> list[Cohort]:
+        """The cohorts that have not had this batch."""
+        new = []
+        for cohort in cohorts:
+            if not cohort.initialized:
+                raise NothingHeld("no worker has given this server its initial values yet")
+            if not self._holdings.has_optimizer:
+                raise NothingHeld("no worker has told this server the optimizer yet")
+            last = cohort.last.get(push.worker, _NO_BATCH)
+            if push.sequence < last.sequence or push.sequence < 1:
+                raise ValueError(f"batch {push.sequence} of {push.worker} comes after batch {last.sequence}")
+            if push.sequence > last.sequence:
+                new.append(cohort)
+        return new
 
-    def _apply_waiting(self, dense: DenseParameters) -> None:
-        dense.apply_pending(self._waiting, self._waiting_learning_rate, self._optimizer_step + 1)
-        self._waiting = 0
-        self._count_update()
+    def _check(self, push: Push, cohorts: Sequence[Cohort], bad: str | None) -> None:
+        if bad is not None:
+            self._not_finite += 1
+            raise UserError(
+                f"The gradient of {bad} is not finite (NaN or infinity).",
+                hint="A smaller learning rate, clipped gradients or other data may help.",
+            )
+        if not math.isfinite(push.learning_rate):
+            raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
+        try:
+            self._holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
+        except NotFinite:
+            self._not_finite += 1
+            raise
 
-    def _count_update(self) -> None:
-        self._version += 1
-        self._optimizer_step += 1
+    def _is_stale(self, cohort: Cohort, push: Push) -> bool:
+        tolerated = cohort.version - self._settings.sync_version_tolerance
+        return self._settings.synchronous and push.version < tolerated
 
     # -- the master ------------------------------------------------------------------------------------------
 
@@ -328,56 +390,292 @@ class Store:
 
         With `flush` gradients that wait for more in synchronous training are applied first, few as they are.
         """
-        with self._lock:
+        with self._changed:
             self._check_generation(generation)
             if name not in self._frozen:
-                dense = self._held()
-                if flush and self._waiting:
-                    self._apply_waiting(dense)
-                self._frozen[name] = Snapshot(
-                    attributes={
-                        "version": self._version,
-                        "optimizer": self._optimizer,
-                        "optimizer_step": self._optimizer_step,
-                        "waiting": self._waiting,
-                        "waiting_learning_rate": self._waiting_learning_rate,
-                    },
-                    groups=dense.groups(),
-                )
-            return int(self._frozen[name].attributes["version"])
+                mine = self._roles.serving
+                cohorts = self._holdings.cohorts.select(mine)
+                if not all(cohort.initialized for cohort in cohorts):
+                    raise NothingHeld("no worker has given this server its initial values yet")
+                if flush:
+                    self._holdings.flush(mine)
+                    told = self._tell(mine, (), flush=ps_pb2.Flush())
+                    self._wait(Waiting(mask=mine, ticket=told, generation=generation))
+                # Backups too: whoever takes over has what was frozen.
+                self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete)
+            return self._frozen[name].version
 
     def release(self, name: str) -> None:
         """Forgets a frozen copy; names that are not there are none either afterwards."""
         with self._lock:
-            self._frozen.pop(name, None)
+            copy = self._frozen.pop(name, None)
+            if copy is not None:
+                copy.release(self._holdings)
 
     def frozen(self, name: str) -> Snapshot:
-        """A frozen copy. It stays as it is, even if it is released meanwhile."""
+        """A frozen copy of what this server is the primary of, but for its tables."""
         with self._lock:
-            return self._find_frozen(name)
+            return self._find_frozen(name).snapshot(self._roles.serving)
 
-    def _find_frozen(self, name: str) -> Snapshot:
+    def save(self, name: str, path: Path, buckets: Collection[int] = ()) -> tuple[int, int]:
+        """Writes some buckets of a frozen copy to a file, and returns its bytes and its CRC-32.
+
+        Without buckets, those that this server is the primary of.
+        """
+        with self._lock:
+            copy, holdings = self._find_frozen(name), self._holdings
+            mask = mask_of(buckets) if buckets else self._roles.serving
+        missing = mask & ~copy.mask
+        if missing.any():
+            raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
+        return copy.write(path, holdings, mask)
+
+    def _find_frozen(self, name: str) -> FrozenCopy:
         if name not in self._frozen:
             raise NothingHeld(f"there is no frozen copy {name!r} here")
         return self._frozen[name]
 
-    def fence(self, worker: str) -> LastPush:
-        """Takes nothing more from a worker, and tells its last batch that was applied."""
+    def fence(self, worker: str) -> LastPush | None:
+        """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
+
+        None: this server is nobody's primary.
+        """
         with self._lock:
             self._fenced.add(worker)
-            return self._last.get(worker, LastPush())
+            mine = self._roles.serving
+            lasts = [cohort.last.get(worker, _NO_BATCH) for cohort in self._holdings.cohorts.select(mine)]
+            return min(lasts, key=lambda last: last.sequence, default=None)
 
     def status(self) -> StoreStatus:
         with self._lock:
-            dense = self._dense
-            values = list(dense.values.values()) if dense else []
-            state = list(dense.state.values()) if dense else []
+            mine = self._roles.serving
+            cohorts = [cohort for cohort in self._holdings.cohorts if (cohort.mask & mine).any()]
+            trainable, state = self._holdings.values(mine)
+            current = self._roles.map
             return StoreStatus(
                 generation=self._generation,
                 ready=self._ready,
-                initialized=dense is not None,
-                version=self._version,
-                parameters=sum(value.size for value in values),
-                bytes=sum(array.nbytes for array in values + state),
+                initialized=bool(cohorts) and all(cohort.initialized for cohort in cohorts),
+                version=max((cohort.version for cohort in cohorts), default=0),
+                parameters=sum(value.size for value in trainable.values()),
+                bytes=sum(array.nbytes for array in [*trainable.values(), *state.values()])
+                + self._holdings.tables.bytes,
                 pushes=self._pushes,
+                rows=self._holdings.tables.rows,
+                not_finite=self._not_finite,
+                map=current,
+                loads=np.where(mine, self._loads, 0).tolist(),
+                filled=[
+                    (bucket, peer, incarnation)
+                    for bucket, (peer, incarnation, position) in self._roles.copied.items()
+                    if peer in self._outboxes and self._outboxes[peer].acknowledged >= position
+                ],
+                taken=sorted(
+                    bucket
+                    for bucket in self._roles.taken
+                    if current is not None and bucket in current.handover
+                ),
             )
+
+    # -- other servers ---------------------------------------------------------------------------------------
+
+    def see(self, routes: Routes) -> None:
+        """A map has been published. One that is not newer changes nothing but addresses."""
+        with self._changed:
+            if self._roles.routes is not None and routes.map.version < self._roles.version:
+                return
+            self._roles.see(routes)
+            for peer, outbox in list(self._outboxes.items()):
+                if routes.incarnations and routes.incarnations.get(peer) != outbox.incarnation:
+                    # It is gone, and whoever comes under its number has nothing of what it was told.
+                    del self._outboxes[peer]
+                else:
+                    outbox.prune(self._roles.concerning(peer))
+            if self._ready:
+                self._obey(routes)
+            self._changed.notify_all()
+
+    def _obey(self, routes: Routes) -> None:
+        for bucket, peer in self._roles.to_fill():
+            self._fill(bucket, peer)
+        self._handing = [(bucket, self._tail_of(routes, bucket)) for bucket in self._roles.to_hand_over()]
+        self._hand_over()
+        gone = ~self._roles.held & self._held_before
+        if gone.any():
+            self._holdings.drop(gone)
+        self._held_before = self._roles.held
+
+    def _fill(self, bucket: int, peer: int) -> None:
+        attributes, groups, buckets = self._holdings.export(bucket)
+        attributes["fenced"] = sorted(self._fenced)
+        heads, arrays = describe(groups, buckets)
+        only = mask_of([bucket])
+        entry = ps_pb2.Entry(
+            version=self._roles.version,
+            buckets=pack(only),
+            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads),
+        )
+        outbox = self._outbox(peer)
+        self._roles.copy(bucket, peer, outbox.incarnation, outbox.add(entry, lay_out(arrays)))
+
+    def _tail_of(self, routes: Routes, bucket: int) -> Ticket:
+        """All that those who hold a bucket have been told."""
+        holders = (routes.map.primary[bucket], routes.map.backup[bucket])
+        return {
+            peer: (outbox, outbox.last)
+            for peer, outbox in self._outboxes.items()
+            if peer in holders and outbox.last
+        }
+
+    def _hand_over(self) -> None:
+        """Tells new primaries that they are, as soon as everybody is up to date."""
+        ready = [bucket for bucket, ticket in self._handing if not _open(ticket)]
+        self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
+        current = self._roles.map
+        for bucket in ready:
+            assert current is not None
+            entry = ps_pb2.Entry(
+                version=current.version, buckets=pack(mask_of([bucket])), handover=ps_pb2.Handover()
+            )
+            self._outbox(current.primary[bucket]).add(entry)
+
+    def _outbox(self, peer: int) -> Outbox:
+        if peer not in self._outboxes:
+            assert self._roles.routes is not None
+            self._outboxes[peer] = Outbox(peer, self._roles.routes.incarnations.get(peer, ""))
+            self._changed.notify_all()
+        return self._outboxes[peer]
+
+    def _tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
+        """Has everybody told who has to know what happens to some buckets."""
+        ticket: Ticket = {}
+        for peer, theirs in self._roles.targets.items():
+            common = mask & theirs
+            if common.any():
+                outbox = self._outbox(peer)
+                entry = ps_pb2.Entry(version=self._roles.version, buckets=pack(common), **what)
+                ticket[peer] = (outbox, outbox.add(entry, body))
+        if ticket:
+            self._changed.notify_all()
+        return ticket
+
+    def _tail(self, mask: Mask) -> Ticket:
+        return {
+            peer: (self._outboxes[peer], self._outboxes[peer].last)
+            for peer, theirs in self._roles.targets.items()
+            if peer in self._outboxes and (mask & theirs).any()
+        }
+
+    def _wait(self, waiting: Waiting) -> Waiting:
+        """Waits until others have what they were told."""
+        while not self._poll(waiting):
+            self._changed.wait()
+        return waiting
+
+    def poll(self, waiting: Waiting) -> bool:
+        """Whether others have what they were told, or have no need to."""
+        with self._lock:
+            return self._poll(waiting)
+
+    def _poll(self, waiting: Waiting) -> bool:
+        waiting.ticket = _open(waiting.ticket)
+        if not waiting.ticket:
+            return True
+        if self._generation != waiting.generation:
+            raise OldGeneration(f"generation {waiting.generation} is over")
+        waiting.lost |= waiting.mask & ~self._roles.serving
+        targets = self._roles.targets
+        wanted = {
+            peer: (outbox, position)
+            for peer, (outbox, position) in waiting.ticket.items()
+            if self._outboxes.get(peer) is outbox and peer in targets and (targets[peer] & waiting.mask).any()
+        }
+        waiting.given_up = waiting.given_up or len(wanted) < len(waiting.ticket)
+        waiting.ticket = wanted
+        return not wanted
+
+    def receive(
+        self,
+        sender: int,
+        incarnation: str,
+        generation: int,
+        entry: ps_pb2.Entry,
+        mask: Mask,
+        apply: Callable[[Holdings, Mask], None],
+    ) -> None:
+        """Carries out what a primary has done to some buckets, in its order.
+
+        Raises `NotHere` if the sender has no say in them any more.
+        """
+        with self._changed:
+            self._check_generation(generation)
+            if entry.position <= self._received.get((sender, incarnation), 0):
+                return
+            if not self._roles.may_tell(sender, incarnation, entry, mask):
+                raise NotHere(f"ps-{sender} is not the primary of these buckets any more")
+            if entry.version <= self._roles.version:
+                mask = mask & self._roles.held
+            if entry.HasField("handover"):
+                self._roles.take(mask, entry.version)
+            elif mask.any():
+                apply(self._holdings, mask)
+                if entry.HasField("fill"):
+                    self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
+            self._received[sender, incarnation] = entry.position
+            self._changed.notify_all()
+
+    def received(self, sender: int, incarnation: str, generation: int) -> int:
+        """The last entry of a sender that was carried out."""
+        with self._lock:
+            self._check_generation(generation)
+            return self._received.get((sender, incarnation), 0)
+
+    def next_told(
+        self, outbox: Outbox, position: int, *, seconds: float
+    ) -> tuple[int, bytes, Sequence[memoryview]] | None:
+        """The position and the entry to be sent after that one, as soon as there is one.
+
+        None: not for so long, or not any more.
+        """
+        with self._changed:
+            if outbox.after(position) is None and self._outboxes.get(outbox.peer) is outbox:
+                self._changed.wait(seconds)
+            told = outbox.after(position)
+            if told is None or self._outboxes.get(outbox.peer) is not outbox:
+                return None
+            # As it is now: a newer map may change it.
+            return told.entry.position, told.entry.SerializeToString(), told.body
+
+    def acknowledge(self, outbox: Outbox, position: int) -> None:
+        with self._changed:
+            outbox.acknowledge(position)
+            self._hand_over()
+            self._changed.notify_all()
+
+    def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
+        """All outboxes, as soon as others than the known ones are among them."""
+        with self._changed:
+            if all(outbox in known for outbox in self._outboxes.values()):
+                self._changed.wait(seconds)
+            return list(self._outboxes.values())
+
+    def address_of(self, outbox: Outbox) -> str | None:
+        """Where what is in an outbox goes; None: nowhere any more."""
+        with self._lock:
+            routes = self._roles.routes
+            if routes is None or self._outboxes.get(outbox.peer) is not outbox:
+                return None
+            return routes.addresses.get(outbox.peer, "")
+
+    def wake(self) -> None:
+        """For those who wait for one thing and have to look at another."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _open(ticket: Ticket) -> Ticket:
+    return {
+        peer: (outbox, position)
+        for peer, (outbox, position) in ticket.items()
+        if outbox.acknowledged < position
+    }

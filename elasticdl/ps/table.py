@@ -21,6 +21,7 @@ A full server: rows that there are stay, are served and are trained. A lookup th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
@@ -170,6 +171,15 @@ class Table:
             )
         return out
 
+    def gather_into(self, ids: Ids, out: Array, *, frozen: Frozen | None = None) -> None:
+        """The same, in memory of the caller, whose type says how; nothing is made."""
+        self._table.gather(ids, out, 0, False, frozen or 0)
+
+    def missing(self, ids: Ids) -> int:
+        """How many of some ids have no row."""
+        out = np.empty((len(ids), self.spec.width), np.float32)
+        return self._table.gather(ids, out, 0, False).absent
+
     def update(
         self,
         ids: Any,
@@ -255,12 +265,13 @@ class Table:
         """Forgets a bucket, and returns how many rows it had. One that comes from elsewhere begins with this."""
         return self._table.clear(bucket)
 
-    def expire(self, step: int) -> int:
-        """Forgets rows that were not updated for too long, bucket by bucket, and returns how many."""
+    def expire(self, step: int, *, buckets: Iterable[int] | None = None) -> int:
+        """Forgets rows that were not updated for too long, of all buckets or some, and returns how many."""
         before = step - self.spec.expire_after
         if not self.spec.expire_after or before <= 0:
             return 0
-        return sum(self._table.expire(bucket, before) for bucket in range(self.buckets))
+        wanted = range(self.buckets) if buckets is None else buckets
+        return sum(self._table.expire(bucket, before) for bucket in wanted)
 
 
 def as_ids(ids: Any, *, what: str = "the table") -> Ids:

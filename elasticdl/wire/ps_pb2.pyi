@@ -23,85 +23,214 @@ class OptimizerConfig(_message.Message):
     options: _containers.ScalarMap[str, float]
     def __init__(self, name: _Optional[str] = ..., flavor: _Optional[str] = ..., options: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
+class ArrayHead(_message.Message):
+    __slots__ = ("name", "dtype", "shape", "group", "bucket")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    group: str
+    bucket: int
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., group: _Optional[str] = ..., bucket: _Optional[int] = ...) -> None: ...
+
+class TableConfig(_message.Message):
+    __slots__ = ("name", "width", "initializer", "initializer_options", "seed", "admit_after", "expire_after")
+    class InitializerOptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZER_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZER_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    ADMIT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    width: int
+    initializer: str
+    initializer_options: _containers.ScalarMap[str, float]
+    seed: int
+    admit_after: int
+    expire_after: int
+    def __init__(self, name: _Optional[str] = ..., width: _Optional[int] = ..., initializer: _Optional[str] = ..., initializer_options: _Optional[_Mapping[str, float]] = ..., seed: _Optional[int] = ..., admit_after: _Optional[int] = ..., expire_after: _Optional[int] = ...) -> None: ...
+
 class InitializeRequest(_message.Message):
-    __slots__ = ("generation", "trainable", "state", "optimizer", "padding")
+    __slots__ = ("generation", "arrays", "optimizer", "tables", "buckets")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    TRAINABLE_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
-    PADDING_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
     generation: int
-    trainable: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
-    state: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
     optimizer: OptimizerConfig
-    padding: bytes
-    def __init__(self, generation: _Optional[int] = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., padding: _Optional[bytes] = ...) -> None: ...
+    tables: _containers.RepeatedCompositeFieldContainer[TableConfig]
+    buckets: bytes
+    def __init__(self, generation: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., optimizer: _Optional[_Union[OptimizerConfig, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[TableConfig, _Mapping]]] = ..., buckets: _Optional[bytes] = ...) -> None: ...
 
 class InitializeReply(_message.Message):
-    __slots__ = ("done_before",)
+    __slots__ = ("done_before", "moved")
     DONE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     done_before: bool
-    def __init__(self, done_before: bool = ...) -> None: ...
+    moved: bytes
+    def __init__(self, done_before: bool = ..., moved: _Optional[bytes] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("frozen", "known_version", "generation")
+    __slots__ = ("frozen", "known_version", "generation", "buckets")
     FROZEN_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
     frozen: str
     known_version: int
     generation: int
-    def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    buckets: bytes
+    def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("initialized", "version", "unchanged", "trainable", "state", "padding")
+    __slots__ = ("initialized", "version", "unchanged", "arrays", "moved")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
-    TRAINABLE_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    PADDING_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     unchanged: bool
-    trainable: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
-    state: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
-    padding: bytes
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., trainable: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., padding: _Optional[bytes] = ...) -> None: ...
+    arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
+    moved: bytes
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., moved: _Optional[bytes] = ...) -> None: ...
+
+class RowsHead(_message.Message):
+    __slots__ = ("table", "ids", "dtype", "width")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    ids: int
+    dtype: str
+    width: int
+    def __init__(self, table: _Optional[str] = ..., ids: _Optional[int] = ..., dtype: _Optional[str] = ..., width: _Optional[int] = ...) -> None: ...
+
+class PullRowsRequest(_message.Message):
+    __slots__ = ("frozen", "generation", "rows", "buckets", "dtype")
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    frozen: str
+    generation: int
+    rows: _containers.RepeatedCompositeFieldContainer[RowsHead]
+    buckets: bytes
+    dtype: str
+    def __init__(self, frozen: _Optional[str] = ..., generation: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., buckets: _Optional[bytes] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class PullRowsReply(_message.Message):
+    __slots__ = ("moved",)
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    moved: bytes
+    def __init__(self, moved: _Optional[bytes] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "gradients", "state", "lease_id", "position", "batches", "generation", "padding")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
-    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    PADDING_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
     learning_rate: float
-    gradients: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
-    state: _containers.RepeatedCompositeFieldContainer[_master_pb2.Tensor]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
+    rows: _containers.RepeatedCompositeFieldContainer[RowsHead]
     lease_id: int
     position: int
     batches: int
     generation: int
-    padding: bytes
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., gradients: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., state: _Optional[_Iterable[_Union[_master_pb2.Tensor, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., padding: _Optional[bytes] = ...) -> None: ...
+    buckets: bytes
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ...) -> None: ...
 
 class PushReply(_message.Message):
-    __slots__ = ("accepted", "version")
+    __slots__ = ("accepted", "version", "moved")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     version: int
-    def __init__(self, accepted: bool = ..., version: _Optional[int] = ...) -> None: ...
+    moved: bytes
+    def __init__(self, accepted: bool = ..., version: _Optional[int] = ..., moved: _Optional[bytes] = ...) -> None: ...
+
+class ReplicateHello(_message.Message):
+    __slots__ = ("server", "incarnation", "generation")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    incarnation: str
+    generation: int
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ReplicateWelcome(_message.Message):
+    __slots__ = ("incarnation", "position")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    position: int
+    def __init__(self, incarnation: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+
+class Entry(_message.Message):
+    __slots__ = ("position", "version", "buckets", "push", "initialize", "fill", "handover", "flush")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    PUSH_FIELD_NUMBER: _ClassVar[int]
+    INITIALIZE_FIELD_NUMBER: _ClassVar[int]
+    FILL_FIELD_NUMBER: _ClassVar[int]
+    HANDOVER_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    version: int
+    buckets: bytes
+    push: PushRequest
+    initialize: InitializeRequest
+    fill: Fill
+    handover: Handover
+    flush: Flush
+    def __init__(self, position: _Optional[int] = ..., version: _Optional[int] = ..., buckets: _Optional[bytes] = ..., push: _Optional[_Union[PushRequest, _Mapping]] = ..., initialize: _Optional[_Union[InitializeRequest, _Mapping]] = ..., fill: _Optional[_Union[Fill, _Mapping]] = ..., handover: _Optional[_Union[Handover, _Mapping]] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ...) -> None: ...
+
+class Fill(_message.Message):
+    __slots__ = ("attributes", "arrays")
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    attributes: str
+    arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
+    def __init__(self, attributes: _Optional[str] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ...) -> None: ...
+
+class Handover(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Flush(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class FreezeRequest(_message.Message):
     __slots__ = ("name", "generation", "flush")
@@ -154,23 +283,25 @@ class FenceRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ...) -> None: ...
 
 class FenceReply(_message.Message):
-    __slots__ = ("sequence", "lease_id", "position", "batches")
+    __slots__ = ("sequence", "lease_id", "position", "batches", "nothing_served")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    NOTHING_SERVED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     lease_id: int
     position: int
     batches: int
-    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ...) -> None: ...
+    nothing_served: bool
+    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., nothing_served: bool = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +313,8 @@ class ServerStatusReply(_message.Message):
     FILLED_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
@@ -193,7 +326,9 @@ class ServerStatusReply(_message.Message):
     filled: _containers.RepeatedCompositeFieldContainer[Filled]
     taken: _containers.RepeatedScalarFieldContainer[int]
     loads: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ...) -> None: ...
+    rows: int
+    not_finite: int
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ...) -> None: ...
 
 class Filled(_message.Message):
     __slots__ = ("bucket", "server", "incarnation")

@@ -14,21 +14,6 @@ class ParameterServerStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.Initialize = channel.unary_unary(
-                '/elasticdl.ParameterServer/Initialize',
-                request_serializer=elasticdl_dot_wire_dot_ps__pb2.InitializeRequest.SerializeToString,
-                response_deserializer=elasticdl_dot_wire_dot_ps__pb2.InitializeReply.FromString,
-                )
-        self.Pull = channel.unary_unary(
-                '/elasticdl.ParameterServer/Pull',
-                request_serializer=elasticdl_dot_wire_dot_ps__pb2.PullRequest.SerializeToString,
-                response_deserializer=elasticdl_dot_wire_dot_ps__pb2.PullReply.FromString,
-                )
-        self.Push = channel.unary_unary(
-                '/elasticdl.ParameterServer/Push',
-                request_serializer=elasticdl_dot_wire_dot_ps__pb2.PushRequest.SerializeToString,
-                response_deserializer=elasticdl_dot_wire_dot_ps__pb2.PushReply.FromString,
-                )
         self.Freeze = channel.unary_unary(
                 '/elasticdl.ParameterServer/Freeze',
                 request_serializer=elasticdl_dot_wire_dot_ps__pb2.FreezeRequest.SerializeToString,
@@ -59,28 +44,8 @@ class ParameterServerStub(object):
 class ParameterServerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
-    def Initialize(self, request, context):
-        """The first worker to come gives the initial values; later ones are told so and change nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Pull(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Push(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Freeze(self, request, context):
-        """From the master only.
-        Keeps a copy of everything as it is now under that name, until released.
+        """Keeps a copy of everything as it is now under that name, until released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -115,21 +80,6 @@ class ParameterServerServicer(object):
 
 def add_ParameterServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'Initialize': grpc.unary_unary_rpc_method_handler(
-                    servicer.Initialize,
-                    request_deserializer=elasticdl_dot_wire_dot_ps__pb2.InitializeRequest.FromString,
-                    response_serializer=elasticdl_dot_wire_dot_ps__pb2.InitializeReply.SerializeToString,
-            ),
-            'Pull': grpc.unary_unary_rpc_method_handler(
-                    servicer.Pull,
-                    request_deserializer=elasticdl_dot_wire_dot_ps__pb2.PullRequest.FromString,
-                    response_serializer=elasticdl_dot_wire_dot_ps__pb2.PullReply.SerializeToString,
-            ),
-            'Push': grpc.unary_unary_rpc_method_handler(
-                    servicer.Push,
-                    request_deserializer=elasticdl_dot_wire_dot_ps__pb2.PushRequest.FromString,
-                    response_serializer=elasticdl_dot_wire_dot_ps__pb2.PushReply.SerializeToString,
-            ),
             'Freeze': grpc.unary_unary_rpc_method_handler(
                     servicer.Freeze,
                     request_deserializer=elasticdl_dot_wire_dot_ps__pb2.FreezeRequest.FromString,
@@ -164,57 +114,6 @@ def add_ParameterServerServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ParameterServer(object):
     """Missing associated documentation comment in .proto file."""
-
-    @staticmethod
-    def Initialize(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/elasticdl.ParameterServer/Initialize',
-            elasticdl_dot_wire_dot_ps__pb2.InitializeRequest.SerializeToString,
-            elasticdl_dot_wire_dot_ps__pb2.InitializeReply.FromString,
-            options, channel_credentials,
-            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
-
-    @staticmethod
-    def Pull(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/elasticdl.ParameterServer/Pull',
-            elasticdl_dot_wire_dot_ps__pb2.PullRequest.SerializeToString,
-            elasticdl_dot_wire_dot_ps__pb2.PullReply.FromString,
-            options, channel_credentials,
-            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
-
-    @staticmethod
-    def Push(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/elasticdl.ParameterServer/Push',
-            elasticdl_dot_wire_dot_ps__pb2.PushRequest.SerializeToString,
-            elasticdl_dot_wire_dot_ps__pb2.PushReply.FromString,
-            options, channel_credentials,
-            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
     def Freeze(request,

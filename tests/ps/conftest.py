@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.ps.buckets import first_map
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.replication import Routes
 from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.store import Pulled, Push, Pushed, ServerSettings, Store
+from elasticdl.ps.store import Initial, Pulled, Push, Pushed, ServerSettings, Store
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -82,12 +84,12 @@ class SmallStore:
         self.initialize()
 
     def initialize(self) -> bool:
-        return self.store.initialize(
-            generation=1,
+        initial = Initial(
             trainable={"x": np.array([1.0, 2.0], np.float32)},
             state={"mean": np.array([0.0])},
             optimizer=self.optimizer,
         )
+        return self.store.initialize(initial, generation=1).done_before
 
     def push(
         self,
@@ -137,11 +139,12 @@ class Servers:
     """Parameter servers in threads of this process, behind real ports."""
 
     def __init__(self, count: int, settings: ServerSettings) -> None:
-        self.stores = [Store(settings) for _ in range(count)]
+        self.stores = [Store(settings, number=number) for number in range(count)]
         self.servers = [ParameterServer(token=TOKEN) for _ in range(count)]
         self.clients: list[ParameterClient] = []
         for store, server in zip(self.stores, self.servers, strict=True):
             store.close(1)
+            store.see(Routes(map=first_map(count, replicas=1)))
             store.open()
             server.serve(store)
 

@@ -20,6 +20,7 @@ from elasticdl.ps.failures import (
     WorkerFenced,
 )
 from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.ps.store import Push
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -178,9 +179,9 @@ def test_a_refused_batch_comes_again_and_counts_once_everywhere(start_servers: A
     client.initialize(MODEL, {}, SGD)
     versions = client.pull().versions
     # Another worker has got through to one of the servers only, so far.
-    other = servers.client("worker-1", addresses=[servers.addresses[1]])
-    other._owners = {"trainable": {}, "state": {}}
-    other.push({}, learning_rate=1.0, versions={0: 0})
+    servers.stores[1].push(
+        Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
+    )
     with pytest.raises(StaleGradients) as stale:
         client.push(made_up(1), learning_rate=1.0, versions=versions, lease_id=1, position=5, batches=1)
     assert stale.value.versions == {0: 1, 1: 1}
@@ -197,9 +198,9 @@ def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any
     servers = start_servers(2, asynchronous=False)
     client = servers.client("worker-0")
     client.initialize(MODEL, {}, SGD)
-    other = servers.client("worker-1", addresses=[servers.addresses[1]])
-    other._owners = {"trainable": {}, "state": {}}
-    other.push({}, learning_rate=1.0, versions={0: 0})
+    servers.stores[1].push(
+        Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
+    )
     with pytest.raises(StaleGradients):
         client.push(made_up(1), learning_rate=1.0, versions={0: 0, 1: 0}, lease_id=1, position=5, batches=1)
     # The shard was taken away; this is the next one. Server 0 must not take it for the refused batch.

@@ -15,6 +15,7 @@ import pytest
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.shares import merge
 from elasticdl.ps.snapshot import read_snapshot
+from elasticdl.ps.store import Push
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -71,9 +72,19 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     for batch in (1, 2, 3):
         client.push(MODEL, learning_rate=0.1, versions={}, lease_id=9, position=10 * batch, batches=batch)
     # Dies while it pushes the fourth: two servers have it, one has not.
-    only = servers.client("worker-4", addresses=servers.addresses[:2], last_sequence=3)
-    only._owners = {"trainable": {}, "state": {}}
-    only.push({}, learning_rate=0.1, versions={}, lease_id=9, position=40, batches=4)
+    fourth = Push(
+        worker="worker-4",
+        sequence=4,
+        version=3,
+        learning_rate=0.1,
+        gradients={},
+        lease_id=9,
+        position=40,
+        batches=4,
+        generation=1,
+    )
+    for store in servers.stores[:2]:
+        store.push(fourth)
 
     async def use(coordinator: Coordinator) -> Any:
         last = await coordinator.fence_all(by_number(servers), "worker-4")

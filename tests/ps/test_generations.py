@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticdl.ps.failures import NotReady, OldGeneration
-from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.store import Initial, ServerSettings, Store
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -17,7 +17,7 @@ def test_nothing_is_answered_before_the_first() -> None:
     store = Store(ServerSettings())
     for generation in (0, 1):
         with pytest.raises(NotReady):
-            store.initialize(generation=generation, trainable={}, state={}, optimizer=SGD)
+            store.initialize(Initial(trainable={}, state={}, optimizer=SGD), generation=generation)
         with pytest.raises(NotReady):
             store.pull(lambda pulled: pulled, generation=generation)
     assert store.status().generation == -1

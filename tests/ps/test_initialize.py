@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.store import Initial, ServerSettings, Store
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -24,13 +24,10 @@ def empty_store() -> Store:
 
 def test_the_first_one_wins(make_store: Any) -> None:
     small = make_store()
-    done_before = small.store.initialize(
-        generation=1,
-        trainable={"x": np.array([7.0, 8.0], np.float32)},
-        state={"mean": np.array([9.0])},
-        optimizer=SGD,
+    other = Initial(
+        trainable={"x": np.array([7.0, 8.0], np.float32)}, state={"mean": np.array([9.0])}, optimizer=SGD
     )
-    assert done_before
+    assert small.store.initialize(other, generation=1).done_before
     assert small.x == [1.0, 2.0]
     assert list(small.pull().state["mean"]) == [0.0]
 
@@ -68,7 +65,7 @@ def test_another_model_is_told(
 ) -> None:
     small = make_store()
     with pytest.raises(UserError, match=message) as error:
-        small.store.initialize(generation=1, trainable=trainable, state=state, optimizer=SGD)
+        small.store.initialize(Initial(trainable=trainable, state=state, optimizer=SGD), generation=1)
     assert "checkpoint" in error.value.hint
 
 
@@ -76,21 +73,19 @@ def test_the_values_are_the_servers_own() -> None:
     store = empty_store()
     mine = np.ones(2, np.float32)
     mine.flags.writeable = False
-    store.initialize(generation=1, trainable={"x": mine}, state={}, optimizer=SGD)
+    store.initialize(Initial(trainable={"x": mine}, state={}, optimizer=SGD), generation=1)
     assert store.pull(lambda pulled: not np.shares_memory(pulled.trainable["x"], mine), generation=1)
 
 
 def test_wrong_optimizers_and_whole_numbers_leave_nothing_behind() -> None:
     store = empty_store()
+    wrong = ps_pb2.OptimizerConfig(name="adan", flavor="keras")
     with pytest.raises(UserError, match="Did you mean adam"):
-        store.initialize(
-            generation=1,
-            trainable={},
-            state={},
-            optimizer=ps_pb2.OptimizerConfig(name="adan", flavor="keras"),
-        )
+        store.initialize(Initial(trainable={}, state={}, optimizer=wrong), generation=1)
     with pytest.raises(UserError, match="only floating-point"):
-        store.initialize(generation=1, trainable={"n": np.ones(2, np.int64)}, state={}, optimizer=SGD)
+        store.initialize(
+            Initial(trainable={"n": np.ones(2, np.int64)}, state={}, optimizer=SGD), generation=1
+        )
     assert not store.status().initialized
 
 

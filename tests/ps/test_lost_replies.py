@@ -85,8 +85,8 @@ def test_every_batch_counts_once(start_servers: Any, proxies: list[Proxy]) -> No
         applied = threading.Event()
         push = servers.stores[unlucky].push
 
-        def tell(given: Any, push: Any = push, applied: threading.Event = applied) -> Any:
-            reply = push(given)
+        def tell(given: Any, push: Any = push, applied: threading.Event = applied, **message: Any) -> Any:
+            reply = push(given, **message)
             applied.set()
             return reply
 
@@ -111,8 +111,8 @@ def test_initial_values_too(start_servers: Any, proxies: list[Proxy]) -> None:
     applied = threading.Event()
     initialize = servers.stores[0].initialize
 
-    def tell(**given: Any) -> Any:
-        reply = initialize(**given)
+    def tell(initial: Any, **given: Any) -> Any:
+        reply = initialize(initial, **given)
         applied.set()
         return reply
 

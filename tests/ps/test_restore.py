@@ -9,10 +9,9 @@ import pytest
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.optimizers import RULES
-from elasticdl.ps.partition import partition_arrays
-from elasticdl.ps.shares import merge, share
+from elasticdl.ps.shares import merge, owners, share
 from elasticdl.ps.snapshot import Snapshot
-from elasticdl.ps.store import Pulled, Push, ServerSettings, Store
+from elasticdl.ps.store import Initial, Pulled, Push, ServerSettings, Store
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -27,7 +26,9 @@ class Cluster:
     ):
         chance = np.random.default_rng(1)
         self.model = {name: chance.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
-        self.owners = partition_arrays(self.model, servers)
+        self.owners = owners({"trainable": {name: a.nbytes for name, a in self.model.items()}}, servers)[
+            "trainable"
+        ]
         self.stores = [Store(ServerSettings(num_ps=servers, **settings)) for _ in range(servers)]
         for server, store in enumerate(self.stores):
             store.close(1)
@@ -42,9 +43,8 @@ class Cluster:
             self.initialize(server, config)
 
     def initialize(self, server: int, config: ps_pb2.OptimizerConfig) -> None:
-        self.stores[server].initialize(
-            generation=1, trainable=self._part(self.model, server), state={}, optimizer=config
-        )
+        initial = Initial(trainable=self._part(self.model, server), state={}, optimizer=config)
+        self.stores[server].initialize(initial, generation=1)
 
     def _part(self, arrays: dict[str, Array], server: int) -> dict[str, Array]:
         return {name: array for name, array in arrays.items() if self.owners[name] == server}

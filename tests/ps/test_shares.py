@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.buckets import BUCKETS, first_map
 from elasticdl.ps.checkpoints import file_name
 from elasticdl.ps.shares import merge, owners, read_share, share
 from elasticdl.ps.snapshot import Snapshot, write_snapshot
@@ -78,7 +79,7 @@ def test_files_of_some_servers_restore_onto_others(
     for server, path in enumerate(paths):
         write_snapshot(path, share(snapshot, server, before))
     for server in range(after):
-        restored = read_share(paths, server, after)
+        restored, _ = read_share(paths, first_map(after, replicas=1).primaries_of(server))
         assert flat(restored) == flat(share(snapshot, server, after))
         assert restored.attributes == snapshot.attributes
 
@@ -96,9 +97,9 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
 
     first = write("a.edl", "adam", {"x": np.zeros(3)})
     with pytest.raises(UserError, match=r"optimizer is 'sgd' in .*b\.edl and 'adam' in another"):
-        read_share([first, write("b.edl", "sgd", {"y": np.zeros(3)})], 0, 1)
+        read_share([first, write("b.edl", "sgd", {"y": np.zeros(3)})], range(BUCKETS))
     with pytest.raises(UserError, match=r"x \(trainable\) of .*c\.edl is in another file"):
-        read_share([first, write("c.edl", "adam", {"x": np.zeros(3)})], 0, 1)
+        read_share([first, write("c.edl", "adam", {"x": np.zeros(3)})], range(BUCKETS))
 
 
 def test_state_of_the_name_of_a_parameter_is_where_the_parameter_is() -> None:

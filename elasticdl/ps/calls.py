@@ -1,0 +1,221 @@
+"""What a worker sends to each server, and what it makes of their answers: a call to all of them, put together.
+
+Each of these is made for one call, and used for all servers and all repetitions of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from elasticdl.ps.bodies import Body, Mask, describe, lay_out, pack, unpack
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.cutting import Cut, cut
+from elasticdl.ps.lanes import Outgoing
+from elasticdl.ps.messages import rows_parts
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.shares import STATE, TRAINABLE
+from elasticdl.ps.table import TRANSFER, Ids, convert
+from elasticdl.ps.tensors import Array, raw_bytes
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.frames import Frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """A model, as pulled: all of it, or nothing if no server had anything new. Arrays are read-only."""
+
+    initialized: bool
+    # By the number of the server: to be given to the next pull and push.
+    versions: Mapping[int, int] = field(default_factory=dict)
+    trainable: Mapping[str, Array] = field(default_factory=dict)
+    state: Mapping[str, Array] = field(default_factory=dict)
+
+
+def moved_of(bits: bytes) -> Mask:
+    """The buckets in an answer that somebody else has."""
+    return unpack(bits) if bits else np.zeros(BUCKETS, np.bool_)
+
+
+def share_of(
+    groups: Mapping[str, Mapping[str, Array]], buckets: Mapping[str, Mapping[str, int]], mask: Mask
+) -> tuple[list[ps_pb2.ArrayHead], list[memoryview]]:
+    """The dense arrays of some buckets, to be sent."""
+    heads: list[ps_pb2.ArrayHead] = []
+    arrays: list[Array] = []
+    for group, members in groups.items():
+        known = buckets[group]
+        chosen = {name: array for name, array in members.items() if mask[known[name]]}
+        found, given = describe({group: chosen}, known)
+        heads += found
+        arrays += given
+    return heads, lay_out(arrays)
+
+
+class PullCall:
+    """The dense part of a model."""
+
+    def __init__(self, generation: int, known: dict[int, int], frozen: str = "") -> None:
+        self._generation = generation
+        self.known = known
+        self.frozen = frozen
+        self.unchanged = np.zeros(BUCKETS, np.bool_)
+        self._initialized = True
+        self._versions: dict[int, int] = {}
+        self._groups: dict[str, dict[str, Array]] = {TRAINABLE: {}, STATE: {}}
+
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+        request = ps_pb2.PullRequest(
+            frozen=self.frozen,
+            known_version=self.known.get(server, -1),
+            generation=self._generation,
+            buckets=pack(mask),
+        )
+        return Outgoing(request.SerializeToString(), keep=True)
+
+    def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
+        reply = ps_pb2.PullReply.FromString(frame.head)
+        moved = moved_of(reply.moved)
+        done = mask & ~moved
+        self.unchanged[done] = reply.unchanged
+        if done.any():
+            self._initialized = self._initialized and reply.initialized
+            self._versions[server] = reply.version
+        for group, members in Body(frame.body.toreadonly()).groups(reply.arrays).items():
+            self._groups[group] |= members
+        return moved
+
+    def values(self) -> Values:
+        return Values(
+            initialized=self._initialized,
+            versions=dict(sorted(self._versions.items())),
+            trainable=self._groups[TRAINABLE],
+            state=self._groups[STATE],
+        )
+
+
+class PullRowsCall:
+    def __init__(
+        self, generation: int, ids: Mapping[str, Ids], widths: Mapping[str, int], frozen: str, transfer: str
+    ) -> None:
+        self._generation = generation
+        self._ids = ids
+        self._frozen = frozen
+        self._transfer = transfer
+        self._out = {
+            name: np.empty((len(given), widths[name]), TRANSFER[transfer]) for name, given in ids.items()
+        }
+        # What is received otherwise than in the order of the ids: by server.
+        self._aside: dict[int, list[tuple[str, Array, Array]]] = {}
+
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+        owners = np.array(routes.map.primary)
+        heads, body, into = [], [], []
+        self._aside[server] = []
+        for name, ids in self._ids.items():
+            divided = cut(ids, owners, mask)
+            pieces = divided.pieces.get(server, [])
+            if not pieces:
+                continue
+            parts = [divided.ids[piece] for piece in pieces]
+            heads.append(ps_pb2.RowsHead(table=name, ids=sum(len(part) for part in parts)))
+            body += rows_parts(parts)
+            out = self._out[name]
+            if divided.order is None:
+                into += [raw_bytes(out[piece]) for piece in pieces]
+            else:
+                places = np.concatenate([divided.order[piece] for piece in pieces])
+                rows = np.empty((len(places), out.shape[1]), out.dtype)
+                self._aside[server].append((name, places, rows))
+                into.append(raw_bytes(rows))
+        request = ps_pb2.PullRowsRequest(
+            frozen=self._frozen,
+            generation=self._generation,
+            rows=heads,
+            buckets=pack(mask),
+            dtype=self._transfer,
+        )
+        return Outgoing(request.SerializeToString(), body, into=into)
+
+    def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
+        moved = moved_of(ps_pb2.PullRowsReply.FromString(frame.head).moved)
+        if moved.any():
+            return mask
+        for name, places, rows in self._aside[server]:
+            self._out[name][places] = rows
+        return moved
+
+    def rows(self) -> dict[str, Array]:
+        if self._transfer == "float32":
+            return self._out
+        return {name: convert(out, "float32", source=self._transfer) for name, out in self._out.items()}
+
+
+class PushCall:
+    def __init__(
+        self,
+        head: ps_pb2.PushRequest,
+        groups: Mapping[str, Mapping[str, Array]],
+        buckets: Mapping[str, Mapping[str, int]],
+        rows: Mapping[str, RowGradients],
+        transfer: str,
+        versions: Mapping[int, int],
+    ) -> None:
+        self._head = head
+        self._groups = groups
+        self._buckets = buckets
+        self._ids = {name: given.ids for name, given in rows.items()}
+        self._values: dict[str, Array] = {
+            name: _sendable(given.values, transfer) for name, given in rows.items()
+        }
+        self._transfer = transfer
+        self._versions = versions
+        self._newest = max(versions.values(), default=-1)
+        self.accepted = True
+        self.reached: dict[int, int] = {}
+
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+        request = ps_pb2.PushRequest()
+        request.CopyFrom(self._head)
+        # One that has come since the pull has its buckets from those that were asked then.
+        request.version = self._versions.get(server, self._newest)
+        request.buckets = pack(mask)
+        heads, body = share_of(self._groups, self._buckets, mask)
+        request.arrays.extend(heads)
+        owners = np.array(routes.map.primary)
+        for name, ids in self._ids.items():
+            divided = cut(ids, owners, mask)
+            pieces = divided.pieces.get(server, [])
+            if not pieces:
+                continue
+            values = self._ordered(divided, self._values[name])
+            request.rows.append(
+                ps_pb2.RowsHead(
+                    table=name,
+                    ids=sum(piece.stop - piece.start for piece in pieces),
+                    dtype=self._transfer,
+                    width=values.shape[1],
+                )
+            )
+            body += rows_parts([divided.ids[piece] for piece in pieces])
+            body += rows_parts([values[piece] for piece in pieces])
+        return Outgoing(request.SerializeToString(), body)
+
+    def _ordered(self, divided: Cut, values: Array) -> Array:
+        return values if divided.order is None else values[divided.order]
+
+    def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
+        reply = ps_pb2.PushReply.FromString(frame.head)
+        moved = moved_of(reply.moved)
+        if (mask & ~moved).any():
+            self.accepted = self.accepted and reply.accepted
+            self.reached[server] = reply.version
+        return moved
+
+
+def _sendable(values: Array, transfer: str) -> Array:
+    numbers = np.ascontiguousarray(values, dtype=np.float32)
+    return numbers if transfer == "float32" else convert(numbers, transfer)

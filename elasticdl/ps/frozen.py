@@ -1,0 +1,76 @@
+"""A copy of what a server holds, as it was at one moment: for evaluation and for checkpoints, while training goes on.
+
+Making one copies nothing. Dense arrays are shared until somebody changes them (`dense.py`), tables keep what changes
+(`table.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.ps.bodies import Mask
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.shares import WAITING_PREFIX
+from elasticdl.ps.snapshot import Snapshot, SnapshotWriter
+from elasticdl.ps.table import Frozen
+from elasticdl.ps.tensors import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenCopy:
+    # The buckets in it: all that the server had all of.
+    mask: Mask
+    version: int
+    attributes: Mapping[str, Any]
+    groups: Mapping[str, Mapping[str, Array]]
+    # Of the dense arrays.
+    buckets: Mapping[str, int]
+    tables: Mapping[str, Frozen]
+
+    @classmethod
+    def make(cls, holdings: Holdings, mask: Mask) -> FrozenCopy:
+        cohorts = holdings.cohorts.select(mask)
+        newest = max(cohorts, key=lambda cohort: cohort.version, default=None)
+        history = newest.attributes() if newest is not None else {"version": 0}
+        return cls(
+            mask=mask,
+            version=history["version"],
+            # Workers and their batches are of this generation, and a file is for later ones.
+            attributes={
+                **holdings.attributes(),
+                **{key: value for key, value in history.items() if key not in ("last", "initialized")},
+            },
+            groups={**holdings.dense_groups(mask), **holdings.tables.waiting_groups(mask)},
+            buckets=dict(holdings.buckets),
+            tables=holdings.tables.freeze(),
+        )
+
+    def snapshot(self, mask: Mask) -> Snapshot:
+        """What is in some buckets, but for the tables."""
+        groups: dict[str, dict[str, Array]] = {}
+        for group, members in self.groups.items():
+            waiting = group.startswith(WAITING_PREFIX)
+            groups[group] = {
+                name: array
+                for name, array in members.items()
+                if mask[int(name.partition("/")[0]) if waiting else self.buckets[name]]
+            }
+        return Snapshot(attributes=dict(self.attributes), groups=groups)
+
+    def write(self, path: Path, holdings: Holdings, mask: Mask) -> tuple[int, int]:
+        """Writes a file of some buckets. Returns its bytes and its CRC-32."""
+        snapshot = self.snapshot(mask)
+        with SnapshotWriter(path) as file:
+            for group, members in snapshot.groups.items():
+                if not members:
+                    file.add_empty(group)
+                for name, array in members.items():
+                    file.add(group, name, array)
+            tables = holdings.tables.write(file, mask & self.mask, self.tables)
+            return file.finish({**self.attributes, "tables": tables})
+
+    def release(self, holdings: Holdings) -> None:
+        holdings.tables.release(self.tables)

@@ -1,0 +1,362 @@
+"""What a server holds, and how pushes change it: dense parameters, tables, and the account of what was applied.
+
+The same calls in the same order make the same holdings, to the bit: that is what keeps a backup equal to its primary.
+Nothing here depends on a clock, on chance, or on who asks. Who may ask is decided in `store.py`.
+
+Asynchronous training applies every push at once. Synchronous training adds up `grads_to_wait` of them and applies their
+mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.bodies import Mask
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.cohorts import Cohort, Cohorts, LastPush
+from elasticdl.ps.dense import DenseParameters, differences
+from elasticdl.ps.optimizers import Optimizer, make_optimizer
+from elasticdl.ps.shares import STATE, TRAINABLE, WAITING_PREFIX, buckets_of_names
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.table_files import Description, SavedTables
+from elasticdl.ps.tables import ROWS_PREFIX, RowPart, Tables
+from elasticdl.ps.tensors import Array
+from elasticdl.wire import ps_pb2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """What a parameter server needs to know of its job."""
+
+    num_ps: int = 1
+    asynchronous: bool = True
+    grads_to_wait: int = 1
+    lr_staleness_modulation: bool = False
+    sync_version_tolerance: int = 0
+    # Bytes that the rows of tables may take; 0: as many as there are.
+    memory_limit: int = 0
+
+    @property
+    def synchronous(self) -> bool:
+        return self.grads_to_wait > 1 or not self.asynchronous
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """The gradients of one batch, and what batch it was."""
+
+    worker: str
+    sequence: int
+    version: int
+    learning_rate: float
+    gradients: Mapping[str, Array]
+    state: Mapping[str, Array] = field(default_factory=dict)
+    rows: Mapping[str, RowPart] = field(default_factory=dict)
+    lease_id: int = 0
+    position: int = 0
+    batches: int = 0
+    generation: int = 0
+    # What it is for; None: everything there is. Where the sender believes each array to be.
+    buckets: Mask | None = None
+    array_buckets: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initial:
+    """The model as a worker gives it."""
+
+    trainable: Mapping[str, Array]
+    state: Mapping[str, Array]
+    optimizer: ps_pb2.OptimizerConfig
+    tables: Sequence[TableSpec] = ()
+    array_buckets: Mapping[str, int] = field(default_factory=dict)
+
+
+class Holdings:
+    """Not thread-safe, but rows may be looked up at any time."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self.dense = DenseParameters({}, {})
+        self.tables = Tables(memory_limit=settings.memory_limit)
+        self.cohorts = Cohorts()
+        self.optimizer: dict[str, Any] | None = None
+        self._rule: Optimizer | None = None
+        self._optimizer_confirmed = False
+        # Of the dense arrays.
+        self.buckets: dict[str, int] = {}
+
+    # -- the model -------------------------------------------------------------------------------------------
+
+    @property
+    def has_optimizer(self) -> bool:
+        return self._rule is not None
+
+    def initialize(self, mask: Mask, initial: Initial) -> bool:
+        """Takes initial values for buckets that have none; returns whether some had.
+
+        Raises `UserError` if those that there are do not fit.
+        """
+        config = _document(initial.optimizer)
+        rule = make_optimizer(initial.optimizer)
+        given = {TRAINABLE: initial.trainable, STATE: initial.state}
+        buckets = {**_all_buckets(given), **initial.array_buckets}
+        cohorts = self.cohorts.select(mask)
+        known = [cohort for cohort in cohorts if cohort.initialized]
+        for cohort in known:
+            problems = differences(
+                self._within(self.dense.values, cohort.mask), _chosen(initial.trainable, buckets, cohort.mask)
+            ) + differences(
+                self._within(self.dense.state, cohort.mask), _chosen(initial.state, buckets, cohort.mask)
+            )
+            if problems:
+                raise UserError(
+                    f"The values on the parameter servers are of another model: {'; '.join(problems[:5])}"
+                    f"{f'; and {len(problems) - 5} more' if len(problems) > 5 else ''}.",
+                    hint="Is the checkpoint that the job started from one of this model?",
+                )
+        if self._rule is None or (not self._optimizer_confirmed and config != self.optimizer):
+            # Values come from a checkpoint, how to train from here on from the job. Slots are kept if they fit.
+            self._use_optimizer(config, rule)
+        assert self._rule is not None
+        self.tables.declare(initial.tables, self._rule)
+        self._optimizer_confirmed = True
+        self.tables.restore_from(None)
+        for cohort in cohorts:
+            if not cohort.initialized:
+                # Copied, because these are views of a message.
+                self._take(
+                    {
+                        TRAINABLE: _copies(_chosen(initial.trainable, buckets, cohort.mask)),
+                        STATE: _copies(_chosen(initial.state, buckets, cohort.mask)),
+                    },
+                    buckets,
+                )
+                cohort.initialized = True
+        self.cohorts.merge(cohorts)
+        return bool(known)
+
+    def _use_optimizer(self, config: dict[str, Any], rule: Optimizer) -> None:
+        self._rule = rule
+        self.optimizer = config
+        kept = self.dense.use_optimizer(rule)
+        self.tables.use_optimizer(rule)
+        if not kept:
+            for cohort in self.cohorts:
+                cohort.step = 0
+
+    def _take(self, groups: Mapping[str, Mapping[str, Array]], buckets: Mapping[str, int]) -> None:
+        self.dense.take(groups)
+        for group in (TRAINABLE, STATE):
+            for name in groups.get(group, {}):
+                self.buckets[name] = buckets[name]
+
+    def _within(self, arrays: Mapping[str, Array], mask: Mask) -> dict[str, Array]:
+        return _chosen(arrays, self.buckets, mask)
+
+    # -- pushes ----------------------------------------------------------------------------------------------
+
+    def check(self, push: Push, mask: Mask) -> None:
+        """Raises `UserError` if what a push has for some buckets cannot be applied."""
+        part = self._part(push, mask)
+        self.dense.check(part.gradients, part.state)
+        self.tables.check(part.rows)
+
+    def apply(self, push: Push, cohorts: Sequence[Cohort]) -> None:
+        """What a push has for these cohorts. It has been checked."""
+        for cohort in cohorts:
+            part = self._part(push, cohort.mask)
+            if self._settings.synchronous:
+                self.dense.add_pending(part.gradients)
+                self.tables.add_waiting(part.rows)
+                cohort.waiting += 1
+                cohort.waiting_learning_rate = push.learning_rate
+                if cohort.waiting >= self._settings.grads_to_wait:
+                    self._apply_waiting(cohort)
+            else:
+                staleness = cohort.version - push.version
+                modulated = self._settings.lr_staleness_modulation and staleness > 1
+                learning_rate = push.learning_rate / staleness if modulated else push.learning_rate
+                self.dense.apply(part.gradients, learning_rate, cohort.step + 1)
+                self.tables.update(part.rows, learning_rate, cohort.version + 1)
+                self._count_update(cohort)
+            self.dense.set_state(part.state)
+            cohort.last[push.worker] = LastPush(
+                sequence=push.sequence,
+                lease_id=push.lease_id,
+                position=push.position,
+                batches=push.batches,
+                version=cohort.version,
+            )
+        self.cohorts.merge(cohorts)
+
+    def replay(self, push: Push, mask: Mask) -> None:
+        """A push that another server has applied to some buckets, and found right."""
+        nothing = LastPush()
+        behind = [
+            cohort
+            for cohort in self.cohorts.select(mask)
+            if cohort.last.get(push.worker, nothing).sequence < push.sequence
+        ]
+        self.apply(push, behind)
+
+    def flush(self, mask: Mask) -> None:
+        """Applies gradients that wait for more, few as they are."""
+        cohorts = self.cohorts.select(mask)
+        for cohort in cohorts:
+            if cohort.waiting:
+                self._apply_waiting(cohort)
+        self.cohorts.merge(cohorts)
+
+    def _part(self, push: Push, mask: Mask) -> Push:
+        """What is for some buckets. The push itself, if that is all it is for."""
+        if mask.all() or (push.buckets is not None and not (push.buckets & ~mask).any()):
+            return push
+        buckets = {**self.buckets, **push.array_buckets}
+        return Push(
+            worker=push.worker,
+            sequence=push.sequence,
+            version=push.version,
+            learning_rate=push.learning_rate,
+            gradients=_chosen(push.gradients, buckets, mask),
+            state=_chosen(push.state, buckets, mask),
+            rows={name: part.of(mask) for name, part in push.rows.items()},
+        )
+
+    def _apply_waiting(self, cohort: Cohort) -> None:
+        names = list(self._within(self.dense.pending, cohort.mask))
+        self.dense.apply_pending(names, cohort.waiting, cohort.waiting_learning_rate, cohort.step + 1)
+        self.tables.apply_waiting(
+            cohort.mask, cohort.waiting, cohort.waiting_learning_rate, cohort.version + 1
+        )
+        cohort.waiting = 0
+        self._count_update(cohort)
+
+    def _count_update(self, cohort: Cohort) -> None:
+        cohort.version += 1
+        cohort.step += 1
+        self.tables.expire(cohort.mask, cohort.version)
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def values(self, mask: Mask) -> tuple[dict[str, Array], dict[str, Array]]:
+        return self._within(self.dense.values, mask), self._within(self.dense.state, mask)
+
+    def attributes(self) -> dict[str, Any]:
+        """What belongs to all buckets."""
+        return {"optimizer": self.optimizer, "tables": self.tables.describe()}
+
+    def dense_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
+        """All dense arrays of some buckets as they are now; later updates leave these alone."""
+        return self.dense.groups(self._within({**self.dense.values, **self.dense.state}, mask))
+
+    def export(self, bucket: int) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, int]]:
+        """All of a bucket, to be put elsewhere: attributes, arrays, and the buckets of the dense ones."""
+        mask = np.zeros(BUCKETS, np.bool_)
+        mask[bucket] = True
+        (cohort,) = self.cohorts.select(mask)
+        attributes = {**self.attributes(), **cohort.attributes(), "confirmed": self._optimizer_confirmed}
+        groups = {**self.dense_groups(mask), **self.tables.groups(mask)}
+        self.cohorts.merge(list(self.cohorts))
+        return attributes, groups, {name: bucket for name, at in self.buckets.items() if at == bucket}
+
+    def put(
+        self, bucket: int, attributes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Array]]
+    ) -> None:
+        """Takes a bucket in, in place of what was here of it. The arrays are not kept."""
+        mask = np.zeros(BUCKETS, np.bool_)
+        mask[bucket] = True
+        self.drop(mask)
+        self._adopt(attributes)
+        self._optimizer_confirmed = self._optimizer_confirmed or bool(attributes.get("confirmed"))
+        dense = {
+            group: _copies(members)
+            for group, members in groups.items()
+            if not group.startswith((ROWS_PREFIX, WAITING_PREFIX))
+        }
+        names = {*dense.get(TRAINABLE, {}), *dense.get(STATE, {})}
+        self._take(dense, dict.fromkeys(names, bucket))
+        self.tables.put({group: _copies(members) for group, members in groups.items() if group not in dense})
+        self.cohorts.put(Cohort.of_attributes(mask, dict(attributes)))
+        self.cohorts.merge(list(self.cohorts))
+
+    def restore(
+        self,
+        attributes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Array]],
+        buckets: Mapping[str, int],
+        saved: SavedTables | None,
+        mask: Mask,
+    ) -> None:
+        """Takes some buckets from files: dense arrays, which become its own, and tables."""
+        self._take(groups, {**_all_buckets(groups), **buckets})
+        self.tables.restore_from(saved, mask)
+        kept = self._adopt(attributes)
+        self.tables.put(
+            {group: members for group, members in groups.items() if group.startswith(WAITING_PREFIX)}
+        )
+        self.cohorts.put(Cohort.of_attributes(mask.copy(), {**attributes, "initialized": True}))
+        (cohort,) = self.cohorts.select(mask)
+        if self._rule is None:
+            cohort.waiting = 0
+        elif not kept:
+            cohort.step = 0
+        # The job may wait for fewer gradients now than the one that made the checkpoint.
+        if cohort.waiting and (
+            not self._settings.synchronous or cohort.waiting >= self._settings.grads_to_wait
+        ):
+            self._apply_waiting(cohort)
+
+    def _adopt(self, attributes: Mapping[str, Any]) -> bool:
+        """The optimizer and the tables of those who had this before, if there are none here. False: new slots."""
+        kept = True
+        optimizer = attributes.get("optimizer")
+        if optimizer and self._rule is None:
+            self._rule = make_optimizer(ps_pb2.OptimizerConfig(**optimizer))
+            self.optimizer = dict(optimizer)
+            kept = self.dense.use_optimizer(self._rule)
+            self.tables.use_optimizer(self._rule)
+        if self._rule is not None:
+            known = attributes.get("tables", {})
+            specs = [Description.of_json(name, document).spec for name, document in known.items()]
+            self.tables.declare(specs, self._rule)
+        return kept
+
+    def drop(self, mask: Mask) -> None:
+        """Forgets some buckets, as if they had never been here."""
+        names = [name for name, bucket in self.buckets.items() if mask[bucket]]
+        self.dense.drop(names)
+        for name in names:
+            del self.buckets[name]
+        self.tables.drop(mask)
+        self.cohorts.put(Cohort(mask=mask.copy()))
+
+
+def _document(optimizer: ps_pb2.OptimizerConfig) -> dict[str, Any]:
+    return {"name": optimizer.name, "flavor": optimizer.flavor, "options": dict(optimizer.options)}
+
+
+def _chosen(arrays: Mapping[str, Array], buckets: Mapping[str, int], mask: Mask) -> dict[str, Array]:
+    """Those in some buckets; and those of which nobody knows where they are, so that they are found out."""
+    if mask.all():
+        return dict(arrays)
+    return {name: array for name, array in arrays.items() if name not in buckets or mask[buckets[name]]}
+
+
+def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(array, order="C") for name, array in arrays.items()}
+
+
+def _all_buckets(groups: Mapping[str, Mapping[str, Array]]) -> dict[str, int]:
+    found = buckets_of_names(
+        {
+            group: {name: array.nbytes for name, array in groups.get(group, {}).items()}
+            for group in (TRAINABLE, STATE)
+        }
+    )
+    return {**found[STATE], **found[TRAINABLE]}

@@ -1,0 +1,225 @@
+"""Who keeps which bucket up to date, and what is still to be told to whom: decisions, without I/O.
+
+A primary carries out pushes in one order and tells those who have the bucket too (its backup, a server that is being
+filled) in that order: an outbox for each of them. A worker gets its answer when they have acknowledged.
+
+What must never happen, and why it does not:
+
+- An acknowledged push is lost. It is acknowledged when the backup has it. A backup that has a newer map, in which the
+  sender is not the bucket's primary any more, refuses what the sender tells: then the sender acknowledges nothing. The
+  same holds for a sender that was given up and has been replaced by another process under its number: processes have
+  incarnations, and the newest map comes with those that count.
+- A push is applied twice. Every bucket knows the last batch of every worker, and takes this knowledge along.
+- Two copies of a bucket differ. Both have had the same entries in the same order from one sender. Where the primary
+  changes without a loss, the one before has brought everybody up to date before it hands over; where it was lost, there
+  is one copy left, and others are filled anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from elasticdl.ps.bodies import Mask, mask_of, numbers, pack, unpack
+from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.wire import ps_pb2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routes:
+    """A map, and where and who the servers in it are, by their numbers.
+
+    Who is not among the incarnations, if there are any, has been given up.
+    """
+
+    map: BucketMap
+    addresses: Mapping[int, str] = field(default_factory=dict)
+    incarnations: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An entry on its way: the message, and the numbers that belong to it."""
+
+    entry: ps_pb2.Entry
+    body: Sequence[memoryview] = ()
+
+
+class Outbox:
+    """What one server tells one incarnation of another, in order; kept until it is acknowledged."""
+
+    def __init__(self, peer: int, incarnation: str) -> None:
+        self.peer = peer
+        self.incarnation = incarnation
+        self.acknowledged = 0
+        self.last = 0
+        self._waiting: deque[Told] = deque()
+
+    def add(self, entry: ps_pb2.Entry, body: Sequence[memoryview] = ()) -> int:
+        self.last += 1
+        entry.position = self.last
+        self._waiting.append(Told(entry=entry, body=body))
+        return self.last
+
+    def acknowledge(self, position: int) -> None:
+        """It has everything up to there."""
+        self.acknowledged = max(self.acknowledged, position)
+        while self._waiting and self._waiting[0].entry.position <= position:
+            self._waiting.popleft()
+
+    def after(self, position: int) -> Told | None:
+        """The next entry to be told to who has been told that one."""
+        if not self._waiting or position >= self.last:
+            return None
+        index = position + 1 - self._waiting[0].entry.position
+        return self._waiting[max(index, 0)]
+
+    def prune(self, mask: Mask) -> None:
+        """Of what waits only some buckets still matter: the receiver may be right to refuse others."""
+        for told in self._waiting:
+            told.entry.buckets = pack(unpack(told.entry.buckets) & mask)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+# Entries that must be acknowledged: by peer, the outbox and the position.
+Ticket = dict[int, tuple[Outbox, int]]
+
+
+class Roles:
+    """What a map says to one server."""
+
+    def __init__(self, number: int, incarnation: str = "") -> None:
+        self.number = number
+        self.incarnation = incarnation
+        self.routes: Routes | None = None
+        # Buckets that the one before has handed over to this server, and the version of its map when it did.
+        self.taken: dict[int, int] = {}
+        # Buckets whose copy to a server that is being filled is in the outbox, and when it is there: peer, incarnation,
+        # position.
+        self.copied: dict[int, tuple[int, str, int]] = {}
+        self._serving: Mask = np.ones(BUCKETS, np.bool_)
+        self._held: Mask = np.ones(BUCKETS, np.bool_)
+        self._targets: dict[int, Mask] = {}
+
+    @property
+    def map(self) -> BucketMap | None:
+        return self.routes.map if self.routes else None
+
+    @property
+    def version(self) -> int:
+        return self.routes.map.version if self.routes else 0
+
+    @property
+    def serving(self) -> Mask:
+        """The buckets that workers may turn to this server for."""
+        return self._serving
+
+    @property
+    def held(self) -> Mask:
+        """The buckets that this server has reason to keep anything of."""
+        return self._held
+
+    @property
+    def complete(self) -> Mask:
+        """The buckets that this server has all of."""
+        current = self.map
+        if current is None:
+            return self._serving
+        backed_up: Mask = np.array(current.backup) == self.number
+        return self._serving | backed_up
+
+    @property
+    def targets(self) -> Mapping[int, Mask]:
+        """Who has to be told of what happens to which of these buckets."""
+        return self._targets
+
+    def see(self, routes: Routes) -> None:
+        """A newer map."""
+        new = routes.map
+        self.routes = routes
+        # One that is of a map that this server has not seen yet is for later.
+        self.taken = {
+            bucket: version
+            for bucket, version in self.taken.items()
+            if version > new.version or (new.primary[bucket] == self.number and bucket in new.handover)
+        }
+        self.copied = {
+            bucket: copy
+            for bucket, copy in self.copied.items()
+            if new.primary[bucket] == self.number
+            and copy[0] in (new.filling.get(bucket, NOBODY), new.backup[bucket])
+            and routes.incarnations.get(copy[0], copy[1]) == copy[1]
+        }
+        self._work_out()
+
+    def take(self, mask: Mask, version: int) -> None:
+        self.taken |= dict.fromkeys(numbers(mask), version)
+        if self.routes is not None:
+            self._work_out()
+
+    def copy(self, bucket: int, peer: int, incarnation: str, position: int) -> None:
+        self.copied[bucket] = (peer, incarnation, position)
+        self._work_out()
+
+    def to_fill(self) -> list[tuple[int, int]]:
+        """Buckets that are to be copied, and to whom."""
+        if self.routes is None:
+            return []
+        return [
+            (bucket, peer)
+            for bucket, peer in sorted(self.routes.map.filling.items())
+            if self._serving[bucket] and self.copied.get(bucket, (NOBODY, "", 0))[0] != peer
+        ]
+
+    def to_hand_over(self) -> list[int]:
+        """Buckets that were this server's, and are another's as soon as it is told so."""
+        if self.routes is None:
+            return []
+        return sorted(bucket for bucket, server in self.routes.map.handover.items() if server == self.number)
+
+    def may_tell(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> bool:
+        """Whether what another server says counts."""
+        if self.routes is None or entry.version > self.version:
+            return True
+        known = self.routes.incarnations
+        if known and known.get(sender) != incarnation:
+            return False
+        current = self.routes.map
+        # What this server does not hold is none of its business.
+        return all(
+            current.primary[bucket] == sender
+            or (current.handover.get(bucket) == sender and bucket not in self.taken)
+            for bucket in numbers(mask & self._held)
+        )
+
+    def concerning(self, peer: int) -> Mask:
+        """The buckets that another server has to be told of, or has to be up to date with for a handover."""
+        mask = self._targets.get(peer, np.zeros(BUCKETS, np.bool_)).copy()
+        if self.routes is not None:
+            current = self.routes.map
+            for bucket in self.to_hand_over():
+                if peer in (current.primary[bucket], current.backup[bucket]):
+                    mask[bucket] = True
+        return mask
+
+    def _work_out(self) -> None:
+        assert self.routes is not None
+        current = self.routes.map
+        waiting = [bucket for bucket in current.handover if bucket not in self.taken]
+        mine = np.array(current.primary) == self.number
+        mine[waiting] = False
+        self._serving = mine
+        self._held = mask_of(current.held_by(self.number))
+        backup = np.array(current.backup)
+        targets: dict[int, Mask] = {}
+        for peer in set(backup[mine].tolist()) - {NOBODY}:
+            targets[peer] = mine & (backup == peer)
+        for bucket, (peer, _, _) in self.copied.items():
+            if mine[bucket]:
+                targets.setdefault(peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
+        self._targets = targets

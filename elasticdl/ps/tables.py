@@ -1,0 +1,325 @@
+"""All tables of one server: declared by the layers of a model, looked up and updated by name.
+
+What is in a table depends on the updates that it got and on their order alone (`table.py`): so on a server that backs
+up another the tables are the same to the bit. Whether there is memory for new rows is therefore decided before an
+update, by the server that workers turn to, and not by the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps import _kernels
+from elasticdl.ps.bodies import Mask, numbers
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.failures import NothingHeld
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.shares import WAITING_PREFIX
+from elasticdl.ps.snapshot import SnapshotWriter
+from elasticdl.ps.table import Budget, Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
+from elasticdl.ps.table_files import SavedTables, describe, write_table
+from elasticdl.ps.tensors import Array
+from elasticdl.wire import ps_pb2
+
+# A group of arrays: the rows of a table on their way to another server, named BUCKET/ARRAY.
+ROWS_PREFIX = "rows:"
+_ARRAYS = ("ids", "values", "slots", "steps", "seen", "waiting_ids", "waiting_counts", "waiting_seen")
+# How often in the time after which a row expires rows are looked through.
+_EXPIRY_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPart:
+    """Ids of one table, with their gradients; these may be of any type that they travel in."""
+
+    ids: Ids
+    values: Array
+
+    def of(self, mask: Mask) -> RowPart:
+        """Those in some buckets."""
+        inside = mask[buckets_of(self.ids, BUCKETS)]
+        return RowPart(ids=self.ids[inside], values=self.values[inside])
+
+
+class Tables:
+    """Updates come one at a time; lookups at any time."""
+
+    def __init__(self, *, memory_limit: int = 0) -> None:
+        """`memory_limit`: bytes for the rows of all tables together; 0: no limit."""
+        self._memory_limit = memory_limit
+        self._budget = Budget()
+        self._tables: dict[str, Table] = {}
+        # Gradients that wait, by table: in the order in which they came.
+        self._waiting: dict[str, list[RowPart]] = {}
+        # Where tables that are declared from now on have their rows from.
+        self._saved: tuple[SavedTables, Mask] | None = None
+
+    @property
+    def specs(self) -> list[TableSpec]:
+        return [table.spec for table in self._tables.values()]
+
+    @property
+    def rows(self) -> int:
+        return sum(len(table) for table in self._tables.values())
+
+    @property
+    def bytes(self) -> int:
+        return self._budget.used
+
+    def declare(self, specs: Iterable[TableSpec], optimizer: Optimizer) -> None:
+        """Makes the tables that there are not yet. Raises `UserError` if one is there and is otherwise."""
+        given = list(specs)
+        for spec in given:
+            known = self._tables.get(spec.name)
+            if known is not None and known.spec != spec:
+                raise UserError(f"The table {spec.name} {_difference(known.spec, spec)}.")
+        for spec in given:
+            if spec.name not in self._tables:
+                table = Table(spec, optimizer, buckets=BUCKETS, budget=self._budget)
+                if self._saved is not None:
+                    saved, mask = self._saved
+                    saved.restore(table, buckets=list(numbers(mask)))
+                self._tables[spec.name] = table
+
+    def restore_from(self, saved: SavedTables | None, mask: Mask | None = None) -> None:
+        """Tables that are declared from now on begin with what was saved of some buckets; None: not any more."""
+        if self._saved is not None:
+            self._saved[0].close()
+        self._saved = None if saved is None or mask is None else (saved, mask)
+
+    def describe(self) -> dict[str, Any]:
+        """What the tables are, as JSON can say it."""
+        return {name: describe(table).as_json() for name, table in self._tables.items()}
+
+    def use_optimizer(self, optimizer: Optimizer) -> None:
+        """Rows stay as they are; slots do if they are such as this optimizer has."""
+        before = self._tables
+        groups = self.groups(np.ones(BUCKETS, np.bool_)) if before else {}
+        self._waiting = {}
+        self._tables = {}
+        for name, old in before.items():
+            new = Table(old.spec, optimizer, buckets=BUCKETS, budget=self._budget)
+            self._tables[name] = new
+            if new.slot_names != old.slot_names:
+                rows = groups[f"{ROWS_PREFIX}{name}"]
+                groups[f"{ROWS_PREFIX}{name}"] = {
+                    key: array for key, array in rows.items() if not key.endswith(("/slots", "/steps"))
+                }
+        self.put(groups)
+
+    def check(self, rows: Mapping[str, RowPart]) -> None:
+        """Raises `UserError` if these gradients cannot be applied, all of them."""
+        needed = 0
+        for name, part in rows.items():
+            table = self._find(name)
+            if part.values.shape != (len(part.ids), table.spec.width):
+                raise UserError(
+                    f"The gradient of the table {name} has shape {list(part.values.shape)} "
+                    f"for {len(part.ids)} ids; its rows have {table.spec.width} numbers."
+                )
+            bad = _kernels.count_not_finite(part.values) if part.values.size else 0
+            if bad:
+                raise NotFinite(
+                    f"The gradient of the table {name} is not finite (NaN or infinity) in {bad:,} places.",
+                    hint="A smaller learning rate, clipped gradients or other data may help.",
+                )
+            needed += len(part.ids) * table.row_bytes
+        if self._memory_limit and self._budget.used + needed > self._memory_limit:
+            self._check_memory(rows)
+
+    def _check_memory(self, rows: Mapping[str, RowPart]) -> None:
+        """The slow way: which of the ids have a row already?"""
+        new = {name: self._tables[name].missing(part.ids) for name, part in rows.items()}
+        needed = sum(count * self._tables[name].row_bytes for name, count in new.items())
+        if self._budget.used + needed > self._memory_limit and needed:
+            name = max(new, key=lambda name: new[name])
+            raise TableFull(
+                f"The table {name} cannot take {new[name]:,} new rows: {self.rows:,} rows and "
+                f"{self._budget.used:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
+                hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
+            )
+
+    def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
+        for name, part in rows.items():
+            self._tables[name].update(
+                part.ids, part.values, learning_rate=learning_rate, step=step, unique=True
+            )
+
+    def expire(self, mask: Mask, step: int) -> None:
+        """Forgets rows that were not updated for too long, now and then."""
+        for table in self._tables.values():
+            after = table.spec.expire_after
+            if after and step % max(1, after // _EXPIRY_ROUNDS) == 0:
+                table.expire(step, buckets=numbers(mask))
+
+    def add_waiting(self, rows: Mapping[str, RowPart]) -> None:
+        for name, part in rows.items():
+            kept = RowPart(ids=part.ids.copy(), values=part.values.copy())
+            self._waiting.setdefault(name, []).append(kept)
+
+    def apply_waiting(self, mask: Mask, count: int, learning_rate: float, step: int) -> None:
+        """One update with the mean of so many gradients."""
+        for name, parts in self._waiting.items():
+            chosen = [part.of(mask) for part in parts]
+            self._waiting[name] = [rest for part in parts if len((rest := part.of(~mask)).ids)]
+            ids = np.concatenate([part.ids for part in chosen])
+            if len(ids):
+                values = np.concatenate([part.values.astype(np.float32, copy=False) for part in chosen])
+                self._tables[name].update(
+                    ids, values, learning_rate=learning_rate, step=step, scale=1.0 / count
+                )
+
+    def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> None:
+        self._find(name).gather_into(ids, out, frozen=frozen)
+
+    def width(self, name: str) -> int:
+        return self._find(name).spec.width
+
+    def _find(self, name: str) -> Table:
+        table = self._tables.get(name)
+        if table is None:
+            raise NothingHeld(f"there is no table {name!r} here")
+        return table
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def freeze(self) -> dict[str, Frozen]:
+        return {name: table.freeze() for name, table in self._tables.items()}
+
+    def release(self, frozen: Mapping[str, Frozen]) -> None:
+        for name, copy in frozen.items():
+            if name in self._tables:
+                self._tables[name].release(copy)
+
+    def write(self, file: SnapshotWriter, mask: Mask, frozen: Mapping[str, Frozen]) -> dict[str, Any]:
+        """Writes some buckets of frozen copies; returns what belongs into the file's attributes."""
+        buckets = list(numbers(mask))
+        return {
+            name: write_table(file, self._tables[name], copy, buckets=buckets, release=False)
+            for name, copy in frozen.items()
+        }
+
+    def groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
+        """The rows of some buckets, and what waits for them."""
+        groups: dict[str, dict[str, Array]] = {}
+        for name, table in self._tables.items():
+            members = groups.setdefault(f"{ROWS_PREFIX}{name}", {})
+            for bucket in numbers(mask):
+                rows = table.export(bucket)
+                for kind in _ARRAYS:
+                    array = getattr(rows, kind)
+                    if array is not None and array.size:
+                        members[f"{bucket}/{kind}"] = array
+        return {**groups, **self.waiting_groups(mask)}
+
+    def waiting_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
+        groups: dict[str, dict[str, Array]] = {}
+        for name, parts in self._waiting.items():
+            members = groups.setdefault(f"{WAITING_PREFIX}{name}", {})
+            for bucket in numbers(mask):
+                only = np.zeros(BUCKETS, np.bool_)
+                only[bucket] = True
+                chosen = [part.of(only) for part in parts]
+                if sum(len(part.ids) for part in chosen):
+                    members[f"{bucket}/ids"] = np.concatenate([part.ids for part in chosen])
+                    members[f"{bucket}/values"] = np.concatenate([part.values for part in chosen])
+        return groups
+
+    def put(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
+        """Takes in what `groups` gave. Slots that are another optimizer's start anew."""
+        for group, members in groups.items():
+            name = group.partition(":")[2]
+            if name not in self._tables:
+                continue
+            by_bucket: dict[str, dict[str, Array]] = {}
+            for key, array in members.items():
+                bucket, _, kind = key.partition("/")
+                by_bucket.setdefault(bucket, {})[kind] = array
+            for arrays in by_bucket.values():
+                if group.startswith(ROWS_PREFIX):
+                    self._put_rows(self._tables[name], arrays)
+                elif group.startswith(WAITING_PREFIX):
+                    part = RowPart(ids=np.array(arrays["ids"]), values=np.array(arrays["values"]))
+                    self._waiting.setdefault(name, []).append(part)
+
+    def _put_rows(self, table: Table, arrays: Mapping[str, Array]) -> None:
+        rows = TableRows(
+            ids=arrays.get("ids", np.empty(0, np.int64)),
+            values=arrays.get("values", np.empty((0, table.spec.width), np.float32)),
+            slots=arrays.get("slots"),
+            steps=arrays.get("steps"),
+            seen=arrays.get("seen"),
+            waiting_ids=arrays.get("waiting_ids"),
+            waiting_counts=arrays.get("waiting_counts"),
+            waiting_seen=arrays.get("waiting_seen"),
+        )
+        table.put(rows)
+
+    def drop(self, mask: Mask) -> None:
+        for name, table in self._tables.items():
+            for bucket in numbers(mask):
+                table.delete(bucket)
+            if name in self._waiting:
+                self._waiting[name] = [
+                    rest for part in self._waiting[name] if len((rest := part.of(~mask)).ids)
+                ]
+
+    def loads(self, rows: Mapping[str, Ids]) -> Array:
+        """How many of some ids are in each bucket."""
+        counts = np.zeros(BUCKETS, np.int64)
+        for ids in rows.values():
+            counts += np.bincount(buckets_of(ids, BUCKETS), minlength=BUCKETS)
+        return counts
+
+
+class NotFinite(UserError):
+    """A gradient is no number."""
+
+
+def to_config(spec: TableSpec) -> ps_pb2.TableConfig:
+    return ps_pb2.TableConfig(
+        name=spec.name,
+        width=spec.width,
+        initializer=spec.initializer.kind,
+        initializer_options=dict(spec.initializer.options),
+        seed=spec.seed,
+        admit_after=spec.admit_after,
+        expire_after=spec.expire_after,
+    )
+
+
+def of_config(config: ps_pb2.TableConfig) -> TableSpec:
+    """Raises `UserError` if there can be no such table."""
+    return TableSpec(
+        name=config.name,
+        width=config.width,
+        initializer=Initializer(kind=config.initializer, options=dict(config.initializer_options)),
+        seed=config.seed,
+        admit_after=config.admit_after,
+        expire_after=config.expire_after,
+    )
+
+
+def check_names(specs: Sequence[TableSpec]) -> None:
+    """Raises `UserError` if two different tables have one name."""
+    seen: dict[str, TableSpec] = {}
+    for spec in specs:
+        known = seen.setdefault(spec.name, spec)
+        if known is not spec:
+            raise UserError(
+                f"Two tables of the model are called {spec.name}.",
+                hint="Layers that share rows are one layer, used twice; others need names of their own.",
+            )
+
+
+def _difference(known: TableSpec, asked: TableSpec) -> str:
+    for field in ("width", "initializer", "seed", "admit_after", "expire_after"):
+        if getattr(known, field) != getattr(asked, field):
+            return f"has {field} {getattr(known, field)} on the servers, and is asked for with {getattr(asked, field)}"
+    return "is there already"

@@ -1,0 +1,264 @@
+"""Messages that carry many numbers, over plain sockets: a small head, and a body that is never copied on its way.
+
+gRPC takes a message as one string of bytes: numbers are copied into it, framed, copied out of it, on both sides. Here a
+frame is sent from where its parts lie (`sendmsg`) and received where it is wanted (`recv_into`); both let other threads
+of the interpreter go on. On one connection there is one call at a time, answered in order; threads that want to call
+at once have a connection each.
+
+    frame     what it is: a method, or the status of an answer (u32) · bytes of the head (u32) · of the body (u64)
+              head · body
+    opening   MAGIC, unencrypted · the TLS handshake, where the job has certificates · a frame with the token
+
+MAGIC comes before anything else so that a port can be shared with another protocol (`front.py`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import ssl
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+
+from elasticdl.wire.security import NotTrusted, Security
+
+MAGIC = b"EDL-FRM1"
+_HEADER = struct.Struct("<IIQ")
+_HELLO = 0
+OK = 0
+# Whoever has not shown the token yet is not listened to for longer.
+_LONGEST_HELLO = 4096
+_LONGEST_HEAD = 1 << 30
+# A machine that vanished closes no connection; it is found out within half a minute.
+_KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+# So much is on its way at a time: rows of a batch, several times over.
+_SOCKET_BUFFER = 4 << 20
+_CONNECT_SECONDS = 5.0
+# How often a caller who waits is asked whether to go on.
+_PATIENCE_SECONDS = 0.1
+_MOST_PARTS = 512
+
+
+class ConnectionLost(OSError):
+    """The other side is gone, or says what makes no sense."""
+
+
+class Frame(NamedTuple):
+    kind: int
+    head: bytes
+    # Valid until the next frame is received, unless it was asked to be kept.
+    body: memoryview
+
+
+class Connection:
+    """One side of an open connection. Not for two threads at once, but one may send while another receives."""
+
+    def __init__(self, opened: socket.socket, *, waiting: Callable[[], None] | None = None) -> None:
+        """`waiting` is called all the time while nothing comes or goes, and may raise to end that."""
+        self._socket = opened
+        self._waiting = waiting
+        self._encrypted = isinstance(opened, ssl.SSLSocket)
+        self._header = bytearray(_HEADER.size)
+        self._spare = bytearray()
+
+    @property
+    def waiting(self) -> Callable[[], None] | None:
+        return self._waiting
+
+    @waiting.setter
+    def waiting(self, value: Callable[[], None] | None) -> None:
+        self._waiting = value
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def interrupt(self) -> None:
+        """Ends what other threads wait for on this connection."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # Gone already.
+            return
+
+    def send(self, kind: int, head: bytes = b"", body: Sequence[bytes | bytearray | memoryview] = ()) -> None:
+        size = sum(len(part) for part in body)
+        start = _HEADER.pack(kind, len(head), size) + head
+        if self._encrypted:
+            self._send_each([start, *body])
+        else:
+            self._send_parts([memoryview(start), *(memoryview(part) for part in body if len(part))])
+
+    def _send_parts(self, parts: list[memoryview]) -> None:
+        first = 0
+        while first < len(parts):
+            try:
+                sent = self._socket.sendmsg(parts[first : first + _MOST_PARTS])
+            except BlockingIOError:
+                self._wait()
+                continue
+            while first < len(parts) and sent >= len(parts[first]):
+                sent -= len(parts[first])
+                first += 1
+            if sent:
+                parts[first] = parts[first][sent:]
+
+    def _send_each(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        for part in parts:
+            rest = memoryview(part)
+            while len(rest):
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                    self._wait()
+
+    def receive(self, *, keep: bool = False, into: Sequence[memoryview] | None = None) -> Frame:
+        """The next frame. Its body is in memory of its own if it is to be kept, or where the caller wants it.
+
+        `into`: if the frame is no error and has a body, it must be of the size of these together; then the frame's
+        own body is empty. Raises `ConnectionLost` at the end.
+        """
+        kind, head_size, body_size = self._receive_header()
+        head = bytearray(head_size)
+        self._fill(memoryview(head))
+        if into is not None and kind == OK and body_size:
+            if sum(len(part) for part in into) != body_size:
+                raise ConnectionLost(f"an answer has {body_size} bytes, {sum(map(len, into))} were expected")
+            for part in into:
+                self._fill(part)
+            return Frame(kind, bytes(head), memoryview(b""))
+        body = memoryview(bytearray(body_size)) if keep else self._reused(body_size)
+        self._fill(body)
+        return Frame(kind, bytes(head), body)
+
+    def receive_hello(self) -> bytes:
+        """The first frame, of whom nothing is known yet."""
+        _, head_size, body_size = self._receive_header()
+        if head_size > _LONGEST_HELLO or body_size:
+            raise ConnectionLost("the first frame is no token")
+        head = bytearray(head_size)
+        self._fill(memoryview(head))
+        return bytes(head)
+
+    def _receive_header(self) -> tuple[int, int, int]:
+        self._fill(memoryview(self._header))
+        kind, head_size, body_size = _HEADER.unpack(self._header)
+        if head_size > _LONGEST_HEAD:
+            raise ConnectionLost("a frame makes no sense")
+        return kind, head_size, body_size
+
+    def _reused(self, size: int) -> memoryview:
+        if len(self._spare) < size:
+            self._spare = bytearray(size + size // 4)
+        return memoryview(self._spare)[:size]
+
+    def renew(self) -> None:
+        """The memory of the last frame is in use somewhere: the next one gets other memory."""
+        self._spare = bytearray()
+
+    def _fill(self, target: memoryview) -> None:
+        flags = 0 if self._encrypted else socket.MSG_WAITALL
+        done = 0
+        while done < len(target):
+            try:
+                count = self._socket.recv_into(target[done:], 0, flags)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self._wait()
+                continue
+            if not count:
+                raise ConnectionLost("the connection was closed")
+            done += count
+
+    def _wait(self) -> None:
+        if self._waiting is not None:
+            self._waiting()
+
+
+def connect(
+    address: str,
+    token: str,
+    *,
+    security: Security | None = None,
+    waiting: Callable[[], None] | None = None,
+) -> Connection:
+    """A connection to HOST:PORT that has been let in.
+
+    `security`: that of the environment, unless given. Raises `OSError` if nobody answers there, `NotTrusted` if the
+    token or the certificate is not of this job.
+    """
+    security = security or Security.of_environment()
+    host, _, port = address.rpartition(":")
+    opened = socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
+    try:
+        opened.sendall(MAGIC)
+        if security is not None:
+            opened = _client_context(security).wrap_socket(opened, server_hostname=security.name)
+        prepare(opened, patient=waiting is None)
+        connection = Connection(opened, waiting=waiting)
+        connection.send(_HELLO, token.encode())
+        answer = connection.receive()
+    except ssl.SSLCertVerificationError as error:
+        opened.close()
+        raise NotTrusted(f"The server at {address} is not of this job: {error.verify_message}.") from error
+    except BaseException:
+        opened.close()
+        raise
+    if answer.kind != OK:
+        connection.close()
+        raise NotTrusted(f"The server at {address} does not let us in: {answer.head.decode()}")
+    return connection
+
+
+def welcome(opened: socket.socket, token: str) -> Connection | None:
+    """The server's side of `connect`, after MAGIC and encryption; None: it was no one of this job."""
+    prepare(opened, patient=True)
+    connection = Connection(opened)
+    if hmac.compare_digest(connection.receive_hello(), token.encode()):
+        connection.send(OK)
+        return connection
+    unauthenticated: int = grpc.StatusCode.UNAUTHENTICATED.value[0]
+    connection.send(unauthenticated, b"This job's token is missing or wrong.")
+    connection.close()
+    return None
+
+
+def prepare(opened: socket.socket, *, patient: bool) -> None:
+    """Settings of all our connections; an impatient one returns to its caller when nothing happens."""
+    opened.settimeout(None)
+    if opened.family in (socket.AF_INET, socket.AF_INET6):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            opened.setsockopt(socket.IPPROTO_TCP, option, value)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
+    # Not `settimeout`, which would ask the system twice for every piece.
+    patience = 0.0 if patient else _PATIENCE_SECONDS
+    interval = struct.pack("ll", int(patience), int(patience % 1 * 1_000_000))
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
+
+
+def server_context(security: Security) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python takes certificates from files only.
+    descriptor, name = tempfile.mkstemp(prefix="elasticdl-")
+    try:
+        os.write(descriptor, security.key + b"\n" + security.certificate)
+        context.load_cert_chain(name)
+    finally:
+        os.close(descriptor)
+        Path(name).unlink()
+    return context
+
+
+def _client_context(security: Security) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=security.ca.decode())
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

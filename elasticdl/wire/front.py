@@ -1,0 +1,133 @@
+"""The one port of a server that speaks two protocols: frames for what is large, gRPC for what is small.
+
+What a connection begins with tells which it is. Frames are answered here, in a thread for each connection. Everything
+else is passed on, byte by byte, to gRPC's own port, which only this machine can reach: those calls are few and small.
+One port is what an address can say, what a service of Kubernetes forwards, and what has to be opened in a firewall.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+
+from elasticdl.wire.frames import MAGIC, Connection, server_context, welcome
+from elasticdl.wire.security import Security
+
+log = logging.getLogger("elasticdl.wire")
+
+# Those who connect and say nothing are not waited for.
+_OPENING_SECONDS = 10.0
+_PIECE = 1 << 16
+
+
+class Front:
+    """Listens at once; answers from `serve` on."""
+
+    def __init__(self, host: str, port: int, *, token: str, security: Security | None = None) -> None:
+        """Raises `OSError` if the port is taken."""
+        security = security or Security.of_environment()
+        self._token = token
+        self._context = server_context(security) if security is not None else None
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = socket.create_server((host, port), family=family, backlog=128)
+        self.port: int = self._listening.getsockname()[1]
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        self._stopped = False
+
+    def serve(self, answer: Callable[[Connection], None], behind: int) -> None:
+        """Has `answer` called with each connection that brings frames; others are passed on to that local port."""
+        self._answer = answer
+        self._behind = behind
+        threading.Thread(target=self._accept, name="front", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends all connections, and waits until nobody answers any more."""
+        with self._lock:
+            self._stopped = True
+            opened = list(self._open)
+            threads = list(self._threads)
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for one in opened:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                opened, _ = self._listening.accept()
+            except OSError:
+                if self._stopped:
+                    return
+                log.exception("A connection could not be accepted.")
+                continue
+            self._start(self._meet, opened)
+
+    def _start(self, target: Callable[..., None], opened: socket.socket, *others: socket.socket) -> None:
+        thread = threading.Thread(target=self._run, args=(target, opened, *others), name="call", daemon=True)
+        with self._lock:
+            if self._stopped:
+                opened.close()
+                return
+            self._open.add(opened)
+            self._threads.add(thread)
+        thread.start()
+
+    def _run(self, target: Callable[..., None], opened: socket.socket, *others: socket.socket) -> None:
+        try:
+            target(opened, *others)
+        except (OSError, EOFError) as error:
+            log.debug("A connection has ended: %s", error)
+        finally:
+            with self._lock:
+                self._open.discard(opened)
+                self._threads.discard(threading.current_thread())
+            opened.close()
+
+    def _meet(self, opened: socket.socket) -> None:
+        opened.settimeout(_OPENING_SECONDS)
+        # Peeked at, so that gRPC gets it all. As little as it takes to tell.
+        while (begin := opened.recv(len(MAGIC), socket.MSG_PEEK)) != MAGIC:
+            if not begin or not MAGIC.startswith(begin):
+                self._pass_on(opened)
+                return
+        opened.recv(len(MAGIC))
+        if self._context is not None:
+            plain, opened = opened, self._context.wrap_socket(opened, server_side=True)
+            with self._lock:
+                self._open.discard(plain)
+                self._open.add(opened)
+        try:
+            connection = welcome(opened, self._token)
+            if connection is not None:
+                self._answer(connection)
+        finally:
+            with self._lock:
+                self._open.discard(opened)
+            opened.close()
+
+    def _pass_on(self, opened: socket.socket) -> None:
+        behind = socket.create_connection(("127.0.0.1", self._behind))
+        for one in (opened, behind):
+            one.settimeout(None)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._start(self._pump, behind, opened)
+        self._pump(opened, behind)
+
+    @staticmethod
+    def _pump(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while piece := source.recv(_PIECE):
+                target.sendall(piece)
+        finally:
+            with contextlib.suppress(OSError):
+                target.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,181 @@
+"""Frames over real sockets: numbers arrive as they were sent, strangers are refused, gRPC shares the port."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+
+from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.wire.channel import add_port, new_server, open_channel
+from elasticdl.wire.frames import OK, Connection, ConnectionLost, connect
+from elasticdl.wire.front import Front
+from elasticdl.wire.security import NotTrusted, Security
+
+ECHO, FAIL = 1, 2
+
+
+def echo(connection: Connection) -> None:
+    while True:
+        try:
+            frame = connection.receive()
+        except ConnectionLost:
+            return
+        if frame.kind == FAIL:
+            connection.send(13, b"it went wrong")
+        else:
+            connection.send(OK, frame.head, [frame.body])
+
+
+class Server:
+    def __init__(self, security: Security | None = None) -> None:
+        self.grpc = new_server("secret", threads=2)
+        handler = grpc.method_handlers_generic_handler(
+            "test.Test", {"Call": grpc.unary_unary_rpc_method_handler(lambda message, context: message * 2)}
+        )
+        self.grpc.add_generic_rpc_handlers((handler,))
+        behind = add_port(self.grpc, "127.0.0.1:0", security=security)
+        self.grpc.start()
+        self.front = Front("127.0.0.1", 0, token="secret", security=security)
+        self.front.serve(echo, behind)
+        self.address = f"127.0.0.1:{self.front.port}"
+
+    def stop(self) -> None:
+        self.grpc.stop(None).wait()
+        self.front.stop()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    started: list[Server] = []
+
+    def start(security: Security | None = None) -> Server:
+        started.append(Server(security))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def security_of(made: Credentials) -> Security:
+    return Security(
+        ca=made.ca_crt.encode(),
+        name=tls_name("mine"),
+        certificate=made.tls_crt.encode(),
+        key=made.tls_key.encode(),
+    )
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_large_bodies_in_parts_arrive_whole(serve: Callable[..., Server], encrypted: bool) -> None:
+    security = security_of(Credentials.make("mine")) if encrypted else None
+    connection = connect(serve(security).address, "secret", security=security)
+    parts = [bytes([number % 251]) * (number * 997 % 70_000) for number in range(700)]
+    # The answer comes while the question is still being sent.
+    sending = threading.Thread(
+        target=connection.send, args=(ECHO, b"head", [memoryview(one) for one in parts])
+    )
+    sending.start()
+    frame = connection.receive()
+    sending.join()
+    assert (frame.kind, frame.head) == (OK, b"head")
+    assert frame.body == b"".join(parts)
+    connection.close()
+
+
+def test_a_body_goes_where_it_is_wanted(serve: Callable[..., Server]) -> None:
+    connection = connect(serve().address, "secret")
+    first, second = bytearray(3), bytearray(4)
+    connection.send(ECHO, b"", [b"abcdefg"])
+    assert connection.receive(into=[memoryview(first), memoryview(second)]).body == b""
+    assert (first, second) == (b"abc", b"defg")
+    connection.send(ECHO, b"", [b"abcdefgh"])
+    with pytest.raises(ConnectionLost, match="7 were expected"):
+        connection.receive(into=[memoryview(first), memoryview(second)])
+    connection.close()
+
+
+def test_a_failure_has_no_body_and_the_connection_goes_on(serve: Callable[..., Server]) -> None:
+    connection = connect(serve().address, "secret")
+    connection.send(FAIL)
+    frame = connection.receive(into=[memoryview(bytearray(5))])
+    assert (frame.kind, frame.head) == (13, b"it went wrong")
+    connection.send(ECHO, b"x")
+    assert connection.receive().head == b"x"
+    connection.close()
+
+
+def test_who_does_not_know_the_token_is_told_so(serve: Callable[..., Server]) -> None:
+    with pytest.raises(NotTrusted, match="token is missing or wrong"):
+        connect(serve().address, "guessed")
+
+
+def test_who_says_nothing_sensible_is_not_listened_to(serve: Callable[..., Server]) -> None:
+    server = serve()
+    host, port = server.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+        # As long a token as nobody has.
+        stranger.sendall(b"EDL-FRM1" + b"\0" * 4 + (1 << 20).to_bytes(4, "little") + b"\0" * 8)
+        assert stranger.recv(100) == b""
+    connection = connect(server.address, "secret")
+    connection.send(ECHO, b"still there")
+    assert connection.receive().head == b"still there"
+    connection.close()
+
+
+def test_a_server_of_another_authority_is_not_believed(serve: Callable[..., Server]) -> None:
+    theirs, mine = security_of(Credentials.make("mine")), security_of(Credentials.make("mine"))
+    with pytest.raises(NotTrusted, match="not of this job"):
+        connect(serve(theirs).address, "secret", security=mine)
+
+
+def test_one_that_does_not_encrypt_gets_no_token(serve: Callable[..., Server]) -> None:
+    with pytest.raises((ssl.SSLError, OSError)):
+        connect(serve().address, "secret", security=security_of(Credentials.make("mine")))
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_the_port_is_shared_with_grpc(serve: Callable[..., Server], encrypted: bool) -> None:
+    security = security_of(Credentials.make("mine")) if encrypted else None
+    server = serve(security)
+    with open_channel(server.address, "secret", security=security) as channel:
+        call = channel.unary_unary("/test.Test/Call", None, None)
+        assert call(b"ab" * 100_000, timeout=60) == b"ab" * 200_000
+    with open_channel(server.address, "wrong", security=security) as channel:
+        call = channel.unary_unary("/test.Test/Call", None, None)
+        with pytest.raises(grpc.RpcError) as error:
+            call(b"ab", timeout=60)
+        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_waiting_ends_when_the_caller_says_so(serve: Callable[..., Server]) -> None:
+    class Enough(Exception):
+        pass
+
+    def waiting() -> None:
+        raise Enough
+
+    server = serve()
+    connection = connect(server.address, "secret")
+    connection.close()
+    connection = connect(server.address, "secret", waiting=lambda: None)
+    connection.waiting = waiting
+    with pytest.raises(Enough):
+        connection.receive()
+    connection.close()
+
+
+def test_stopping_ends_connections(serve: Callable[..., Server]) -> None:
+    server = serve()
+    connection = connect(server.address, "secret")
+    server.front.stop()
+    with pytest.raises(ConnectionLost):
+        connection.receive()
+    connection.close()
+    with pytest.raises(OSError, match="refused"):
+        connect(server.address, "secret")
