@@ -94,7 +94,8 @@ class Coordinator:
         replies: dict[int, ps_pb2.FenceReply] = await self._all(
             addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
         )
-        return min(replies.values(), key=lambda last: last.sequence)
+        asked = [reply for reply in replies.values() if not reply.nothing_served]
+        return min(asked, key=lambda last: last.sequence, default=ps_pb2.FenceReply())
 
     async def status_all(self, addresses: Mapping[int, str]) -> dict[int, ps_pb2.ServerStatusReply]:
         request = ps_pb2.ServerStatusRequest()

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import grpc
 
-from elasticdl.ps.buckets import BucketMap, first_map
 from elasticdl.ps.checkpoints import chain, find_checkpoint
-from elasticdl.ps.replication import Routes
+from elasticdl.ps.routing import routes_of
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.shares import read_share
 from elasticdl.ps.snapshot import Snapshot
@@ -136,7 +135,8 @@ class Member:
         assert self._store is not None
         if directive.finished or directive.drain:
             return False
-        routes = self._routes(directive)
+        assert self._settings is not None
+        routes = routes_of(directive, self._settings.num_ps)
         if directive.generation > self._store.generation:
             self._store.close(directive.generation)
             self._store.see(routes)
@@ -152,19 +152,6 @@ class Member:
         else:
             self._store.see(routes)
         return True
-
-    def _routes(self, directive: master_pb2.Directive) -> Routes:
-        """Who is where, as a directive says it; or else as it is where buckets do not move."""
-        assert self._settings is not None
-        if directive.HasField("ps_map"):
-            known = BucketMap.from_wire(directive.ps_map)
-        else:
-            known = first_map(self._settings.num_ps, replicas=1, version=0)
-        return Routes(
-            map=known,
-            addresses={number: address for number, address in enumerate(directive.ps_addresses) if address},
-            incarnations={number: one for number, one in enumerate(directive.ps_incarnations) if one},
-        )
 
     def _restore(self, place: str, mine: Collection[int]) -> None:
         assert self._store is not None

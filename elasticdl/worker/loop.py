@@ -25,6 +25,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import Abandoned, NothingHeld
+from elasticdl.ps.routing import newest_routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.batches import ReadAhead, read_ahead
 from elasticdl.worker.evaluation import Evaluator
@@ -180,7 +181,7 @@ class TrainingLoop:
         generation = directive.generation
         if spec.nodes.num_ps:
             client = ParameterClient(
-                list(directive.ps_addresses),
+                routes=newest_routes(self._link.directive, spec.nodes.num_ps),
                 token=self._token,
                 worker=self._link.node,
                 generation=generation,
