@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import itertools
+import math
 import re
 import signal
 import statistics
@@ -22,13 +23,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.processes import elasticdl, finish, free_port, running, wait_until, with_environment
+from benchmarks.processes import Stuck, elasticdl, finish, free_port, running, wait_until, with_environment
 from benchmarks.report import Result, at_least, at_most_more
 
 NAME = "allreduce"
 _PROGRAM = "benchmarks.allreduce_program"
 # Steps that are not under way yet: memory is allocated, connections are made.
 _WARM_UP = 5
+# A restart takes some ten seconds.
+_PEER_SECONDS = 120.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _READY = re.compile(r"^(\S+ \S+) .*Round \d+: worker-\d+, worker-\d+\.", re.MULTILINE)
 
@@ -173,6 +176,7 @@ def _elastic_death() -> _Death:
 
 
 def _restart() -> float:
+    """How long the peer takes; infinity if its processes never find each other again, which happens."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stamps = folder / "stamps"
@@ -191,7 +195,10 @@ def _restart() -> float:
                 new = [file for file in stamps.glob("*") if file not in files and file.stat().st_size]
                 return min((float(f.read_text().split()[0]) for f in new), default=None)
 
-            first = wait_until(again, "the next attempt trains")
+            try:
+                first = wait_until(again, "the next attempt trains", _PEER_SECONDS)
+            except Stuck:
+                first = math.inf
             last = max(s[0] for file in files for s in _read(stamps, file.name))
             # Its processes have a session of their own, and outlive being killed.
             torchrun.terminate()
