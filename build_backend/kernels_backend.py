@@ -131,9 +131,8 @@ def _compiler() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         tools = {name: Path(folder) / name for name in ("c++", "ar", "ranlib")}
         for name, path in tools.items():
-            # Left alone it compiles for the processor that it runs on, and the C++ library anew for CMake's first
-            # questions, which are asked without optimization.
-            always = " -mcpu=baseline -O3" if name == "c++" else ""
+            # Left alone it compiles for the processor that it runs on.
+            always = " -mcpu=baseline" if name == "c++" else ""
             path.write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {name}{always} "$@"\n')
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
         os.environ["CXX"] = str(tools["c++"])
@@ -142,6 +141,9 @@ def _compiler() -> Iterator[None]:
                 os.environ.get("CMAKE_ARGS", ""),
                 f"-DCMAKE_AR={tools['ar']}",
                 f"-DCMAKE_RANLIB={tools['ranlib']}",
+                # Linking takes a minute the first time: the C++ library is compiled for it. CMake's first questions to
+                # a compiler are to be answered without, for programs want another one than extensions.
+                "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
             ]
         )
         print(f"No C++ compiler was found; {zig} compiles.", file=sys.stderr)
