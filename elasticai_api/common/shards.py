@@ -27,7 +27,7 @@ from elasticai_api.common.master import DatasetParams, FetchedShard, Master, che
 from elasticai_api.common.master_client import build_master_client
 from elasticai_api.common.reports import Reports
 from elasticai_api.common.supply import Supply
-from elasticai_api.errors import ShardError
+from elasticai_api.errors import ElasticError, ShardError
 from elasticai_api.proto import elasticai_api_pb2 as pb
 
 log = logging.getLogger("elasticai_api")
@@ -85,6 +85,7 @@ class DataShardService:
         self._asking = threading.Lock()
         self._held = HeldShards(out_of_order=out_of_order)
         self._supply = Supply()
+        self._refilling = False
         # How often the data set was set back: what was asked for before that is void.
         self._set_backs = 0
         self._current: pb.Task | None = None
@@ -130,25 +131,54 @@ class DataShardService:
 
     def get_task(self, task_type: int | None = None) -> pb.Task:
         """The next shard together with its number; of type NONE when there is nothing more for this worker."""
-        with self._asking:
-            self._reports.check()
-            while True:
+        self._reports.check()
+        # One that lies ready is not waited for, whoever asks for more meanwhile.
+        task, set_backs = self._next()
+        if task is None:
+            with self._asking:
+                while True:
+                    task, set_backs = self._next()
+                    if task is not None:
+                        break
+                    fetched = self._fetch()
+                    if not fetched:
+                        return pb.Task(type=pb.NONE)
+                    self._put(fetched, set_backs)
+        if self._master.remote and self._supply.runs_low() and not self._refilling:
+            self._refilling = True
+            threading.Thread(target=self._refill, name="elasticai shards", daemon=True).start()
+        return task
+
+    def _next(self) -> tuple[pb.Task | None, int]:
+        """One that lies ready, if there is any, and how often the data set had been set back by then."""
+        with self._lock:
+            self._lose()
+            return self._take(), self._set_backs
+
+    def _put(self, fetched: list[FetchedShard], set_backs: int) -> None:
+        """`set_backs`: when they were asked for."""
+        with self._lock:
+            if set_backs == self._set_backs:
+                self._supply.put(fetched)
+                fetched = []
+        # Given out before the data set was set back, or after? Those of before are nobody's any more.
+        self._reports.give_back([shard.task.task_id for shard in fetched])
+        if len(self._supply) > 1:
+            self._reports.watch_supply()
+
+    def _refill(self) -> None:
+        """Beside the program, so that it does not wait for a master that is busy with something else."""
+        try:
+            with self._asking:
                 with self._lock:
-                    self._lose()
-                    task, set_backs = self._take(), self._set_backs
-                if task is not None:
-                    return task
-                fetched = self._fetch()
-                if not fetched:
-                    return pb.Task(type=pb.NONE)
-                with self._lock:
-                    if set_backs == self._set_backs:
-                        self._supply.put(fetched)
-                        fetched = []
-                # Given out before the data set was set back, or after? Those of before are nobody's any more.
-                self._reports.give_back([shard.task.task_id for shard in fetched])
-                if len(self._supply) > 1:
-                    self._reports.watch_supply()
+                    set_backs = self._set_backs
+                if self._supply.runs_low():
+                    self._put(self._master.fetch(self._dataset_name, self._supply.wanted()), set_backs)
+        except ElasticError as error:
+            # The program's own next call meets it too, and raises it.
+            log.info("No shards could be fetched ahead: %s", error)
+        finally:
+            self._refilling = False
 
     def _fetch(self) -> list[FetchedShard]:
         all_told = self._reports.all_told()

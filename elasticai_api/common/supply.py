@@ -2,9 +2,10 @@
 
 A call costs both sides about a millisecond. That is nothing to a program that works on a shard for a second, and half
 of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in half a
-second lately, and the master gives it fewer where others would go short. One quick half second is no evidence: an input
-pipeline that fills its buffers when it starts is not fast yet. Neither is one slow half second, in which the program
-saved its model.
+second lately, and the master gives it fewer where others would go short. It asks when half of them are used up, beside
+the program, which so has a quarter of a second in which a busy master is not felt. One quick half second is no
+evidence: an input pipeline that fills its buffers when it starts is not fast yet. Neither is one slow half second, in
+which the program saved its model.
 
 What was fetched ahead is no work begun. It is given back when the program has not used it up in a while (it evaluates,
 or waits for something), when it ends, and when the master says that other shards of this worker are not its own any
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from elasticai_api.common.master import FetchedShard
 
-# A worker that is killed or sent away holds at most the work of so many seconds that it has not begun.
+# A worker that is killed or sent away holds at most the work of this long, and of half as long again, not begun.
 AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4
@@ -56,6 +57,11 @@ class Supply:
             part = self._part()
             taken = sorted(self._taken.get(part - ago, 0) for ago in range(1, _PARTS + 1))
             return max(1, min(taken[-2], MOST_SHARDS))
+
+    def runs_low(self) -> bool:
+        """Who uses many and has less than half of them left had better ask for more now."""
+        wanted = self.wanted()
+        return wanted > 1 and 2 * len(self._ready) <= wanted
 
     def put(self, fetched: Iterable[FetchedShard]) -> None:
         """These lie ready now."""

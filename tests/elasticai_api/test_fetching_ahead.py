@@ -16,6 +16,8 @@ from elasticdl.platforms.platform import NodePhase
 @pytest.fixture(autouse=True)
 def four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Supply, "wanted", lambda self: 4)
+    # More when there are none left, and not before: see test_refilling.py.
+    monkeypatch.setattr(Supply, "runs_low", lambda self: False)
 
 
 def build(**changes: Any) -> DataShardService:
