@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.audit import Audit, render
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -262,6 +261,9 @@ def final_lines(status: dict[str, Any], logs: str) -> list[str]:
     if status.get("message"):
         lines.append(("error: " if status["state"] == "failed" else "") + status["message"])
     if status.get("audit") and status["audit"]["rows"]:
+        # With the ledger behind it: at the end of a job there is time for that.
+        from elasticdl.master.audit import Audit, render
+
         lines += ["", render(Audit.from_json(status["audit"])), ""]
     if status.get("evaluations"):
         lines.append(f"Evaluation: {last_evaluation(status)}")

@@ -53,9 +53,10 @@ class RecordKeeper:
     async def write(self, *, state: bool = True) -> None:
         """What has changed of the status and, if wanted, of the snapshot."""
         status = {**job_status(self._master), "wish": self._answer}
-        found = {STATUS_KEY: _text(status)}
         # That time has passed is no change.
-        compared = {STATUS_KEY: _text({**status, "now": 0})}
+        now = status.pop("now")
+        compared = {STATUS_KEY: _text(status)}
+        found = {STATUS_KEY: f'{{"now":{now!r},{compared[STATUS_KEY][1:]}'}
         if state:
             found[STATE_KEY] = compared[STATE_KEY] = self._master.record()
         changes = {key: text for key, text in found.items() if self._written.get(key) != compared[key]}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import grpc.aio
 
-from elasticai_api.proto.allreduce_pb2_grpc import add_AllReduceServicer_to_server as add_allreduce_calls
 from elasticai_api.proto.elasticai_api_pb2_grpc import (
     add_MasterServicer_to_server as add_shard_calls,
 )
 from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server as add_progress_calls
 from elasticdl.jobs.training import ALLREDUCE
-from elasticdl.master.allreduce_service import AllReduceService
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
 from elasticdl.master.shard_service import ShardService
@@ -30,6 +28,11 @@ class Servers:
         spec = master.spec
         add_MasterServicer_to_server(MasterService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.training.distribution_strategy == ALLREDUCE:
+            from elasticai_api.proto.allreduce_pb2_grpc import (
+                add_AllReduceServicer_to_server as add_allreduce_calls,
+            )
+            from elasticdl.master.allreduce_service import AllReduceService
+
             add_allreduce_calls(AllReduceService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.program == "command":
             shards = ShardService(master)

@@ -133,7 +133,9 @@ class JobState:
             raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
         method: Callable[..., Any] = getattr(owner, name)
         result = method(**arguments)
-        settle(self)
+        # The shards of a program decide nothing about its nodes, nor about its end; and there are many of these.
+        if not (self.plan.runs_command and command in ("lease", "report")):
+            settle(self)
         return result
 
     # -- nodes -----------------------------------------------------------------------------------------------
