@@ -221,7 +221,8 @@ def _moment(seconds: float) -> str:
 def _duration(created: float, ended: float | None, state: str) -> str:
     if ended is None and state == "interrupted":
         return "?"
-    seconds = int((ended or time.time()) - created)
+    # The cluster's clock may be ahead of ours.
+    seconds = max(0, int((ended or time.time()) - created))
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m{seconds:02d}s" if hours else f"{minutes}m{seconds:02d}s"

@@ -143,7 +143,9 @@ async def _in_turn(begin: Callable[[], Master]) -> Master:
     while True:
         try:
             return begin()
-        except JournalTaken:
+        except JournalTaken as error:
+            if not pauses.taken:
+                log.info("%s Waiting for it to end.", error.message)
             if not await pauses.wait():
                 raise
 

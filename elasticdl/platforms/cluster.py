@@ -286,8 +286,8 @@ class Pauses:
         self._deadline = time.monotonic() + patience
 
     async def wait(self, at_least: float | None = None) -> bool:
-        """False if there is no more patience."""
-        pause = max(at_least or 0.0, self._pause * random.uniform(0.5, 1.0))
+        """False if there is no more patience. `at_least`: what the server asks for, which it asks of everybody."""
+        pause = (at_least or 0.0) + self._pause * random.uniform(0.5, 1.0)
         if time.monotonic() + pause > self._deadline:
             return False
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)

@@ -241,7 +241,9 @@ class KubernetesPlatform(Platform):
         name = naming.node_of(pod)
         if not name or name.rpartition("-")[0] == MASTER_ROLE:
             return
-        status = node_status(pod, gone=gone, stopped=name in self._stopped)
+        before = self._statuses.get(name)
+        left = before is not None and before.phase is NodePhase.LEAVING
+        status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
         if not gone and on_its_way(pod):
             status = dataclasses.replace(status, message=self._troubles.get(name, ""))
             if name not in self._looking:

@@ -44,15 +44,19 @@ _LONGEST_LAST_LINE = 300
 _LONGEST_MESSAGE = 2000
 
 
-def node_status(pod: Document, *, gone: bool = False, stopped: bool = False) -> NodeStatus:
-    """`gone`: this is the last that was seen of it. `stopped`: we have asked for its end."""
+def node_status(
+    pod: Document, *, gone: bool = False, stopped: bool = False, left: bool = False
+) -> NodeStatus:
+    """`gone`: this is the last that was seen of it. `stopped`: we have asked for its end. `left`: it was seen to be on
+    its way out while it ran, so that the clocks of two machines need not be asked what came first.
+    """
     status = pod.get("status") or {}
     terminated = _state(status).get("terminated") or {}
     ended = bool(gone or terminated or status.get("phase") in ("Succeeded", "Failed"))
     node = naming.node_of(dict(pod))
     role = node.rpartition("-")[0]
     if ended:
-        reason, message = _ending(pod, status, terminated)
+        reason, message = _ending(pod, status, terminated, left=left)
         if stopped:
             reason = EndReason.STOPPED
         code = terminated.get("exitCode")
@@ -123,7 +127,7 @@ def _state(status: Document) -> dict[str, Any]:
     return state
 
 
-def _ending(pod: Document, status: Document, terminated: Document) -> tuple[EndReason, str]:
+def _ending(pod: Document, status: Document, terminated: Document, *, left: bool) -> tuple[EndReason, str]:
     if status.get("reason") in _ENDED_BY_CLUSTER:
         return EndReason.KILLED, _sentence(status["reason"], status.get("message"))
     if disruption := _disruption(status):
@@ -139,7 +143,7 @@ def _ending(pod: Document, status: Document, terminated: Document) -> tuple[EndR
     if why == "OOMKilled" or code == EXIT_OUT_OF_MEMORY:
         words = "it used more memory than it may" if why == "OOMKilled" else "an allocation of memory failed"
         return EndReason.OUT_OF_MEMORY, words
-    if leaving(pod) and not _ended_before(pod, terminated):
+    if left or (leaving(pod) and not _ended_before(pod, terminated)):
         return EndReason.KILLED, "its pod was deleted"
     if code == 0:
         return EndReason.COMPLETED, ""
@@ -152,7 +156,7 @@ def _ending(pod: Document, status: Document, terminated: Document) -> tuple[EndR
 
 
 def _ended_before(pod: Document, terminated: Document) -> bool:
-    """It had come to its end by itself when somebody deleted the pod."""
+    """It had come to its end by itself when somebody deleted the pod, if the clocks of both are right."""
     finished = terminated.get("finishedAt")
     if not finished:
         return False

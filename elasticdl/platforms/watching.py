@@ -85,6 +85,7 @@ async def watch(
             if error.status in (401, 403) and not synced:
                 raise
             if error.status == _EXPIRED:
+                log.info("The watch of %s is too far behind (%s); all is listed anew.", kind, error.message)
                 version = ""
                 continue
             log.info("The watch of %s has ended (%s); it is taken up again.", kind, error.message)

@@ -182,6 +182,20 @@ def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
     assert api.asked == []
 
 
+def test_whose_clock_is_right_does_not_matter_where_the_order_was_seen() -> None:
+    """The program of a deleted pod ends well, on a machine whose clock is hours behind that of the API server."""
+    ended = pod("completed", 3)
+    ended["metadata"] |= {"deletionTimestamp": "2026-11-16T09:00:00Z", "deletionGracePeriodSeconds": 30}
+    api = Api(pod("leaving", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", ended))
+        assert (await told(platform, "worker-3", NodePhase.SUCCEEDED)).reason is EndReason.KILLED
+
+    play(api, scenario)
+
+
 def test_no_room_in_the_namespace_is_waited_for() -> None:
     api = Api()
     words = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=4, used: cpu=8, limited: cpu=10'
