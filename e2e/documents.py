@@ -31,14 +31,7 @@ _FILE = re.compile(r"^# ([\w./-]+\.(?:py|ya?ml|csv))$")
 _LANGUAGES = {"bash", "python", "text", "yaml"}
 # Printed between steps. No program prints it by chance.
 _MARK = "\x1e"
-_WAIT_FOR = """\
-wait_for() {
-  for _ in {1..300}; do
-    if elasticdl jobs status "$1" 2>&1 | grep -e "$2" > /dev/null; then return 0; fi
-    sleep 0.7
-  done
-  echo "the status of $1 never had: $2"; return 1
-}"""
+_WAIT_FOR = 'wait_for() { python -m e2e.wait_for "$1" "$2"; }'
 
 
 class DocumentError(ValueError):
