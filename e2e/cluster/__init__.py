@@ -8,4 +8,5 @@ this machine of real parts (`selfmade.py`). The images that the tests run are ma
     python -m e2e.cluster exec CMD    run CMD where its addresses answer, with KUBECONFIG set
     python -m e2e.cluster down        stop everything and leave nothing behind
     python -m e2e.cluster with CMD    all four in turn; a cluster that is up already is used, and stays
+    python -m e2e.cluster prepare     what the first two need of this machine, ahead of them
 """

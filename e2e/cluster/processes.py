@@ -64,6 +64,27 @@ class Processes:
                 if "containerd-shim" in words and f"{self.folder}/{node}/" in words:
                     os.kill(int(process.parent.name), signal.SIGKILL)
 
+    def kill_all_inside(self) -> None:
+        """Whoever else is in the cluster's network: commands of tests that did not come to their end. Not this process,
+        nor those that it was started by.
+        """
+        place = Path("/run/netns", self.network)
+        if not place.exists():
+            return
+        network, spared = place.stat().st_ino, _ancestors(os.getpid())
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(ProcessLookupError, FileNotFoundError, PermissionError):
+                if int(process.name) not in spared and (process / "ns/net").stat().st_ino == network:
+                    os.kill(int(process.name), signal.SIGKILL)
+
+
+def _ancestors(pid: int) -> set[int]:
+    found = set()
+    while pid > 0:
+        found.add(pid)
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
 
 def _wait_for_end(pid: int) -> None:
     for _ in range(100):

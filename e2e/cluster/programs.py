@@ -14,6 +14,7 @@ from pathlib import Path
 
 from e2e.cluster.archive import write_image
 from e2e.cluster.commands import run
+from e2e.cluster.machine import check_is_root, check_may_isolate
 
 VERSION = "1.20.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
@@ -50,9 +51,9 @@ int main() { signal(SIGINT, leave); signal(SIGTERM, leave); signal(SIGCHLD, bury
 
 def provide(home: Path) -> Path:
     """Everything installed and unpacked; returns the folder of the Kubernetes programs."""
-    if os.geteuid() != 0:
-        raise SystemExit("A cluster on this machine needs root: network namespaces, cgroups, packages.")
+    check_is_root()
     install(PACKAGES)
+    check_may_isolate()
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
     if not all((folder / program).exists() for program in PROGRAMS):

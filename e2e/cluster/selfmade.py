@@ -27,6 +27,7 @@ SERVICE_NETWORK = "198.19.0.0/16"
 API_SERVICE_IP = "198.19.0.1"
 # Far beyond what a loaded machine needs: it ends what hangs.
 _SECONDS = 180.0
+_LINES_TOLD = 15
 _CLONE_NEWNET = 0x40000000
 
 
@@ -115,6 +116,12 @@ class SelfMade:
         )
         self._wait("the default service account", "get", "serviceaccount", "default")
 
+    def tell_logs(self) -> None:
+        """What its parts said last, before it is taken down with their logs."""
+        for log in sorted(self._run.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
+            print("\n".join([f"--- {log.name}", *(line[:500] for line in lines)]), flush=True)
+
     def down(self) -> None:
         if not self._run.exists():
             return
@@ -122,6 +129,7 @@ class SelfMade:
             self.stop_node(node)
         for part in self._parts():
             self._processes.kill(part)
+        self._processes.kill_all_inside()
         for node in self.nodes():
             nodes.remove_cgroups(self._cgroup(node))
         for line in reversed(Path("/proc/mounts").read_text().splitlines()):
