@@ -27,8 +27,8 @@ MANIFESTS = ROOT / "elasticdl" / "manifests"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that are alone come last: until then nobody waits for anybody."""
-    items.sort(key=lambda item: "alone" in getattr(item, "fixturenames", ()))
+    """Those that are alone come last: until then nobody waits for anybody. Of the others the longest come first."""
+    items.sort(key=lambda item: ("alone" in getattr(item, "fixturenames", ()), "page" not in item.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,11 @@ class Kubectl:
 
     def wait_for_phase(self, pod: str, phase: str) -> None:
         wait_until(lambda: self.phases("").get(pod) == phase, f"pod {pod} is {phase}")
+
+    def left_of(self, job: str) -> list[str]:
+        """All that there is of a job."""
+        kinds = "pods,services,secrets,configmaps,networkpolicies"
+        return self("get", kinds, f"--selector=elasticdl-job-name={job}", "--output=name").split()
 
 
 @pytest.fixture(scope="session")
@@ -124,16 +129,31 @@ class Elasticdl:
     namespace: str
     home: Path
 
-    def __call__(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "ELASTICDL_HOME": str(self.home), "NO_COLOR": "1"}
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "elasticdl.cli.main", *words]
-        options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "check": False}
-        return subprocess.run(command, **{**options, **more})
+        return subprocess.run(command, **self._options, capture_output=True, check=False)
 
-    def train(self, *flags: str) -> None:
-        """Submits a job to the namespace."""
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """The command on its way, with all that it prints."""
+        command = [sys.executable, "-m", "elasticdl.cli.main", *words]
+        return subprocess.Popen(command, **self._options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        environment = {**os.environ, "ELASTICDL_HOME": str(self.home), "NO_COLOR": "1"}
+        return {"cwd": ROOT, "env": environment, "text": True}
+
+    def train(self, *flags: str) -> str:
+        """Submits a job to the namespace. Returns what the command says."""
         done = self("train", f"--namespace={self.namespace}", *flags)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def jobs(self, command: str, *words: str) -> str:
+        """`elasticdl jobs ...`: what it prints."""
+        done = self("jobs", command, *words, f"--namespace={self.namespace}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 @pytest.fixture
@@ -142,10 +162,13 @@ def elasticdl(kubectl: Kubectl, tmp_path: Path) -> Elasticdl:
 
 
 @pytest.fixture
-def held(kubectl: Kubectl, elasticdl: Elasticdl, tmp_path: Path) -> Any:
-    """A job to come whose workers are held: see `held.py`."""
+def held(kubectl: Kubectl, elasticdl: Elasticdl, tmp_path: Path) -> Iterator[Any]:
+    """A job to come whose workers are held: see `held.py`. If it has come to its end, it is deleted as by a user."""
     from e2e.kubernetes.held import HeldJob
 
     folder = tmp_path / "held"
     folder.mkdir()
-    return HeldJob.prepared(kubectl, elasticdl, folder)
+    held = HeldJob.prepared(kubectl, elasticdl, folder)
+    yield held
+    if held.is_over():
+        held.delete()

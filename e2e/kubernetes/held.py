@@ -140,11 +140,17 @@ class HeldJob:
 
     def resume(self) -> None:
         """As a user does when the master is gone."""
-        where = f"--namespace={self.kubectl.namespace}"
-        shown = self.elasticdl("jobs", "status", NAME, where)
-        assert "state: interrupted" in shown.stdout, shown
-        resumed = self.elasticdl("jobs", "resume", NAME, where)
-        assert "its master is started again" in resumed.stdout, resumed
+        assert "state: interrupted" in self.elasticdl.jobs("status", NAME)
+        assert "its master is started again" in self.elasticdl.jobs("resume", NAME)
+
+    def is_over(self) -> bool:
+        there = self.kubectl.list("configmaps", f"elasticdl-job-name={NAME}")
+        return bool(there) and self.status().get("state") in ("succeeded", "stopped", "failed")
+
+    def delete(self) -> None:
+        """As a user does: nothing is left then."""
+        self.elasticdl.jobs("delete", NAME)
+        assert self.kubectl.left_of(NAME) == []
 
     def ends_exactly(self, *, epochs: int = EPOCHS, size: int = SIZE) -> list[int]:
         """Lets the job go to its end, which must be a good one. Returns what `again` does."""
@@ -152,6 +158,7 @@ class HeldJob:
         self.kubectl.wait_for_phase(MASTER, "Succeeded")
         audit = self.status()["audit"]
         assert audit["exact"], audit["reason"]
+        assert "Exact: every sample of every epoch is accounted for." in self.elasticdl.jobs("audit", NAME)
         assert [row["done"] for row in audit["rows"]] == [size] * epochs
         return self.again()
 

@@ -1,9 +1,11 @@
-"""The API server is killed and comes back: the job goes on meanwhile, and what the master missed it makes up for."""
+"""The API server is killed and comes back without a memory of what came before: the job goes on meanwhile, and what the
+master missed it makes up for.
+"""
 
 from __future__ import annotations
 
 from e2e.cluster.places import Cluster
-from e2e.kubernetes.held import HeldJob
+from e2e.kubernetes.held import MASTER, HeldJob
 
 
 def test_workers_end_while_it_is_away_and_afterwards(cluster: Cluster, alone: None, held: HeldJob) -> None:
@@ -11,6 +13,8 @@ def test_workers_end_while_it_is_away_and_afterwards(cluster: Cluster, alone: No
     held.start_program("--num_workers=3")
     held.wait_for_held(3, "worker-0", "worker-1", "worker-2")
     victim = held.process("worker-1")
+    # Whatever has changed since the master heard of pods last, a server that is started anew does not remember it.
+    held.kubectl("create", "configmap", "newer")
 
     cluster.stop_api_server()
     try:
@@ -23,4 +27,5 @@ def test_workers_end_while_it_is_away_and_afterwards(cluster: Cluster, alone: No
     held.wait_for_held(6, "worker-3")
     held.delete_pod("worker-2")
     held.wait_for_held(6, "worker-4")
+    assert "The watch of Pod is too far behind" in held.kubectl("logs", MASTER)
     held.ends_exactly()

@@ -1,4 +1,4 @@
-"""The documentation of Kubernetes, followed line by line on a cluster that nobody else uses meanwhile."""
+"""The documentation of Kubernetes, followed line by line on a real cluster."""
 
 from __future__ import annotations
 
@@ -13,22 +13,46 @@ from e2e.pages import CLUSTER_PAGES, follow
 
 # What a reader has built by then, and which image of the tests it is.
 _IMAGES = {"elasticdl:mnist": "keras", "elasticdl:master": "light", "elasticdl:estimator": "keras"}
+# Counts on the room of all of the cluster.
+_MNIST = ROOT / "docs" / "kubernetes.md"
+# Runs jobs in the namespace that readers use if they name none; so does the one above, but never at the same time.
+_ESTIMATORS = ROOT / "docs" / "kubernetes-estimators.md"
+_OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS})
+
+
+@pytest.mark.usefixtures("room")
+@pytest.mark.parametrize("page", _OTHERS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page(page: Path, tmp_path: Path) -> None:
+    follow(page, tmp_path, seconds=400)
 
 
 # Waiting for the cluster to be free is part of it.
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("page", CLUSTER_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path, cluster: Cluster, whole_cluster: None) -> None:
+@pytest.mark.usefixtures("room")
+def test_page_of_estimators(tmp_path: Path, cluster: Cluster) -> None:
+    follow_jobs(_ESTIMATORS, tmp_path, cluster)
+
+
+@pytest.mark.timeout(2400)
+@pytest.mark.usefixtures("whole_cluster")
+def test_page_of_mnist(tmp_path: Path, cluster: Cluster) -> None:
+    follow_jobs(_MNIST, tmp_path, cluster)
+
+
+def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:
     for name, framework in _IMAGES.items():
         if name in page.read_text():
             provide_images(cluster, [framework], name=name)
     default = Kubectl(namespace="default")
     default("apply", "-f", str(MANIFESTS / "elasticdl-rbac.yaml"))
     # Pods are other users than whoever makes the folders.
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)
     try:
-        follow(page, tmp_path, seconds=1100)
+        follow(page, folder, seconds=1100)
+        kinds = "pods,services,secrets,configmaps,networkpolicies"
+        left = default("get", kinds, "--selector=elasticdl-job-name", "--output=name")
+        assert left == "", f"{page.name} leaves behind: {left}"
     finally:
         # What a page that failed has left.
         default("delete", "configmap,deployment", "--selector=app=elasticdl", "--ignore-not-found")

@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
+from e2e.conftest import wait_until
 from e2e.kubernetes.held import MASTER, HeldJob
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
-@pytest.mark.parametrize(
-    "said", ["going on from a snapshot", "Continuing from the journal"], ids=["snapshot", "journal"]
-)
-def test_resumed(held: HeldJob, tmp_path: Path, said: str) -> None:
-    flags, volumes = [], ""
-    if "journal" in said:
-        (tmp_path / "journals").mkdir(mode=0o777)
-        (tmp_path / "journals").chmod(0o777)
-        flags = ["--journal_dir=/journals"]
-        volumes = f"host_path={tmp_path}/journals,mount_path=/journals"
-    held.limit(3)
-    held.start_program("--num_workers=3", *flags, volumes=volumes)
-    held.wait_for_held(3, *WORKERS)
-    held.wait_for_done(90)
-    before = {name: pod["metadata"]["uid"] for name, pod in held.pods().items()}
-
+def test_from_a_snapshot(held: HeldJob) -> None:
+    before = to_the_first_shard(held)
     held.kubectl("delete", "pod", MASTER, "--wait=false")
     # To the middle of their second shards.
     held.limit(6)
     held.resume()
+    goes_on_exactly(held, before, said="going on from a snapshot")
+
+
+def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob, tmp_path: Path) -> None:
+    journals = tmp_path / "journals"
+    journals.mkdir()
+    journals.chmod(0o777)
+    before = to_the_first_shard(
+        held, "--journal_dir=/journals", volumes=f"host_path={journals},mount_path=/journals"
+    )
+    held.kubectl("delete", "pod", MASTER, "--wait=false")
+    held.limit(6)
+    with taken(journals):
+        held.resume()
+        wait_until(
+            lambda: "Another master is writing the journal" in held.kubectl.attempt("logs", MASTER).stdout,
+            "the new master waits for the journal",
+        )
+    goes_on_exactly(held, before, said="Continuing from the journal")
+
+
+def to_the_first_shard(held: HeldJob, *flags: str, volumes: str = "") -> dict[str, str]:
+    """Starts a job; the pods of its workers when they are in the middle of their first shards."""
+    held.limit(3)
+    held.start_program("--num_workers=3", *flags, volumes=volumes)
+    held.wait_for_held(3, *WORKERS)
+    held.wait_for_done(90)
+    return uids(held)
+
+
+@contextlib.contextmanager
+def taken(journals: Path) -> Iterator[None]:
+    """The journal, from the end of the master that writes it: as if that one had not ended yet."""
+    (lock,) = journals.glob("*/journal/journal.lock")
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def goes_on_exactly(held: HeldJob, before: dict[str, str], *, said: str) -> None:
     held.wait_for_held(6, *WORKERS)
     held.wait_for_done(180)
     assert said in held.kubectl("logs", MASTER)
-
     # Nobody who knew anything is gone.
     assert held.ends_exactly() == [0, 0]
-    after = {name: pod["metadata"]["uid"] for name, pod in held.pods().items()}
-    assert after == before
+    assert uids(held) == before
+
+
+def uids(held: HeldJob) -> dict[str, str]:
+    return {name: pod["metadata"]["uid"] for name, pod in held.pods().items()}

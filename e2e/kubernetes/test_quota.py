@@ -18,7 +18,7 @@ def test_fewer_pods_than_wanted(held: HeldJob) -> None:
         "the status says why the others do not come",
     )
     assert "waits: pods" in held.kubectl("logs", MASTER)
-    shown = held.elasticdl("jobs", "status", "job", f"--namespace={held.kubectl.namespace}").stdout
+    shown = held.elasticdl.jobs("status", "job")
     assert "exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3" in shown
     # Those that wait keep nobody from working.
     held.limit(7)

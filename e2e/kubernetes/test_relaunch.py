@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import wait_until
+from e2e.conftest import DEADLINE, wait_until
 from e2e.kubernetes.conftest import Elasticdl, Kubectl
 
 # Goes through data that never ends.
@@ -27,26 +27,33 @@ while True:
     hoard.append(bytearray(8 << 20))
 """
 
-# The machine says only in an event that it is not there.
-NO_SECRET = json.dumps(
-    {
-        "worker_spec": {
-            "volumes": [{"name": "missing", "secret": {"secretName": "no-such-secret"}}],
-            "volumeMounts": [{"name": "missing", "mountPath": "/missing"}],
-        }
-    }
-)
 
-Submit = Callable[..., None]
+def without(kind: dict[str, Any]) -> dict[str, Any]:
+    """A pod with a volume that is not there, which its machine says only in an event."""
+    return {
+        "volumes": [{"name": "missing", **kind}],
+        "volumeMounts": [{"name": "missing", "mountPath": "/missing"}],
+    }
+
+
+# What is in the way of a pod of each role, and how that is told.
+TROUBLES = {
+    "ps-0": "ErrImageNeverPull: Container image",
+    "worker-0": "Unschedulable: 0/",
+    "chief-0": 'FailedMount: MountVolume.SetUp failed for volume "missing" : secret "no-such-secret" not found',
+    "evaluator-0": 'FailedMount: MountVolume.SetUp failed for volume "missing" : configmap "no-such-map" not found',
+}
+
+Submit = Callable[..., str]
 
 
 @pytest.fixture
 def submit(kubectl: Kubectl, elasticdl: Elasticdl) -> Submit:
     """A job of name `job` that runs one of the programs above, from a ConfigMap."""
 
-    def train(program: str, *flags: str) -> None:
+    def train(program: str, *flags: str) -> str:
         kubectl("create", "configmap", "programs", f"--from-literal=program.py={program}")
-        elasticdl.train(
+        return elasticdl.train(
             "--job_name=job",
             "--image_name=elasticdl-test:light",
             "--image_pull_policy=Never",
@@ -63,24 +70,31 @@ def status(kubectl: Kubectl) -> dict[str, Any]:
     return dict(json.loads(data.get("status.json", "{}")))
 
 
-def wish(kubectl: Kubectl, **wishes: object) -> None:
-    change = {"data": {"wishes.json": json.dumps(wishes)}}
-    kubectl("patch", "configmap", "elasticdl-job", "--type=merge", f"--patch={json.dumps(change)}")
-
-
 def goes_on(kubectl: Kubectl) -> None:
     before = status(kubectl)["samples_done"]
     wait_until(lambda: status(kubectl)["samples_done"] > before, "the job goes on")
 
 
-def test_deleted_killed_scaled_and_stopped(kubectl: Kubectl, submit: Submit) -> None:
-    submit(ENDLESS, "--num_workers=2")
+def test_deleted_evicted_killed_scaled_and_stopped(
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
+) -> None:
+    # None of it is the program's fault.
+    submit(
+        ENDLESS, "--num_workers=2", "--relaunch_on_worker_failure=0", "--worker_resource_request=disk=20Mi"
+    )
     for number in (0, 1):
         kubectl.wait_for_phase(f"job-edljob-worker-{number}", "Running")
     wait_until(lambda: status(kubectl).get("samples_done"), "samples are done")
 
     kubectl("delete", "pod", "job-edljob-worker-0", "--wait=false")
     kubectl.wait_for_phase("job-edljob-worker-2", "Running")
+    goes_on(kubectl)
+
+    # Who takes more of the machine's disk than it may is evicted by the machine.
+    fill = "open('/tmp/much', 'wb').write(bytes(60 << 20))"
+    kubectl("exec", "job-edljob-worker-1", "--", "python3", "-c", fill)
+    kubectl.wait_for_phase("job-edljob-worker-3", "Running")
+    assert kubectl.get("pod", "job-edljob-worker-1")["status"]["reason"] == "Evicted"
     goes_on(kubectl)
 
     # The processes of a pod see each other, but not who is whose first.
@@ -97,40 +111,71 @@ def test_deleted_killed_scaled_and_stopped(kubectl: Kubectl, submit: Submit) -> 
         "the master's container is started again",
     )
     goes_on(kubectl)
-    assert kubectl.phases()["job-edljob-worker-1"] == "Running"
+    phases = kubectl.phases()
+    assert [phases[f"job-edljob-worker-{number}"] for number in (2, 3)] == ["Running", "Running"]
 
-    wish(kubectl, num_workers=3)
-    kubectl.wait_for_phase("job-edljob-worker-3", "Running")
-    wish(kubectl, num_workers=3, stop="it is enough")
+    followed = elasticdl.begin("jobs", "logs", "job", "-f", f"--namespace={kubectl.namespace}")
+    assert "goes from 2 to 3 workers" in elasticdl.jobs("scale", "job", "--num_workers=3")
+    kubectl.wait_for_phase("job-edljob-worker-4", "Running")
+    assert "stopped" in elasticdl.jobs("stop", "job")
     kubectl.wait_for_phase("elasticdl-job-master", "Succeeded")
     assert status(kubectl)["state"] == "stopped"
     assert status(kubectl)["audit"]["rows"][0]["done"] > 0
+    # To the end of the job, of those too that came later.
+    lines, _ = followed.communicate(timeout=DEADLINE)
+    assert "master: " in lines
+    assert "The job has stopped." in lines
 
-    kubectl("delete", "configmap", "elasticdl-job")
-    for kind in ("pods", "services", "secrets", "configmaps", "networkpolicies"):
-        wait_until(lambda kind=kind: not kubectl.list(kind, "elasticdl-job-name=job"), f"no {kind} are left")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--worker_image=no-such-image:1",), "ErrImageNeverPull: Container image"),
-        (("--worker_resource_request=cpu=1000",), "Unschedulable: 0/"),
-        ((f"--cluster_spec_json={NO_SECRET}",), 'FailedMount: MountVolume.SetUp failed for volume "missing"'),
-    ],
-)
 def test_what_keeps_a_pod_from_running_is_told(
-    kubectl: Kubectl, submit: Submit, flags: tuple[str, ...], words: str
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
 ) -> None:
-    submit(ENDLESS, "--num_workers=1", *flags)
-    wait_until(
-        lambda: any(node["message"].startswith(words) for node in status(kubectl).get("nodes", [])),
-        f"the status says {words}",
+    fields = {
+        "chief_spec": without({"secret": {"secretName": "no-such-secret"}}),
+        "evaluator_spec": without({"configMap": {"name": "no-such-map"}}),
+    }
+    submit(
+        ENDLESS,
+        *("--num_workers=1", "--num_ps=1", "--num_chief=1", "--num_evaluator=1"),
+        "--ps_image=no-such-image:1",
+        # No machine of the tests has one.
+        "--worker_resource_request=gpu=1",
+        f"--cluster_spec_json={json.dumps(fields)}",
     )
-    assert f"worker-0 waits: {words}" in kubectl("logs", "elasticdl-job-master")
+
+    def told() -> bool:
+        messages = {node["name"]: node["message"] for node in status(kubectl).get("nodes", [])}
+        return all(messages.get(node, "").startswith(words) for node, words in TROUBLES.items())
+
+    wait_until(told, f"the status says {TROUBLES}")
+    log = kubectl("logs", "elasticdl-job-master")
+    for node, words in TROUBLES.items():
+        assert f"{node} waits: {words}" in log
+    assert "Insufficient nvidia.com/gpu" in log
+    shown = elasticdl.jobs("status", "job")
+    assert 'configmap "no-such-map" not found' in shown
+    elasticdl.jobs("stop", "job")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
 
 
-def test_more_memory_each_time_and_then_the_end(kubectl: Kubectl, submit: Submit) -> None:
+def test_what_keeps_the_master_from_running_is_told_by_the_command(
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
+) -> None:
+    said = submit(ENDLESS, "--volume=claim_name=no-such-claim,mount_path=/data")
+    assert "The master of job job has not started: Unschedulable: " in said
+    assert 'persistentvolumeclaim "no-such-claim" not found' in said
+    assert "stopped" in elasticdl.jobs("stop", "job")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
+
+
+def test_more_memory_each_time_and_then_the_end(
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
+) -> None:
     submit(
         GREEDY,
         "--num_workers=1",
@@ -147,3 +192,5 @@ def test_more_memory_each_time_and_then_the_end(kubectl: Kubectl, submit: Submit
     }
     assert status(kubectl)["state"] == "failed"
     assert "ran out of memory" in status(kubectl)["message"]
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []

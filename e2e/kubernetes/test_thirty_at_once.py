@@ -1,16 +1,56 @@
-"""Many pods are deleted together, and all of them are replaced."""
+"""Many pods are made together, by an API server that takes only a few requests of this master at a time; then all of
+them are deleted together, and replaced.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from e2e.conftest import wait_until
+from e2e.kubernetes.conftest import Kubectl
 from e2e.kubernetes.held import HeldJob
 
 MANY = 30
+_FLOW = "flowcontrol.apiserver.k8s.io"
 
 
-def test_all_are_replaced(held: HeldJob) -> None:
+@pytest.fixture
+def throttled(kubectl: Kubectl) -> Iterator[None]:
+    """Whatever the masters of this namespace ask for beyond the least that a server can be told is refused (429)."""
+    name = kubectl.namespace
+    version = next(each for each in kubectl("api-versions").split() if each.startswith(_FLOW))
+    shares = (
+        "assuredConcurrencyShares" if version.endswith(("beta1", "beta2")) else "nominalConcurrencyShares"
+    )
+    account = {"kind": "ServiceAccount", "serviceAccount": {"namespace": name, "name": "elasticdl"}}
+    rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
+    documents: dict[str, Any] = {
+        "PriorityLevelConfiguration": {
+            "type": "Limited",
+            "limited": {shares: 1, "limitResponse": {"type": "Reject"}},
+        },
+        "FlowSchema": {
+            "priorityLevelConfiguration": {"name": name},
+            # Before the ones that match all accounts.
+            "matchingPrecedence": 500,
+            "rules": [{"subjects": [account], "resourceRules": [rule]}],
+        },
+    }
+    for kind, spec in documents.items():
+        text = json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+        kubectl("create", "--filename=-", text=text)
+    yield
+    kubectl("delete", "flowschema,prioritylevelconfiguration", name)
+
+
+@pytest.mark.usefixtures("throttled")
+def test_all_are_made_and_replaced(held: HeldJob) -> None:
     # Not a program that learns anything: it is about pods.
     held.start_program(f"--num_workers={MANY}", "--job_command=sleep 1000")
     before = {f"worker-{number}" for number in range(MANY)}
@@ -22,4 +62,17 @@ def test_all_are_replaced(held: HeldJob) -> None:
     )
     after = {f"worker-{number}" for number in range(MANY, 2 * MANY)}
     wait_until(lambda: set(held.pods()) == after, "each has a replacement")
-    print(f"{MANY} pods replaced in {time.monotonic() - begun:.1f} s")
+    print(
+        f"{MANY} pods replaced in {time.monotonic() - begun:.1f} s, {refused(held.kubectl):.0f} requests refused"
+    )
+
+
+def refused(kubectl: Kubectl) -> float:
+    """As the server counts them."""
+    name = "apiserver_flowcontrol_rejected_requests_total"
+    counts = re.findall(
+        rf'^{name}{{[^}}]*"{kubectl.namespace}"[^}}]*}} (\S+)$',
+        kubectl("get", "--raw", "/metrics"),
+        re.MULTILINE,
+    )
+    return sum(map(float, counts))

@@ -1,4 +1,6 @@
-"""The image that `elasticdl zoo` builds runs on a cluster: as a plain user, all of it compiled and in its place."""
+"""The image that `elasticdl zoo` builds runs on a cluster: as a plain user, all of it compiled and in its place. Nodes
+get it from a file, and from a registry that it was pushed to.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,7 @@ from e2e.cluster.places import Cluster
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT
 from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.registry import registry
 
 BASE, IMAGE = "localhost/elasticdl-test:base", "localhost/elasticdl-test:zoo"
 # What the pod says about itself: who it is, what it finds, what is compiled.
@@ -77,7 +80,9 @@ def context(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("storage")
-def test_an_image_of_a_model_zoo(cluster: Cluster, kubectl: Kubectl, context: Path, tmp_path: Path) -> None:
+def test_an_image_of_a_model_zoo(
+    cluster: Cluster, kubectl: Kubectl, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layers = SelfMade.here().home / "images"
     base = tmp_path / "base.tar"
     write_image(base, name=BASE, layers=[debian_layer(layers), packages_layer(layers)], config={})
@@ -96,17 +101,29 @@ def test_an_image_of_a_model_zoo(cluster: Cluster, kubectl: Kubectl, context: Pa
     assert f"The image {IMAGE} is built with buildah." in said
 
     cluster.load(archive)
-    command = ["python3", "-c", _QUESTIONS]
-    kubectl("apply", "-f", "-", text=json.dumps(pod(command)))
-    kubectl.wait_for_phase("zoo", "Succeeded")
-    answers = json.loads(kubectl("logs", "zoo"))
-    assert answers == {
-        "uid": 1000,
-        "home": True,
-        "name": "mine",
-        "compiled": [True, True],
-        "spec": "spec: {}\n",
-    }
+    kubectl("apply", "-f", "-", text=json.dumps(pod("given", IMAGE, "Never")))
+    with registry(tmp_path / "registry") as address:
+        allow(address, tmp_path, monkeypatch)
+        pushed = f"{address}/team/elasticdl:zoo"
+        subprocess.run(["buildah", "tag", IMAGE, pushed], check=True)
+        assert f"The image {pushed} is pushed." in zoo(context, "push", "--tool=buildah", pushed)
+        kubectl("apply", "-f", "-", text=json.dumps(pod("pulled", pushed, "Always")))
+        for name in ("given", "pulled"):
+            kubectl.wait_for_phase(name, "Succeeded")
+            assert json.loads(kubectl("logs", name)) == {
+                "uid": 1000,
+                "home": True,
+                "name": "mine",
+                "compiled": [True, True],
+                "spec": "spec: {}\n",
+            }
+
+
+def allow(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To talk to that registry without encryption."""
+    settings = folder / "registries.conf"
+    settings.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(settings))
 
 
 def zoo(folder: Path, *words: str) -> str:
@@ -117,12 +134,13 @@ def zoo(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def pod(command: list[str]) -> dict[str, Any]:
-    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": command}
+def pod(name: str, image: str, policy: str) -> dict[str, Any]:
+    command = ["python3", "-c", _QUESTIONS]
+    container = {"name": "main", "image": image, "imagePullPolicy": policy, "command": command}
     safe = {"runAsNonRoot": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "zoo"},
+        "metadata": {"name": name},
         "spec": {"restartPolicy": "Never", "securityContext": safe, "containers": [container]},
     }

@@ -1,0 +1,99 @@
+"""A Deployment of a higher priority takes the place of workers: the job goes on with the one that is left, waits with
+the others, and has them all back when there is room again.
+
+What they fight for is a resource that only this test knows, on one machine: nobody else's pods are in the way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.conftest import wait_until
+from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.held import HeldJob
+
+SLOT = "elasticdl.test/slot"
+# Two more than there are workers, and three fewer than all want.
+ROOM, WORKERS, REPLICAS = 6, 4, 5
+
+
+@pytest.fixture
+def slots(kubectl: Kubectl) -> Iterator[None]:
+    machine = str(kubectl.list("nodes")[0]["metadata"]["name"])
+    offer(kubectl, machine, str(ROOM))
+    yield
+    offer(kubectl, machine, "0")
+
+
+def offer(kubectl: Kubectl, machine: str, amount: str) -> None:
+    """As somebody does who knows of a device that the machine has."""
+    node = kubectl.get("node", machine)
+    # Whoever has changed it meanwhile.
+    del node["metadata"]["resourceVersion"]
+    node["status"]["capacity"][SLOT] = amount
+    node["status"]["allocatable"][SLOT] = amount
+    kubectl("replace", f"--raw=/api/v1/nodes/{machine}/status", "--filename=-", text=json.dumps(node))
+
+
+def service() -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": "elasticdl-test:light",
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "infinity"],
+        "resources": {"limits": {SLOT: "1"}},
+    }
+    pod = {"priorityClassName": "high", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    labels = {"service": "busy"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "busy"},
+        "spec": {
+            "replicas": REPLICAS,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+@pytest.mark.usefixtures("slots")
+def test_three_of_four_workers(held: HeldJob) -> None:
+    first = [f"worker-{number}" for number in range(WORKERS)]
+    later = [f"worker-{number}" for number in range(WORKERS, WORKERS + 3)]
+    held.limit(3)
+    held.start_program(
+        f"--num_workers={WORKERS}", "--worker_pod_priority=low", f"--worker_resource_request={SLOT}=1"
+    )
+    held.wait_for_held(3, *first)
+
+    held.kubectl("create", "--filename=-", text=json.dumps(service()))
+
+    def left() -> set[str]:
+        staying = held.pods().keys() & {*first}
+        for node in {*first} - staying:
+            # It has had notice, and may end by itself.
+            held.limit(1000, node)
+        return staying
+
+    wait_until(lambda: len(left()) == 1, "three are preempted")
+    (one,) = left()
+    wait_until(lambda: {*held.pods()} == {one, *later}, "each has a replacement")
+    held.kubectl("rollout", "status", "deployment/busy", "--timeout=300s")
+    wait_until(
+        lambda: all(held.messages().get(node, "").startswith("Unschedulable: 0/") for node in later),
+        "the status says why those wait",
+    )
+    held.limit(6)
+    held.wait_for_held(6, one)
+    phases = {node: pod["status"]["phase"] for node, pod in held.pods().items()}
+    assert phases == {one: "Running", **dict.fromkeys(later, "Pending")}
+
+    held.kubectl("scale", "deployment/busy", "--replicas=1")
+    held.wait_for_held(6, *later)
+    held.kubectl("delete", "deployment", "busy", "--wait=false")
+    held.ends_exactly()
