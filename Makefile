@@ -20,7 +20,7 @@ QUICK_ENV = .venv-$(FRAMEWORK)
 # With nothing in it: what is wanted is what installing leaves in the tree.
 KERNELS_ENV = .venv-kernels
 
-.PHONY: quickstart test kernels lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes benchmark proto reference clean $(PUBLIC_CLIENT)
+.PHONY: quickstart test kernels lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes kubernetes-prepared benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -56,7 +56,7 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Whole jobs with real processes, and processes really killed.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal --ignore=e2e/kubernetes e2e
+	$(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
@@ -65,7 +65,11 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP)
-	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 2 --maxschedchunk=1 e2e/kubernetes
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 --durations=25 e2e/kubernetes
+
+# What that needs of this machine before a cluster is started, which takes minutes once.
+kubernetes-prepared: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m e2e.cluster prepare
 
 ## The extension, beside the modules that import it: for who runs this tree with an environment that it is not installed in.
 kernels: $(KERNELS_ENV)/$(STAMP)
