@@ -35,8 +35,9 @@ class Interactions(nn.Module):
     def forward(self, vectors):
         found, last = [], vectors
         for weights in self.weights:
-            # For each sample: (layer, fields, dimension) -> (maps, dimension).
-            last = torch.relu(torch.einsum("bhd,bmd,khm->bkd", last, vectors, weights))
+            # For each sample: (layer, 1, dimension) × (1, fields, dimension) -> (pairs, dimension) -> (maps, dimension).
+            pairs = (last.unsqueeze(2) * vectors.unsqueeze(1)).flatten(1, 2)
+            last = torch.relu(torch.matmul(weights.flatten(1), pairs))
             found.append(last.sum(2))
         return torch.cat(found, dim=1)
 
