@@ -154,6 +154,28 @@ class PullRowsCall:
         return {name: convert(out, "float32", source=self._transfer) for name, out in self._out.items()}
 
 
+class ExportCall:
+    """All rows of a table in some buckets."""
+
+    def __init__(self, generation: int, table: str) -> None:
+        self._generation = generation
+        self._table = table
+        self.found: list[tuple[Ids, Array]] = []
+
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+        request = ps_pb2.PullRowsRequest(
+            generation=self._generation, rows=[ps_pb2.RowsHead(table=self._table)], buckets=pack(mask)
+        )
+        return Outgoing(request.SerializeToString(), keep=True)
+
+    def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
+        reply = ps_pb2.PullReply.FromString(frame.head)
+        arrays = Body(frame.body.toreadonly()).groups(reply.arrays).get(self._table, {})
+        if arrays and len(arrays["ids"]):
+            self.found.append((arrays["ids"], arrays["values"]))
+        return moved_of(reply.moved)
+
+
 class PushCall:
     def __init__(
         self,

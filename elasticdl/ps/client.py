@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
-from elasticdl.ps.bodies import Mask, pack
-from elasticdl.ps.buckets import first_map
-from elasticdl.ps.calls import PullCall, PullRowsCall, PushCall, Values, moved_of, share_of
+from elasticdl.ps.bodies import Mask, mask_of, pack
+from elasticdl.ps.buckets import BUCKETS, first_map
+from elasticdl.ps.calls import ExportCall, PullCall, PullRowsCall, PushCall, Values, moved_of, share_of
 from elasticdl.ps.lanes import Caller, Lane, Outgoing, everything
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.rows import RowGradients
@@ -27,6 +27,9 @@ from elasticdl.ps.tables import check_names, to_config
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
+
+# Of a table that is exported: few, so that no message has much of a large one.
+_BUCKETS_AT_ONCE = 8
 
 __all__ = ["ParameterClient", "StaleGradients", "Values"]
 
@@ -171,12 +174,25 @@ class ParameterClient:
         """
         ids = {name: as_ids(given, what=name) for name, given in wanted.items()}
         for name in ids:
-            if name not in self._widths:
-                raise UserError(f"There is no table {name}: it was not in the model when it was given.")
+            self._check_table(name)
         pulled = PullRowsCall(self._generation, ids, self._widths, frozen, self._transfer)
         with self._lane() as lane:
             lane.call(messages.PULL_ROWS, everything(), pulled.prepare, pulled.accept)
         return pulled.rows()
+
+    def table_rows(self, name: str) -> Iterator[tuple[Ids, Array]]:
+        """All ids of a table that have rows, and the rows: some buckets at a time."""
+        self._check_table(name)
+        for first in range(0, BUCKETS, _BUCKETS_AT_ONCE):
+            exported = ExportCall(self._generation, name)
+            with self._lane() as lane:
+                wanted = mask_of(range(first, min(first + _BUCKETS_AT_ONCE, BUCKETS)))
+                lane.call(messages.EXPORT, wanted, exported.prepare, exported.accept)
+            yield from exported.found
+
+    def _check_table(self, name: str) -> None:
+        if name not in self._widths:
+            raise UserError(f"There is no table {name}: it was not in the model when it was given.")
 
     # -- pushes ----------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from elasticdl.ps.tensors import Array, raw_bytes
 from elasticdl.wire import ps_pb2
 
 # Kinds of frames: what is asked for.
-INITIALIZE, PULL, PUSH, PULL_ROWS, REPLICATE, ENTRY = range(1, 7)
-NAMES = {INITIALIZE: "Initialize", PULL: "Pull", PUSH: "Push", PULL_ROWS: "PullRows"}
+INITIALIZE, PULL, PUSH, PULL_ROWS, REPLICATE, ENTRY, EXPORT = range(1, 8)
+NAMES = {INITIALIZE: "Initialize", PULL: "Pull", PUSH: "Push", PULL_ROWS: "PullRows", EXPORT: "Export"}
 
 
 def read_initialize(request: ps_pb2.InitializeRequest, body: memoryview) -> Initial:

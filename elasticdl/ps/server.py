@@ -111,6 +111,7 @@ class _Calls:
             messages.PULL: self._pull,
             messages.PUSH: self._push,
             messages.PULL_ROWS: self._pull_rows,
+            messages.EXPORT: self._export,
         }
 
     def answer(self, frame: Frame) -> _Answer:
@@ -192,6 +193,17 @@ class _Calls:
             buckets=unpack(request.buckets),
         )
         return ps_pb2.PullRowsReply(moved=_bits(moved)), (self._memory[:size].data,)
+
+    def _export(self, head: bytes, body: memoryview) -> _Answer:
+        request = ps_pb2.PullRowsRequest.FromString(head)
+        if len(request.rows) != 1:
+            raise ValueError("one table is exported at a time")
+        name = request.rows[0].table
+        ids, values, moved = self._store.export_rows(
+            name, generation=request.generation, buckets=unpack(request.buckets)
+        )
+        heads, parts = messages.write_arrays({name: {"ids": ids, "values": values}}, {})
+        return ps_pb2.PullReply(arrays=heads, moved=_bits(moved)), parts
 
     def _reserve(self, size: int) -> Any:
         if len(self._memory) < size:

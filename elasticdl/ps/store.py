@@ -298,6 +298,14 @@ class Store:
             tables.gather_into(name, ids, array, copies.get(name))
         return moved
 
+    def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
+        """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
+        with self._lock:
+            self._check_generation(generation)
+            mine = buckets & self._roles.serving
+        ids, values = self._holdings.tables.export(table, mine)
+        return ids, values, buckets & ~mine
+
     def push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
     ) -> Pushed:

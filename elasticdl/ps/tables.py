@@ -178,6 +178,16 @@ class Tables:
     def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> None:
         self._find(name).gather_into(ids, out, frozen=frozen)
 
+    def export(self, name: str, mask: Mask) -> tuple[Ids, Array]:
+        """All ids of some buckets that have rows, and the rows."""
+        table = self._find(name)
+        parts = [table.export(bucket) for bucket in numbers(mask)]
+        ids = np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)])
+        values = np.concatenate(
+            [np.empty((0, table.spec.width), np.float32), *(part.values for part in parts)]
+        )
+        return ids, values
+
     def width(self, name: str) -> int:
         return self._find(name).spec.width
 

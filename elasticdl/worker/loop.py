@@ -301,7 +301,8 @@ class TrainingLoop:
         assert self._model is not None
         assert self._example is not None
         self._model.thaw()
-        lines = export_model(self._spec, self._trainer, self._example)
+        with self._model.whole():
+            lines = export_model(self._spec, self._trainer, self._example)
         self._finish_task("export", "\n".join(lines))
 
     def _finish_task(self, task: str, result: str) -> None:

@@ -7,7 +7,8 @@ Parameters often exist only after the first batch (layers are built by what they
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,11 @@ class Model(abc.ABC):
     @abc.abstractmethod
     def thaw(self) -> None: ...
 
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """In here all of the model is in this worker, the rows of its tables too, to be exported."""
+        yield
+
     @property
     @abc.abstractmethod
     def step(self) -> int: ...
@@ -94,7 +100,8 @@ class OwnModel(Model):
             return
         self._trainer.build(batch)
         if self._trainer.tables:
-            self._trainer.tables.keep(make_optimizer(self._trainer.optimizer_config()))
+            optimizer = make_optimizer(self._trainer.optimizer_config())
+            self._trainer.tables.keep(LocalTables(self._trainer.tables.specs, optimizer=optimizer))
         if self._restore_from:
             restore(self._trainer, self._restore_from)
         self._ready = True
@@ -156,7 +163,7 @@ def restore(trainer: Trainer, place: str) -> None:
     groups = _read_parameters(checkpoint)
     values = Parameters(trainable=groups.get(TRAINABLE, {}), state=groups.get(STATE, {}))
     if trainer.tables and trainer.tables.lookups is None:
-        trainer.tables.keep(None)
+        trainer.tables.keep(LocalTables(trainer.tables.specs))
     files = [each.data_files() for each in chain(checkpoint)]
     try:
         moved = _moved_back(trainer, files)

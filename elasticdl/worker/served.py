@@ -8,14 +8,15 @@ asynchronous training is that anyway, as soon as there are two workers. One push
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients, Values
+from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Lookups
-from elasticdl.ps.rows import RowSource
 from elasticdl.worker.ahead import RowsAhead
 from elasticdl.worker.exchange import Exchange
 from elasticdl.worker.models import Model, of_another_model
@@ -41,8 +42,7 @@ class ServedModel(Model):
         self._restore_from = restore_from
         self._pull_every = pull_every
         self._asynchronous = asynchronous
-        self._rows = cast(RowSource, client)
-        self._lookups = Lookups(self._rows)
+        self._lookups = Lookups(client)
         self._exchange = Exchange(nudge=nudge)
         self._ahead: RowsAhead | None = None
         # What the exchange has pulled, for the next batch.
@@ -58,9 +58,10 @@ class ServedModel(Model):
         self._trainer.build(batch)
         mine = self._trainer.parameters()
         tables = self._trainer.tables
-        declared: dict[str, Any] = {"tables": tables.specs} if tables else {}
         try:
-            self._client.initialize(mine.trainable, mine.state, self._trainer.optimizer_config(), **declared)
+            self._client.initialize(
+                mine.trainable, mine.state, self._trainer.optimizer_config(), tables.specs
+            )
         except UserError as error:
             if self._restore_from:
                 raise of_another_model(find_checkpoint(self._restore_from), error) from error
@@ -68,7 +69,7 @@ class ServedModel(Model):
         if tables:
             tables.join(self._lookups)
             if self._asynchronous:
-                self._ahead = self._lookups.ahead = RowsAhead(self._rows, self._trainer.features)
+                self._ahead = self._lookups.ahead = RowsAhead(self._client, self._trainer.features)
         self._pull()
         self._ready = True
 
@@ -153,9 +154,8 @@ class ServedModel(Model):
             "lease_id": batch.shard.lease_id if batch.last or not batch.atomic else 0,
             "position": position,
             "batches": batches,
+            "rows": self._trainer.row_gradients(),
         }
-        if self._trainer.tables:
-            arguments["rows"] = self._trainer.row_gradients()
 
         def push() -> None:
             self._step = max(self._client.push(gradients, **arguments).values(), default=0)
@@ -186,6 +186,22 @@ class ServedModel(Model):
         self._lookups.frozen = ""
         self._pulled = None
         self._pull()
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        tables = self._trainer.tables
+        if not tables:
+            yield
+            return
+        own = LocalTables(tables.specs)
+        for spec in tables.specs:
+            for ids, values in self._client.table_rows(spec.name):
+                own.put(spec.name, ids, values)
+        tables.keep(own)
+        try:
+            yield
+        finally:
+            tables.join(self._lookups)
 
     @property
     def step(self) -> int:

@@ -11,7 +11,6 @@ from typing import Any
 
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Lookups, declared_tables
-from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.table import TableSpec
 
@@ -36,9 +35,8 @@ class Tables:
         for table, layer in self.layers:
             layer.join(table, lookups)
 
-    def keep(self, optimizer: Optimizer | None) -> None:
-        """The rows are in this process; without an optimizer nobody trains them."""
-        own = LocalTables(self.specs, optimizer=optimizer)
+    def keep(self, own: LocalTables) -> None:
+        """The rows are in this process."""
         self.join(Lookups(own))
         self._own = own
 

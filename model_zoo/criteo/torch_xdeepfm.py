@@ -35,7 +35,7 @@ class Interactions(nn.Module):
     def forward(self, vectors):
         found, last = [], vectors
         for weights in self.weights:
-            # For each sample: (layer, 1, dimension) × (1, fields, dimension) -> (pairs, dimension) -> (maps, dimension).
+            # For each sample: (layer, dimension) and (fields, dimension) -> (pairs, dimension) -> (maps, dimension).
             pairs = (last.unsqueeze(2) * vectors.unsqueeze(1)).flatten(1, 2)
             last = torch.relu(torch.matmul(weights.flatten(1), pairs))
             found.append(last.sum(2))

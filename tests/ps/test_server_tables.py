@@ -276,3 +276,23 @@ def test_rows_are_admitted_with_the_push_that_makes_it_enough(start_servers: Any
         )
         counts.append(sum(store.status().rows for store in servers.stores))
     assert counts == [0, 0, 50]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_all_rows_of_a_table(start_servers: Any, count: int) -> None:
+    client = start_servers(count).client()
+    client.initialize({"w": np.zeros(3, np.float32)}, {}, ADAGRAD, BOTH)
+    assert list(client.table_rows("users")) == []
+    alone = Alone()
+    for seed in range(4):
+        rows = batch(seed)
+        alone.push(rows)
+        client.push({}, rows=rows, learning_rate=0.1, versions={}, lease_id=1, position=seed, batches=seed)
+    for spec in BOTH:
+        parts = list(client.table_rows(spec.name))
+        ids = np.concatenate([part for part, _ in parts])
+        values = np.concatenate([part for _, part in parts])
+        assert len(np.unique(ids)) == len(ids) == len(alone.tables[spec.name])
+        alone.check({spec.name: values}, {spec.name: ids})
+    with pytest.raises(UserError, match="itmes"):
+        list(client.table_rows("itmes"))

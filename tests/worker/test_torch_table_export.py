@@ -93,7 +93,7 @@ def test_bags_by_offsets_and_weights() -> None:
     for mode in ("sum", "mean", "sqrtn"):
         model = nn.Sequential(elasticdl.torch.EmbeddingBag(4, name="bags", mode=mode, initializer="normal"))
         tables = Tables(elasticdl.torch.table_layers(model))
-        tables.keep(None)
+        tables.keep(LocalTables(tables.specs))
         ids = torch.tensor([5, 7, 9, 5, 5])
         assert isinstance(tables.own, LocalTables)
         tables.own.pull_rows({"bags": ids.unique().numpy()})

@@ -1,0 +1,181 @@
+"""A model with tables on real parameter servers: pushed in the background, counted when applied, pulled ahead."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import elasticdl.torch
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.buckets import first_map
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.holdings import ServerSettings
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import Store
+from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.models import OwnModel
+from elasticdl.worker.served import ServedModel
+from elasticdl.worker.torch import TorchTrainer
+from elasticdl.worker.trainer import Batch, Shard
+
+IDS = torch.randint(-(2**63), 2**63 - 1, (40,), generator=torch.Generator().manual_seed(0))
+SHARD = Shard(lease_id=1, epoch=0, start=0, end=800)
+
+
+def batches(count: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        Batch(
+            shard=SHARD,
+            position=16 * (number + 1),
+            atomic=False,
+            last=False,
+            size=16,
+            features=IDS[torch.randint(0, 40, (16, 3), generator=generator)],
+            labels=torch.randn(16, 1, generator=generator),
+        )
+        for number in range(count)
+    ]
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = elasticdl.torch.Embedding(4, initializer="normal", name="rows")
+        self.weights = elasticdl.torch.Embedding(1, name="weights")
+        self.out = nn.Linear(12, 1)
+
+    def forward(self, ids: Any) -> Any:
+        return self.out(self.embedding(ids).flatten(1)) + self.weights(ids[:, :2]).sum(1)
+
+
+@pytest.fixture
+def stores() -> Iterator[tuple[list[Store], list[str]]]:
+    made = [Store(ServerSettings(num_ps=2), number=number) for number in range(2)]
+    servers = [ParameterServer(token="token") for _ in made]
+    for store, server in zip(made, servers, strict=True):
+        store.close(1)
+        store.see(Routes(map=first_map(2, replicas=1)))
+        store.open()
+        server.serve(store)
+    yield made, [server.address for server in servers]
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[[], TorchTrainer]:
+    def make() -> TorchTrainer:
+        torch.manual_seed(0)
+        definition = make_definition(
+            loss=lambda labels, predictions: ((labels - predictions) ** 2).mean(),
+            optimizer=lambda parameters: torch.optim.Adagrad(parameters, 0.1),
+            eval_metrics_fn=dict,
+        )
+        return TorchTrainer(Network(), definition)
+
+    return make
+
+
+@pytest.fixture
+def served(
+    stores: tuple[list[Store], list[str]], trainer: Callable[[], TorchTrainer]
+) -> Iterator[Callable[..., tuple[ServedModel, TorchTrainer]]]:
+    made: list[ServedModel] = []
+
+    def make(**options: Any) -> tuple[ServedModel, TorchTrainer]:
+        client = ParameterClient(stores[1], "token", "worker-0", generation=1, patience_seconds=60)
+        own = trainer()
+        made.append(ServedModel(own, client, pull_every=1, restore_from="", **options))
+        return made[-1], own
+
+    yield make
+    for model in made:
+        model.close()
+
+
+def train(model: Any, given: list[Batch], applied: Any = None) -> list[float]:
+    losses = []
+    for number, batch in enumerate(given):
+        model.prepare(batch)
+        upcoming = given[number + 1] if number + 1 < len(given) else None
+        losses.append(
+            model.train(
+                batch, position=batch.position, batches=number + 1, applied=applied, upcoming=upcoming
+            )
+        )
+    model.settle()
+    return losses
+
+
+def test_without_overlap_it_is_the_model_of_one_worker_alone(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], trainer: Callable[[], TorchTrainer]
+) -> None:
+    model, own = served()
+    alone = OwnModel(reference := trainer(), restore_from="", first_step=0)
+    given = batches(12)
+    losses = train(model, given)
+    np.testing.assert_allclose(losses, train(alone, given), rtol=1e-5)
+    with model.whole():
+        assert own.tables.own is not None
+        assert reference.tables.own is not None
+        for table in ("rows", "weights"):
+            for one, other in zip(own.tables.own.rows(table), reference.tables.own.rows(table), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert own.tables.own is None
+
+
+def test_with_overlap_every_batch_counts_once_it_is_applied(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], stores: tuple[list[Store], list[str]]
+) -> None:
+    model, _ = served(asynchronous=True)
+    pushes: list[tuple[int, ...]] = []
+    given = batches(12)
+    losses = train(
+        model, given, applied=lambda loss: pushes.append(tuple(store.status().pushes for store in stores[0]))
+    )
+    assert model.works_ahead
+    assert pushes == [(number, number) for number in range(1, 13)]
+    assert model._ahead is not None
+    # Two lookups a batch; the first two batches were not foreseen.
+    assert (model._ahead.hits, model._ahead.misses) == (2 * 10, 2 * 2)
+    again = train(model, given, applied=None)
+    assert np.mean(again) < np.mean(losses)
+
+
+def test_evaluation_sees_the_frozen_copy(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], stores: tuple[list[Store], list[str]]
+) -> None:
+    model, own = served(asynchronous=True)
+    given = batches(8)
+    train(model, given[:4])
+    for store in stores[0]:
+        store.freeze("cut-1", generation=1)
+    model.freeze("cut-1")
+    expected = own.predict(given[0])["output"]
+    model.thaw()
+    train(model, given[4:])
+    assert not np.array_equal(own.predict(given[0])["output"], expected)
+    rows = sum(store.status().rows for store in stores[0])
+    model.freeze("cut-1")
+    np.testing.assert_array_equal(own.predict(given[0])["output"], expected)
+    own.predict(Batch(**{**vars(given[0]), "features": given[0].features + 1}))
+    assert sum(store.status().rows for store in stores[0]) == rows
+
+
+def test_a_push_that_fails_is_told_where_the_next_one_is_made(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+) -> None:
+    model, _ = served(asynchronous=True)
+    given = batches(4)
+    counted: list[float] = []
+    train(model, given[:2], applied=counted.append)
+    bad = Batch(**{**vars(given[2]), "labels": torch.full((16, 1), float("nan"))})
+    model.train(bad, position=48, batches=3, applied=counted.append)
+    with pytest.raises(UserError, match="not finite"):
+        model.settle()
+    assert len(counted) == 2
