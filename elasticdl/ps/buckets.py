@@ -70,17 +70,11 @@ class BucketMap:
 
     def held_by(self, server: int) -> frozenset[int]:
         """The buckets that a server has reason to keep anything of."""
-        return frozenset(
-            bucket
-            for bucket in range(BUCKETS)
-            if server
-            in (
-                self.primary[bucket],
-                self.backup[bucket],
-                self.filling.get(bucket, NOBODY),
-                self.handover.get(bucket, NOBODY),
-            )
-        )
+        roles = zip(self.primary, self.backup, strict=True)
+        held = {bucket for bucket, holders in enumerate(roles) if server in holders}
+        for moving in (self.filling, self.handover):
+            held.update(bucket for bucket, mover in moving.items() if mover == server)
+        return frozenset(held)
 
     def to_wire(self) -> master_pb2.BucketMap:
         return master_pb2.BucketMap(

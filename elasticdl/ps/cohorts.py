@@ -19,16 +19,6 @@ from elasticdl.ps.buckets import BUCKETS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pushed:
-    accepted: bool
-    version: int
-    # The buckets of the push that are another server's, or have become so before it was safe.
-    moved: Mask | None = None
-    # The message may still be on its way to others: its memory must stay as it is.
-    in_use: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class LastPush:
     """The last batch of a worker that was applied; sequence 0 if there is none."""
 

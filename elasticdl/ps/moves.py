@@ -270,8 +270,20 @@ class _Target:
         return next((server for server in known if server in self.holders[bucket]), min(self.holders[bucket]))
 
     def _even_work(self) -> None:
+        # What can be done between two servers directly is most of it, and quickly found.
+        while sum(self._swap_directly(bucket) for bucket in range(BUCKETS)):
+            pass
         while self._swap_once():
             pass
+
+    def _swap_directly(self, bucket: int) -> bool:
+        server, other, load = self.primary[bucket], self._other(bucket), self._loads[bucket]
+        if self._work[server] - self._work[other] <= max(load, self._least_difference):
+            return False
+        self.primary[bucket] = other
+        self._work[server] -= load
+        self._work[other] += load
+        return True
 
     def _swap_once(self) -> bool:
         by_work = sorted(self._order, key=lambda server: (self._work[server], server))

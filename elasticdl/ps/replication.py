@@ -164,7 +164,7 @@ class Roles:
 
     def copy(self, bucket: int, peer: int, incarnation: str, position: int) -> None:
         self.copied[bucket] = (peer, incarnation, position)
-        self._work_out()
+        self._targets.setdefault(peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
 
     def to_fill(self) -> list[tuple[int, int]]:
         """Buckets that are to be copied, and to whom."""

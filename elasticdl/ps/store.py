@@ -18,20 +18,21 @@ import json
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, pack
-from elasticdl.ps.buckets import BUCKETS, BucketMap
-from elasticdl.ps.cohorts import Cohort, LastPush, Pushed
-from elasticdl.ps.failures import NotHere, NothingHeld, NotReady, OldGeneration, WorkerFenced
+from elasticdl.ps.answers import Initialized, Pulled, Pushed, Pushing, StoreStatus
+from elasticdl.ps.bodies import Mask, mask_of
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.cohorts import Cohort, LastPush
+from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration, WorkerFenced
 from elasticdl.ps.frozen import FrozenCopy
 from elasticdl.ps.holdings import Holdings, Initial, Push, ServerSettings
-from elasticdl.ps.replication import Outbox, Roles, Routes, Ticket
+from elasticdl.ps.peers import Peers, Waiting
+from elasticdl.ps.replication import Outbox, Routes, Ticket
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.snapshot import Snapshot
 from elasticdl.ps.table import Ids
@@ -45,76 +46,6 @@ __all__ = ["Initial", "Initialized", "Pulled", "Push", "Pushed", "ServerSettings
 _Result = TypeVar("_Result")
 _EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
 _NO_BATCH = LastPush()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Initialized:
-    # Whether somebody had given values before.
-    done_before: bool
-    moved: Mask
-    in_use: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pulled:
-    initialized: bool
-    version: int = 0
-    unchanged: bool = False
-    trainable: Mapping[str, Array] = field(default_factory=dict)
-    state: Mapping[str, Array] = field(default_factory=dict)
-    # Of the buckets asked for: those that are not here, or not in the frozen copy.
-    moved: Mask | None = None
-
-
-@dataclass(kw_only=True)
-class Waiting:
-    """For acknowledgements of what happened to some buckets."""
-
-    mask: Mask
-    ticket: Ticket
-    generation: int
-    # Buckets that have become another's, who may not have it; whether anybody was not waited for to the end.
-    lost: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
-    given_up: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushing:
-    """A push that has been applied here."""
-
-    accepted: bool
-    version: int
-    moved: Mask
-    waiting: Waiting
-
-    def answer(self) -> Pushed:
-        moved = self.moved | self.waiting.lost
-        return Pushed(
-            accepted=self.accepted,
-            version=self.version,
-            moved=moved if moved.any() else None,
-            in_use=self.waiting.given_up,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreStatus:
-    generation: int
-    ready: bool
-    initialized: bool
-    version: int
-    # Single numbers that are trained in dense arrays, and the bytes of these without slots, of tables with them.
-    parameters: int
-    bytes: int
-    pushes: int
-    rows: int = 0
-    not_finite: int = 0
-    map: BucketMap | None = None
-    # By bucket: ids and pushes that were for it.
-    loads: Sequence[int] = ()
-    # Buckets that were copied, to whom, and which incarnation of it; those that were handed over to this server.
-    filled: Sequence[tuple[int, int, str]] = ()
-    taken: Sequence[int] = ()
 
 
 class Store:
@@ -135,13 +66,8 @@ class Store:
 
     def _clear(self) -> None:
         self._holdings = Holdings(self._settings)
-        self._roles = Roles(self._number, self._incarnation)
-        self._outboxes: dict[int, Outbox] = {}
-        # By sender and its incarnation: the last entry carried out.
-        self._received: dict[tuple[int, str], int] = {}
-        # Buckets to be handed over, and what must have been acknowledged before.
-        self._handing: list[tuple[int, Ticket]] = []
-        self._held_before: Mask = _EVERYTHING
+        self._peers = Peers(self._number, self._incarnation)
+        self._roles = self._peers.roles
         self._pushes = 0
         self._not_finite = 0
         self._loads = np.zeros(BUCKETS, np.int64)
@@ -175,7 +101,7 @@ class Store:
                 )
             self._ready = True
             if self._roles.routes is not None:
-                self._obey(self._roles.routes)
+                self._peers.obey(self._holdings, self._fenced)
             self._changed.notify_all()
 
     @property
@@ -343,7 +269,7 @@ class Store:
                 ticket = self._tell(applied, body, push=message)
                 if len(accepted) < len(cohorts):
                     # It is a repetition: what it repeats may not have been acknowledged yet.
-                    ticket = self._tail(mine)
+                    ticket = self._peers.told(mine)
             if accepted:
                 self._holdings.apply(push, accepted)
                 self._pushes += 1
@@ -459,7 +385,6 @@ class Store:
             mine = self._roles.serving
             cohorts = [cohort for cohort in self._holdings.cohorts if (cohort.mask & mine).any()]
             trainable, state = self._holdings.values(mine)
-            current = self._roles.map
             return StoreStatus(
                 generation=self._generation,
                 ready=self._ready,
@@ -471,18 +396,10 @@ class Store:
                 pushes=self._pushes,
                 rows=self._holdings.tables.rows,
                 not_finite=self._not_finite,
-                map=current,
+                map=self._roles.map,
                 loads=np.where(mine, self._loads, 0).tolist(),
-                filled=[
-                    (bucket, peer, incarnation)
-                    for bucket, (peer, incarnation, position) in self._roles.copied.items()
-                    if peer in self._outboxes and self._outboxes[peer].acknowledged >= position
-                ],
-                taken=sorted(
-                    bucket
-                    for bucket in self._roles.taken
-                    if current is not None and bucket in current.handover
-                ),
+                filled=self._peers.filled(),
+                taken=self._peers.taken(),
             )
 
     # -- other servers ---------------------------------------------------------------------------------------
@@ -490,89 +407,15 @@ class Store:
     def see(self, routes: Routes) -> None:
         """A map has been published. One that is not newer changes nothing but addresses."""
         with self._changed:
-            if self._roles.routes is not None and routes.map.version < self._roles.version:
-                return
-            self._roles.see(routes)
-            for peer, outbox in list(self._outboxes.items()):
-                if routes.incarnations and routes.incarnations.get(peer) != outbox.incarnation:
-                    # It is gone, and whoever comes under its number has nothing of what it was told.
-                    del self._outboxes[peer]
-                else:
-                    outbox.prune(self._roles.concerning(peer))
-            if self._ready:
-                self._obey(routes)
+            if self._peers.see(routes) and self._ready:
+                self._peers.obey(self._holdings, self._fenced)
             self._changed.notify_all()
-
-    def _obey(self, routes: Routes) -> None:
-        for bucket, peer in self._roles.to_fill():
-            self._fill(bucket, peer)
-        self._handing = [(bucket, self._tail_of(routes, bucket)) for bucket in self._roles.to_hand_over()]
-        self._hand_over()
-        gone = ~self._roles.held & self._held_before
-        if gone.any():
-            self._holdings.drop(gone)
-        self._held_before = self._roles.held
-
-    def _fill(self, bucket: int, peer: int) -> None:
-        attributes, groups, buckets = self._holdings.export(bucket)
-        attributes["fenced"] = sorted(self._fenced)
-        heads, arrays = describe(groups, buckets)
-        only = mask_of([bucket])
-        entry = ps_pb2.Entry(
-            version=self._roles.version,
-            buckets=pack(only),
-            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads),
-        )
-        outbox = self._outbox(peer)
-        self._roles.copy(bucket, peer, outbox.incarnation, outbox.add(entry, lay_out(arrays)))
-
-    def _tail_of(self, routes: Routes, bucket: int) -> Ticket:
-        """All that those who hold a bucket have been told."""
-        holders = (routes.map.primary[bucket], routes.map.backup[bucket])
-        return {
-            peer: (outbox, outbox.last)
-            for peer, outbox in self._outboxes.items()
-            if peer in holders and outbox.last
-        }
-
-    def _hand_over(self) -> None:
-        """Tells new primaries that they are, as soon as everybody is up to date."""
-        ready = [bucket for bucket, ticket in self._handing if not _open(ticket)]
-        self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
-        current = self._roles.map
-        for bucket in ready:
-            assert current is not None
-            entry = ps_pb2.Entry(
-                version=current.version, buckets=pack(mask_of([bucket])), handover=ps_pb2.Handover()
-            )
-            self._outbox(current.primary[bucket]).add(entry)
-
-    def _outbox(self, peer: int) -> Outbox:
-        if peer not in self._outboxes:
-            assert self._roles.routes is not None
-            self._outboxes[peer] = Outbox(peer, self._roles.routes.incarnations.get(peer, ""))
-            self._changed.notify_all()
-        return self._outboxes[peer]
 
     def _tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
-        """Has everybody told who has to know what happens to some buckets."""
-        ticket: Ticket = {}
-        for peer, theirs in self._roles.targets.items():
-            common = mask & theirs
-            if common.any():
-                outbox = self._outbox(peer)
-                entry = ps_pb2.Entry(version=self._roles.version, buckets=pack(common), **what)
-                ticket[peer] = (outbox, outbox.add(entry, body))
+        ticket = self._peers.tell(mask, body, **what)
         if ticket:
             self._changed.notify_all()
         return ticket
-
-    def _tail(self, mask: Mask) -> Ticket:
-        return {
-            peer: (self._outboxes[peer], self._outboxes[peer].last)
-            for peer, theirs in self._roles.targets.items()
-            if peer in self._outboxes and (mask & theirs).any()
-        }
 
     def _wait(self, waiting: Waiting) -> Waiting:
         """Waits until others have what they were told."""
@@ -586,21 +429,9 @@ class Store:
             return self._poll(waiting)
 
     def _poll(self, waiting: Waiting) -> bool:
-        waiting.ticket = _open(waiting.ticket)
-        if not waiting.ticket:
-            return True
-        if self._generation != waiting.generation:
+        if self._generation != waiting.generation and waiting.ticket:
             raise OldGeneration(f"generation {waiting.generation} is over")
-        waiting.lost |= waiting.mask & ~self._roles.serving
-        targets = self._roles.targets
-        wanted = {
-            peer: (outbox, position)
-            for peer, (outbox, position) in waiting.ticket.items()
-            if self._outboxes.get(peer) is outbox and peer in targets and (targets[peer] & waiting.mask).any()
-        }
-        waiting.given_up = waiting.given_up or len(wanted) < len(waiting.ticket)
-        waiting.ticket = wanted
-        return not wanted
+        return self._peers.is_over(waiting)
 
     def receive(
         self,
@@ -617,26 +448,21 @@ class Store:
         """
         with self._changed:
             self._check_generation(generation)
-            if entry.position <= self._received.get((sender, incarnation), 0):
+            accepted = self._peers.accept(sender, incarnation, entry, mask)
+            if accepted is None:
                 return
-            if not self._roles.may_tell(sender, incarnation, entry, mask):
-                raise NotHere(f"ps-{sender} is not the primary of these buckets any more")
-            if entry.version <= self._roles.version:
-                mask = mask & self._roles.held
-            if entry.HasField("handover"):
-                self._roles.take(mask, entry.version)
-            elif mask.any():
-                apply(self._holdings, mask)
+            if accepted.any() and not entry.HasField("handover"):
+                apply(self._holdings, accepted)
                 if entry.HasField("fill"):
                     self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
-            self._received[sender, incarnation] = entry.position
+            self._peers.received[sender, incarnation] = entry.position
             self._changed.notify_all()
 
     def received(self, sender: int, incarnation: str, generation: int) -> int:
         """The last entry of a sender that was carried out."""
         with self._lock:
             self._check_generation(generation)
-            return self._received.get((sender, incarnation), 0)
+            return self._peers.received.get((sender, incarnation), 0)
 
     def next_told(
         self, outbox: Outbox, position: int, *, seconds: float
@@ -646,32 +472,31 @@ class Store:
         None: not for so long, or not any more.
         """
         with self._changed:
-            if outbox.after(position) is None and self._outboxes.get(outbox.peer) is outbox:
+            if outbox.after(position) is None and self._peers.outboxes.get(outbox.peer) is outbox:
                 self._changed.wait(seconds)
             told = outbox.after(position)
-            if told is None or self._outboxes.get(outbox.peer) is not outbox:
+            if told is None or self._peers.outboxes.get(outbox.peer) is not outbox:
                 return None
             # As it is now: a newer map may change it.
             return told.entry.position, told.entry.SerializeToString(), told.body
 
     def acknowledge(self, outbox: Outbox, position: int) -> None:
         with self._changed:
-            outbox.acknowledge(position)
-            self._hand_over()
+            self._peers.acknowledge(outbox, position)
             self._changed.notify_all()
 
     def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
         """All outboxes, as soon as others than the known ones are among them."""
         with self._changed:
-            if all(outbox in known for outbox in self._outboxes.values()):
+            if all(outbox in known for outbox in self._peers.outboxes.values()):
                 self._changed.wait(seconds)
-            return list(self._outboxes.values())
+            return list(self._peers.outboxes.values())
 
     def address_of(self, outbox: Outbox) -> str | None:
         """Where what is in an outbox goes; None: nowhere any more."""
         with self._lock:
             routes = self._roles.routes
-            if routes is None or self._outboxes.get(outbox.peer) is not outbox:
+            if routes is None or self._peers.outboxes.get(outbox.peer) is not outbox:
                 return None
             return routes.addresses.get(outbox.peer, "")
 
@@ -679,11 +504,3 @@ class Store:
         """For those who wait for one thing and have to look at another."""
         with self._changed:
             self._changed.notify_all()
-
-
-def _open(ticket: Ticket) -> Ticket:
-    return {
-        peer: (outbox, position)
-        for peer, (outbox, position) in ticket.items()
-        if outbox.acknowledged < position
-    }

@@ -1,0 +1,79 @@
+"""What a store answers. A mask `moved` has the buckets of a call that are another server's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticdl.ps.bodies import Mask
+from elasticdl.ps.buckets import BucketMap
+from elasticdl.ps.peers import Waiting
+from elasticdl.ps.tensors import Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed:
+    accepted: bool
+    version: int
+    # The buckets of the push that are another server's, or have become so before it was safe.
+    moved: Mask | None = None
+    # The message may still be on its way to others: its memory must stay as it is.
+    in_use: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialized:
+    # Whether somebody had given values before.
+    done_before: bool
+    moved: Mask
+    in_use: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    initialized: bool
+    version: int = 0
+    unchanged: bool = False
+    trainable: Mapping[str, Array] = field(default_factory=dict)
+    state: Mapping[str, Array] = field(default_factory=dict)
+    # Of the buckets asked for: those that are not here, or not in the frozen copy.
+    moved: Mask | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushing:
+    """A push that has been applied here."""
+
+    accepted: bool
+    version: int
+    moved: Mask
+    waiting: Waiting
+
+    def answer(self) -> Pushed:
+        moved = self.moved | self.waiting.lost
+        return Pushed(
+            accepted=self.accepted,
+            version=self.version,
+            moved=moved if moved.any() else None,
+            in_use=self.waiting.given_up,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreStatus:
+    generation: int
+    ready: bool
+    initialized: bool
+    version: int
+    # Single numbers that are trained in dense arrays, and the bytes of these without slots, of tables with them.
+    parameters: int
+    bytes: int
+    pushes: int
+    rows: int = 0
+    not_finite: int = 0
+    map: BucketMap | None = None
+    # By bucket: ids and pushes that were for it.
+    loads: Sequence[int] = ()
+    # Buckets that were copied, to whom, and which incarnation of it; those that were handed over to this server.
+    filled: Sequence[tuple[int, int, str]] = ()
+    taken: Sequence[int] = ()

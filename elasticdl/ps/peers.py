@@ -1,0 +1,198 @@
+"""What a store has to do with other servers: whom it tells what, whom it waits for, what it takes from whom. No I/O.
+
+All of this happens under the store's lock, in the order of the store's own changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, pack
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.failures import NotHere
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.replication import Outbox, Roles, Routes, Ticket
+from elasticdl.wire import ps_pb2
+
+
+@dataclass(kw_only=True)
+class Waiting:
+    """For acknowledgements of what happened to some buckets."""
+
+    mask: Mask
+    ticket: Ticket
+    generation: int
+    # Buckets that have become another's, who may not have it; whether anybody was not waited for to the end.
+    lost: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
+    given_up: bool = False
+
+
+class Peers:
+    """For one generation."""
+
+    def __init__(self, number: int, incarnation: str) -> None:
+        self.roles = Roles(number, incarnation)
+        self.outboxes: dict[int, Outbox] = {}
+        # By sender and its incarnation: the last entry carried out.
+        self.received: dict[tuple[int, str], int] = {}
+        # Buckets to be handed over, and what must have been acknowledged before.
+        self._handing: list[tuple[int, Ticket]] = []
+        self._held_before: Mask = np.ones(BUCKETS, np.bool_)
+
+    # -- maps ------------------------------------------------------------------------------------------------
+
+    def see(self, routes: Routes) -> bool:
+        """A map has been published. Returns whether there is anything new in it but addresses."""
+        known = self.roles.routes
+        if known is not None and routes.map.version < known.map.version:
+            return False
+        if known is not None and routes.map.version == known.map.version:
+            self.roles.routes = routes
+            return False
+        self.roles.see(routes)
+        for peer, outbox in list(self.outboxes.items()):
+            if routes.incarnations and routes.incarnations.get(peer) != outbox.incarnation:
+                # It is gone, and whoever comes under its number has nothing of what it was told.
+                del self.outboxes[peer]
+            else:
+                outbox.prune(self.roles.concerning(peer))
+        return True
+
+    def obey(self, holdings: Holdings, fenced: Collection[str]) -> None:
+        """Does what the map wants done: copies buckets, hands them over, forgets them."""
+        for bucket, peer in self.roles.to_fill():
+            self._fill(holdings, bucket, peer, fenced)
+        self._handing = [(bucket, self._told_of(bucket)) for bucket in self.roles.to_hand_over()]
+        self._hand_over()
+        gone = ~self.roles.held & self._held_before
+        if gone.any():
+            holdings.drop(gone)
+        self._held_before = self.roles.held
+
+    def _fill(self, holdings: Holdings, bucket: int, peer: int, fenced: Collection[str]) -> None:
+        attributes, groups, buckets = holdings.export(bucket)
+        attributes["fenced"] = sorted(fenced)
+        heads, arrays = describe(groups, buckets)
+        entry = ps_pb2.Entry(
+            version=self.roles.version,
+            buckets=pack(mask_of([bucket])),
+            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads),
+        )
+        outbox = self._outbox(peer)
+        self.roles.copy(bucket, peer, outbox.incarnation, outbox.add(entry, lay_out(arrays)))
+
+    def _told_of(self, bucket: int) -> Ticket:
+        """All that those who hold a bucket from now on have been told."""
+        current = self.roles.map
+        assert current is not None
+        holders = (current.primary[bucket], current.backup[bucket])
+        return {peer: (outbox, outbox.last) for peer, outbox in self.outboxes.items() if peer in holders}
+
+    def _hand_over(self) -> None:
+        """Tells new primaries that they are, as soon as everybody is up to date."""
+        ready = [bucket for bucket, ticket in self._handing if not still_open(ticket)]
+        if not ready:
+            return
+        self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
+        current = self.roles.map
+        assert current is not None
+        for peer in {current.primary[bucket] for bucket in ready}:
+            theirs = mask_of(bucket for bucket in ready if current.primary[bucket] == peer)
+            entry = ps_pb2.Entry(version=current.version, buckets=pack(theirs), handover=ps_pb2.Handover())
+            self._outbox(peer).add(entry)
+
+    # -- telling ---------------------------------------------------------------------------------------------
+
+    def _outbox(self, peer: int) -> Outbox:
+        if peer not in self.outboxes:
+            assert self.roles.routes is not None
+            self.outboxes[peer] = Outbox(peer, self.roles.routes.incarnations.get(peer, ""))
+        return self.outboxes[peer]
+
+    def tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
+        """Has everybody told who has to know what happens to some buckets."""
+        ticket: Ticket = {}
+        for peer, theirs in self.roles.targets.items():
+            common = mask & theirs
+            if common.any():
+                outbox = self._outbox(peer)
+                entry = ps_pb2.Entry(version=self.roles.version, buckets=pack(common), **what)
+                ticket[peer] = (outbox, outbox.add(entry, body))
+        return ticket
+
+    def told(self, mask: Mask) -> Ticket:
+        """All that was told so far to those who have to know what happens to some buckets."""
+        return {
+            peer: (self.outboxes[peer], self.outboxes[peer].last)
+            for peer, theirs in self.roles.targets.items()
+            if peer in self.outboxes and (mask & theirs).any()
+        }
+
+    def acknowledge(self, outbox: Outbox, position: int) -> None:
+        outbox.acknowledge(position)
+        self._hand_over()
+
+    def is_over(self, waiting: Waiting) -> bool:
+        """Whether others have what they were told, or have no need to."""
+        waiting.ticket = still_open(waiting.ticket)
+        if not waiting.ticket:
+            return True
+        waiting.lost |= waiting.mask & ~self.roles.serving
+        targets = self.roles.targets
+        wanted = {
+            peer: (outbox, position)
+            for peer, (outbox, position) in waiting.ticket.items()
+            if self.outboxes.get(peer) is outbox and peer in targets and (targets[peer] & waiting.mask).any()
+        }
+        waiting.given_up = waiting.given_up or len(wanted) < len(waiting.ticket)
+        waiting.ticket = wanted
+        return not wanted
+
+    # -- being told ------------------------------------------------------------------------------------------
+
+    def accept(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> Mask | None:
+        """The buckets for which an entry is to be carried out; None: it has been, before.
+
+        Raises `NotHere` if the sender has no say in them any more.
+        """
+        if entry.position <= self.received.get((sender, incarnation), 0):
+            return None
+        if not self.roles.may_tell(sender, incarnation, entry, mask):
+            raise NotHere(f"ps-{sender} is not the primary of these buckets any more")
+        if entry.version <= self.roles.version:
+            mask = mask & self.roles.held
+        if entry.HasField("handover"):
+            self.roles.take(mask, entry.version)
+        return mask
+
+    # -- what the master wants to know -----------------------------------------------------------------------
+
+    def filled(self) -> list[tuple[int, int, str]]:
+        """Buckets that were copied, to whom, and which incarnation of it, and have arrived there."""
+        return [
+            (bucket, peer, incarnation)
+            for bucket, (peer, incarnation, position) in self.roles.copied.items()
+            if peer in self.outboxes and self.outboxes[peer].acknowledged >= position
+        ]
+
+    def taken(self) -> list[int]:
+        """Buckets that were handed over to this server."""
+        current = self.roles.map
+        return sorted(
+            bucket
+            for bucket, version in self.roles.taken.items()
+            if current is not None and version <= current.version and bucket in current.handover
+        )
+
+
+def still_open(ticket: Ticket) -> Ticket:
+    return {
+        peer: (outbox, position)
+        for peer, (outbox, position) in ticket.items()
+        if outbox.acknowledged < position
+    }

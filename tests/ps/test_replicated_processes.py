@@ -1,0 +1,324 @@
+"""Real parameter servers that are killed, added and removed while workers push: the history of pushes and
+acknowledgements and what is on the servers in the end agree.
+
+The master is played by the test, with the decisions of the real one (`moves.py`). More runs:
+
+    python tests/ps/test_replicated_processes.py FIRST COUNT
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.moves import plan_moves, promote
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.table import TableSpec
+from elasticdl.wire import master_pb2, ps_pb2
+from elasticdl.wire.channel import add_port, new_server, open_channel
+from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+TOKEN = "a token for tests"
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+TABLE = TableSpec(name="t", width=3, initializer=Initializer(kind="zeros"))
+IDS = np.arange(2000)
+DENSE = {f"d{number}": np.zeros(50, np.float32) for number in range(6)}
+
+
+class Master(MasterServicer):
+    """Publishes maps, polls servers, answers losses; starts and kills the processes."""
+
+    def __init__(self, folder: Path, servers: int) -> None:
+        self.folder = folder
+        spec = JobSpec.build(
+            model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_workers=2, num_ps=servers
+        )
+        self.job_spec = to_yaml(spec)
+        (folder / "token").write_text(TOKEN)
+        self.changed = threading.Condition()
+        self.map: BucketMap | None = None
+        self.wanted = set(range(servers))
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        # By number: of those that have joined and have not been given up.
+        self.members: dict[int, tuple[str, str]] = {}
+        self.channels: dict[str, grpc.Channel] = {}
+        self.over = False
+        self.failure: BaseException | None = None
+        self.server = new_server(TOKEN, threads=32)
+        add_MasterServicer_to_server(self, self.server)
+        self.port = add_port(self.server, "127.0.0.1:0")
+        self.server.start()
+        for number in self.wanted:
+            self.start(number)
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.members) == servers, 120)
+            self.map = first_map(servers)
+            self.changed.notify_all()
+        self.thread = threading.Thread(target=self.lead, daemon=True)
+        self.thread.start()
+
+    def start(self, number: int) -> None:
+        environment = {
+            **os.environ,
+            "MASTER_ADDR": f"127.0.0.1:{self.port}",
+            "ELASTICDL_TOKEN_FILE": str(self.folder / "token"),
+            "ELASTICDL_NODE": f"ps-{number}",
+            "WORKER_ID": str(number),
+        }
+        self.processes[number] = subprocess.Popen([sys.executable, "-m", "elasticdl.ps"], env=environment)
+
+    def Join(self, request: master_pb2.JoinRequest, context: Any) -> master_pb2.JoinReply:
+        with self.changed:
+            self.members[int(request.node.rpartition("-")[2])] = (request.address, request.incarnation)
+            self.changed.notify_all()
+        return master_pb2.JoinReply(job_spec=self.job_spec)
+
+    def Watch(self, request: master_pb2.WatchRequest, context: Any) -> Iterator[master_pb2.Directive]:
+        told = None
+        while True:
+            with self.changed:
+                self.changed.wait_for(
+                    lambda told=told: self.over or (self.map is not None and self.state() != told)
+                )
+                if self.over:
+                    yield master_pb2.Directive(finished=True)
+                    return
+                told = self.state()
+                directive = self.directive()
+            yield directive
+
+    def state(self) -> tuple[Any, ...]:
+        return (self.map, tuple(sorted(self.members.items())))
+
+    def directive(self) -> master_pb2.Directive:
+        assert self.map is not None
+        last = max(self.members, default=-1) + 1
+        nobody = ("", "")
+        return master_pb2.Directive(
+            generation=1,
+            ps_map=self.map.to_wire(),
+            ps_addresses=[self.members.get(number, nobody)[0] for number in range(last)],
+            ps_incarnations=[self.members.get(number, nobody)[1] for number in range(last)],
+        )
+
+    def routes(self) -> Routes:
+        with self.changed:
+            assert self.map is not None
+            return Routes(
+                map=self.map,
+                addresses={number: address for number, (address, _) in self.members.items()},
+                incarnations={number: incarnation for number, (_, incarnation) in self.members.items()},
+            )
+
+    # -- what it decides -------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        try:
+            while not self.over:
+                self.look()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def look(self) -> None:
+        for number, process in list(self.processes.items()):
+            if process.poll() is not None:
+                self.lose(number)
+        for number in self.wanted - set(self.processes):
+            self.start(number)
+        reports = self.ask()
+        with self.changed:
+            assert self.map is not None
+            filled, taken = {}, []
+            for number, status in reports.items():
+                for report in status.filled:
+                    member = self.members.get(report.server)
+                    if (
+                        member
+                        and member[1] == report.incarnation
+                        and self.map.primary[report.bucket] == number
+                    ):
+                        filled[report.bucket] = report.server
+                taken += [bucket for bucket in status.taken if self.map.primary[bucket] == number]
+            staying = self.wanted & set(self.members)
+            self.map = plan_moves(self.map, staying, filled=filled, taken=taken, at_once=40)
+            for number in set(self.processes) - self.wanted - self.map.servers:
+                self.members.pop(number, None)
+                self.processes.pop(number).kill()
+            self.changed.notify_all()
+            self.changed.wait(0.05)
+
+    def lose(self, number: int) -> None:
+        self.processes.pop(number).wait()
+        with self.changed:
+            if self.members.pop(number, None) is not None:
+                assert self.map is not None
+                promoted = promote(self.map, {number})
+                assert promoted is not None, "all copies of a bucket were killed"
+                self.map = promoted
+                self.changed.notify_all()
+
+    def ask(self) -> dict[int, ps_pb2.ServerStatusReply]:
+        replies = {}
+        for number, (address, _) in list(self.members.items()):
+            if address not in self.channels:
+                self.channels[address] = open_channel(address, TOKEN)
+            try:
+                replies[number] = ParameterServerStub(self.channels[address]).ServerStatus(
+                    ps_pb2.ServerStatusRequest(), timeout=30
+                )
+            except grpc.RpcError:
+                # Just killed, or just started.
+                continue
+        return replies
+
+    def settled(self) -> bool:
+        assert self.map is not None
+        return (
+            self.map.servers == self.wanted
+            and not self.map.filling
+            and not self.map.handover
+            and NOBODY not in self.map.backup
+        )
+
+    def wait_until_settled(self) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.failure is not None or self.settled(), 200)
+        assert self.failure is None
+
+    def close(self) -> None:
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+        self.thread.join()
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        self.server.stop(None).wait()
+        for channel in self.channels.values():
+            channel.close()
+
+
+class Worker:
+    """Pushes ones, and writes down what was acknowledged."""
+
+    def __init__(self, name: str, master: Master, stop: threading.Event) -> None:
+        self.acknowledged = 0
+        self.failure: BaseException | None = None
+        self._stop = stop
+        self._client = ParameterClient(
+            token=TOKEN, worker=name, generation=1, routes=master.routes, patience_seconds=200
+        )
+        self._client.initialize(DENSE, {}, SGD, [TABLE])
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        minus = {name: -np.ones(50, np.float32) for name in DENSE}
+        rows = {"t": RowGradients(ids=IDS, values=-np.ones((len(IDS), 3), np.float32))}
+        try:
+            while not self._stop.is_set():
+                self._client.push(minus, rows=rows, learning_rate=1.0, versions={})
+                self.acknowledged += 1
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def close(self) -> None:
+        self._thread.join()
+        self._client.close()
+
+
+def push_on(workers: list[Worker], count: int, check: Callable[[], None]) -> None:
+    """Until each worker has had so many more batches acknowledged."""
+    goals = [worker.acknowledged + count for worker in workers]
+    tick = threading.Event()
+    while any(worker.acknowledged < goal for worker, goal in zip(workers, goals, strict=True)):
+        for worker in workers:
+            assert worker.failure is None
+        check()
+        tick.wait(0.02)
+
+
+def run(folder: Path, seed: int, events: int) -> None:
+    chance = random.Random(seed)
+    master = Master(folder, 2)
+    stop = threading.Event()
+    workers = [Worker(f"worker-{number}", master, stop) for number in range(2)]
+
+    def check() -> None:
+        assert master.failure is None
+
+    try:
+        # Losses first of all, then whatever comes.
+        for number in range(events):
+            push_on(workers, 3, check)
+            kind = (
+                ["kill", "add", "kill", "remove"][number]
+                if number < 4
+                else chance.choice(["kill", "add", "remove"])
+            )
+            if kind == "kill":
+                # Only one copy of anything at a time: with both, a job goes back to its checkpoint.
+                master.wait_until_settled()
+                push_on(workers, 2, check)
+                master.processes[chance.choice(sorted(master.wanted))].kill()
+            elif kind == "add" and len(master.wanted) < 4:
+                master.wanted.add(min(set(range(8)) - master.wanted))
+            elif kind == "remove" and len(master.wanted) > 2:
+                master.wanted.discard(chance.choice(sorted(master.wanted)))
+        master.wait_until_settled()
+        push_on(workers, 3, check)
+        stop.set()
+        for worker in workers:
+            worker.close()
+            assert worker.failure is None
+        compare(master, sum(worker.acknowledged for worker in workers))
+    finally:
+        stop.set()
+        master.close()
+
+
+def compare(master: Master, acknowledged: int) -> None:
+    reader = ParameterClient(
+        token=TOKEN, worker="reader", generation=1, routes=master.routes, patience_seconds=60
+    )
+    reader.initialize(DENSE, {}, SGD, [TABLE])
+    pulled = reader.pull()
+    for name in DENSE:
+        np.testing.assert_array_equal(
+            pulled.trainable[name], np.full(50, acknowledged, np.float32), err_msg=name
+        )
+    rows = reader.pull_rows({"t": IDS})["t"]
+    np.testing.assert_array_equal(rows, np.full((len(IDS), 3), acknowledged, np.float32))
+    reader.close()
+
+
+@pytest.mark.timeout(600)
+def test_the_history_and_the_servers_agree(tmp_path: Path) -> None:
+    run(tmp_path, seed=1, events=4)
+
+
+if __name__ == "__main__":
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(first, first + count):
+        with tempfile.TemporaryDirectory() as made:
+            run(Path(made), seed=number, events=8)
+        print("seed", number, flush=True)
