@@ -111,7 +111,7 @@ def dlrover_master(home: Path) -> Iterator[RunningMaster]:
         command += [f"--{name}", value]
     started = time.monotonic()
     with running(command, log=log, cwd=home) as process:
-        wait_until(lambda: _listens(port) or _gone(process, log), "DLRover's master listens")
+        wait_until(lambda: listens(port) or _gone(process, log), "DLRover's master listens")
         yield RunningMaster(address=f"127.0.0.1:{port}", pid=process.pid, folder=home, started=started)
 
 
@@ -128,7 +128,7 @@ def dlrover_python() -> Path:
     return python
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     # From the kernel's table and not by connecting, which would be the server's first client.
     wanted = f"{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
