@@ -22,6 +22,7 @@ NAMES = (
     "estimator",
     "allreduce",
     "tables",
+    "parameter_servers",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes",)

@@ -1,9 +1,10 @@
 """The data and the sizes that all sides share: made once, kept in files that every process maps into its memory.
 
 Reading is not what is measured here, so there is none: a batch is a slice of arrays whose pages are in memory. A sample
-has 13 numbers, 26 categories, and whether there was a click. Each category has its own range of ids, 10⁷ together, drawn
-by Zipf's law; frequent ids lie anywhere in the range. Every id has a weight, computed from its hash, and so has every
-number: labels are drawn with the probability that the sum of the weights gives, so that there is something to learn.
+has 13 numbers, 26 categories, and whether there was a click. Each category has its own range of ids, 10⁷ together,
+drawn by Zipf's law; frequent ids lie anywhere in the range. Every id has a weight, computed from its hash, and so has
+every number: labels are drawn with the probability that the sum of the weights gives, so that there is something to
+learn.
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ def main() -> None:
     if task["type"] != "ps":
         session.device_filters.extend(["/job:ps", f"/job:{task['type']}/task:{task['index']}"])
     config = tf.estimator.RunConfig(
-        model_dir=tempfile.mkdtemp(prefix=f"{task['type']}-", dir=os.environ.get("ELASTICDL_BENCHMARK_MODELS")),
+        model_dir=tempfile.mkdtemp(
+            prefix=f"{task['type']}-", dir=os.environ.get("ELASTICDL_BENCHMARK_MODELS")
+        ),
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=None,

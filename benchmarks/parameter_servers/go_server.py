@@ -29,7 +29,7 @@ from benchmarks.processes import DEADLINE, ROOT, free_port, running, tail, wait_
 FOLDER = ROOT / ".go-server"
 _REQUIREMENTS = ROOT / "requirements" / "go-server.txt"
 # The server ends at once where there is no Kubernetes around it: no token in a place that cannot be chosen. So it is
-# given one, in a view of the file system that it has to itself. Nobody answers at the address, which it only complains of.
+# given one, in a view of the file system that it has to itself. Nobody answers at the address; it only complains.
 _POD = """
 run=$(readlink -f /var/run) && mount -t tmpfs tmpfs "$run" && cd "$run" &&
 mkdir -p secrets/kubernetes.io/serviceaccount && echo none > secrets/kubernetes.io/serviceaccount/token &&
@@ -137,7 +137,9 @@ class GoClient:
 
     def dense(self) -> dict[str, NDArray[np.float32]]:
         """What is newer than the last time."""
-        reply = self._stub.pull_dense_parameters(self._messages.PullDenseParametersRequest(version=self._version))
+        reply = self._stub.pull_dense_parameters(
+            self._messages.PullDenseParametersRequest(version=self._version)
+        )
         assert reply.initialized
         self._version = reply.version
         return {name: _array(tensor) for name, tensor in reply.dense_parameters.items()}

@@ -16,7 +16,9 @@ from benchmarks.parameter_servers.progress import Progress
 from elasticdl.ps.duplicates import sum_by, unique
 
 
-def train(client: GoClient, data: clicks.Clicks, layers: tuple[int, ...], *, threads: int, number: int) -> None:
+def train(
+    client: GoClient, data: clicks.Clicks, layers: tuple[int, ...], *, threads: int, number: int
+) -> None:
     import torch
     from torch import nn
 

@@ -1,8 +1,7 @@
 """The peer `Paddle`: the model as a static program for Paddle 2.6's parameter server, one process a role.
 
-Which role a process has stands in the PADDLE_* variables, as `fleet` reads them. Paddle's servers know no Adagrad for
-dense parameters, only SGD and Adam (they refuse everything else), so it is Adam there, and for rows, where there is a
-choice, Adagrad with a sum for every number of a row (`std_adagrad`).
+Which role a process has stands in the PADDLE_* variables, as `fleet` reads them. Paddle's servers know no other rules for
+dense parameters than SGD and Adam, and refuse the rest: it is Adam here, for rows too, and so it is on our side.
 """
 
 from __future__ import annotations

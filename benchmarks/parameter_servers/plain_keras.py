@@ -28,7 +28,9 @@ def main() -> None:
     start = tf.keras.initializers.RandomUniform(-clicks.SPREAD, clicks.SPREAD)
     table = tf.keras.layers.Embedding(data.sizes.ids, clicks.WIDTH, embeddings_initializer=start)
     model = deep_fm(layers, table)
-    dense = sum(int(np.prod(each.shape)) for each in model.trainable_variables) - data.sizes.ids * clicks.WIDTH
+    dense = (
+        sum(int(np.prod(each.shape)) for each in model.trainable_variables) - data.sizes.ids * clicks.WIDTH
+    )
     assert dense == clicks.dense_parameters(layers), dense
     optimizer = tf.keras.optimizers.Adagrad(
         clicks.RATE, initial_accumulator_value=clicks.START, epsilon=clicks.EPSILON
@@ -50,7 +52,9 @@ def main() -> None:
     progress = Progress("worker-0")
     callback = tf.keras.callbacks.LambdaCallback(on_batch_end=progress.on_train_batch_end)
     # The loss that Keras tells is the mean of the epoch: short epochs make it that of the last batches.
-    model.fit(fed.prefetch(2), epochs=1 << 40, steps_per_epoch=data.sizes.batches, verbose=0, callbacks=[callback])
+    model.fit(
+        fed.prefetch(2), epochs=1 << 40, steps_per_epoch=data.sizes.batches, verbose=0, callbacks=[callback]
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ class Progress:
 
     def batch(self, loss: float) -> None:
         if self._file < 0:
-            path = os.path.join(os.environ[FOLDER], self._name or os.environ.get("ELASTICDL_NODE", "worker-0"))
+            path = os.path.join(
+                os.environ[FOLDER], self._name or os.environ.get("ELASTICDL_NODE", "worker-0")
+            )
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(self._file, f"{time.monotonic()!r} {loss:.6g}\n".encode())
 

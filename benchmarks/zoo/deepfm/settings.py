@@ -1,0 +1,50 @@
+"""What a job of the benchmark of parameter servers is told beside its flags, by variables that all its nodes have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.parameter_servers import clicks
+
+SIZE = "ELASTICDL_BENCHMARK_SIZE"
+THREADS = "ELASTICDL_BENCHMARK_THREADS"
+OPTIMIZER = "ELASTICDL_BENCHMARK_OPTIMIZER"
+
+
+def layers() -> tuple[int, ...]:
+    return clicks.LAYERS[os.environ[SIZE]]
+
+
+def threads() -> int:
+    return int(os.environ[THREADS])
+
+
+def optimizer() -> str:
+    return os.environ.get(OPTIMIZER, "adagrad")
+
+
+# More than can be trained meanwhile, so that no epoch ends.
+_PASSES = 1_000_000
+
+
+class Records:
+    """Samples out of mapped memory, again and again. A shard of whole batches never goes over the end of the data."""
+
+    kind = "columns"
+
+    def __init__(self, folder: str) -> None:
+        self._clicks = clicks.open_clicks(Path(folder))
+
+    def __len__(self) -> int:
+        return _PASSES * len(self._clicks)
+
+    def read(self, start: int, end: int) -> Iterator[dict[str, Any]]:
+        data = self._clicks
+        start, end = start % len(data), (end - 1) % len(data) + 1
+        for numbers, ids, label in zip(
+            data.numbers[start:end], data.ids[start:end], data.labels[start:end], strict=True
+        ):
+            yield {"numbers": numbers, "ids": ids, "label": label}
