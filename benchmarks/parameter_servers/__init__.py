@@ -2,7 +2,7 @@
 
 13 numbers and 26 categories, 10⁷ ids, rows of 16 numbers, batches of 4096; *full* with layers of 400, 400 and 400
 units, *light* with 64 and 32, where communication is what counts. Every side is a set of real processes, long under
-way, and they are timed in turns. Where there are several ways to arrange a side on two cores (workers, threads), all are
+way, and they are timed in turns. Where a side can be arranged in several ways on two cores (workers, threads), all are
 tried, and the best counts, on both sides. All have the data in mapped memory (`clicks.py`), and every loss has to fall.
 A peer that cannot be had on this machine is told, and the others are measured all the same.
 """

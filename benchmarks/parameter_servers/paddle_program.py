@@ -1,6 +1,6 @@
 """The peer `Paddle`: the model as a static program for Paddle 2.6's parameter server, one process a role.
 
-Which role a process has stands in the PADDLE_* variables, as `fleet` reads them. Paddle's servers know no other rules for
+The role of a process stands in the PADDLE_* variables, as `fleet` reads them. Paddle's servers have no other rules for
 dense parameters than SGD and Adam, and refuse the rest: it is Adam here, for rows too, and so it is on our side.
 """
 
