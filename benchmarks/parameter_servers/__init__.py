@@ -16,15 +16,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from benchmarks.parameter_servers import clicks, sides
+from benchmarks.parameter_servers import clicks, restoring, sides
 from benchmarks.parameter_servers.go_server import Missing
 from benchmarks.parameter_servers.sides import Setting, Trainers
 from benchmarks.report import Result
 from benchmarks.turns import Speed, compared, take_turns
+from elasticdl.jobs.placement import NodesSection
 
 NAME = "parameter_servers"
 # Which comparisons, by a part of their names; all if it is not set. For who works on one of them.
@@ -79,6 +80,15 @@ def comparisons() -> list[Comparison]:
             target=2.0,
         ),
         Comparison(
+            name="elasticdl 0.2's server (SGD), server path alone",
+            size="",
+            ours=[partial(sides.our_path, workers=workers) for workers in (1, 2)],
+            peers=[partial(sides.go, workers=workers, threads=1) for workers in (1, 2)],
+            target=5.0,
+            learns=False,
+            note="samples whose rows were pulled and whose gradients were pushed",
+        ),
+        Comparison(
             name="Paddle's parameter server (Adam), full",
             size="full",
             ours=_ours(optimizer="adam"),
@@ -107,6 +117,18 @@ def comparisons() -> list[Comparison]:
                 note="two workers of ours against one",
             )
         )
+    if any(each.name == "ps_replicas" for each in fields(NodesSection)):
+        found += [
+            Comparison(
+                name=f"two servers without replicas, {size}",
+                size=size,
+                ours=[partial(sides.ours, workers=2, threads=1, servers=2)],
+                peers=[partial(sides.ours, workers=2, threads=1, servers=2, flags=["--ps_replicas=1"])],
+                target=0.85,
+                note="two servers of ours, each with a copy of the other's rows, against two without",
+            )
+            for size in ("full", "light")
+        ]
     return found
 
 
@@ -128,6 +150,9 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
                 print(f"  against {comparison.name} …", file=sys.stderr, flush=True)
                 setting = Setting(data=Path(folder), sizes=sizes, size=comparison.size)
                 results.append(_measured(comparison, setting, rounds=repeat, seconds=2.0 if quick else 6.0))
+    if wanted in "restore":
+        print("  server start …", file=sys.stderr, flush=True)
+        results.append(restoring.measure(NAME, sizes, rounds=repeat))
     return results
 
 

@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.parameter_servers import clicks, progress
 from benchmarks.parameter_servers.go_server import go_server
-from benchmarks.processes import Stuck, elasticdl, free_port, running, tail
+from benchmarks.processes import Stuck, elasticdl, free_port, running, tail, wait_until
 from benchmarks.turns import Side, Speed, ended
 
 _PROGRAMS = "benchmarks.parameter_servers"
@@ -162,6 +162,23 @@ def go(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
         name = f"{workers} × {threads} threads"
         with _started(name, setting, processes, more=[psutil.Process(pid)]) as side:
             yield side
+
+
+@contextlib.contextmanager
+def our_path(setting: Setting, *, workers: int) -> Iterator[Trainers]:
+    """A server of ours and workers without a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "address"
+        command = [sys.executable, "-m", f"{_PROGRAMS}.our_server", f"--address={file}"]
+        with running(command, log=Path(folder) / "log") as server:
+            wait_until(file.exists, "our server listens")
+            processes = {}
+            for number in range(workers):
+                more = [f"--address={file.read_text()}", f"--number={number}"]
+                processes[f"worker-{number}"] = (_program("our_path", setting, *more), {})
+            roots = [psutil.Process(server.pid)]
+            with _started(f"{workers} workers", setting, processes, more=roots) as side:
+                yield side
 
 
 @contextlib.contextmanager

@@ -1,0 +1,80 @@
+"""One of our parameter servers by itself, without a job: for the server path alone, and for how long a restore takes.
+
+It is the process of every job's server but for the master, whose directives are given here: one server, generation 1.
+`--make` has it write a file of a checkpoint with so many rows and end; `--restore` has it start with one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.parameter_servers import clicks
+from elasticdl.ps.buckets import BUCKETS, first_map
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.shares import read_share
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.table_files import SavedTables
+from elasticdl.wire import ps_pb2
+
+TOKEN = "a token for a benchmark"
+TABLE = TableSpec(name="table", width=clicks.WIDTH)
+_AT_ONCE = 100_000
+
+
+def optimizer(name: str) -> ps_pb2.OptimizerConfig:
+    return ps_pb2.OptimizerConfig(name=name, flavor="keras")
+
+
+def connect(address: str, *, worker: str, rule: str) -> ParameterClient:
+    """A client that has given its model: a table, and one number."""
+    client = ParameterClient([address], TOKEN, worker, generation=1)
+    client.initialize({"none": np.zeros(1, np.float32)}, {}, optimizer(rule), [TABLE])
+    return client
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--address", type=Path, help="the file that its address is written to when it serves")
+    parser.add_argument("--restore", type=Path)
+    parser.add_argument("--make", type=Path)
+    parser.add_argument("--rows", type=int, default=0)
+    arguments = parser.parse_args()
+    server = ParameterServer(token=TOKEN)
+    store = Store(ServerSettings(num_ps=1))
+    server.serve(store)
+    store.close(1)
+    store.see(Routes(map=first_map(1, replicas=1)))
+    if arguments.restore:
+        files = [arguments.restore]
+        snapshot, buckets = read_share(files, range(BUCKETS))
+        store.open(snapshot, buckets=buckets, tables=SavedTables([files]))
+    else:
+        store.open()
+    if arguments.make:
+        client = connect(server.address, worker="worker-0", rule="adagrad")
+        gradients = np.full((_AT_ONCE, clicks.WIDTH), 1e-3, np.float32)
+        for start in range(0, arguments.rows, _AT_ONCE):
+            ids = np.arange(start, min(start + _AT_ONCE, arguments.rows), dtype=np.int64)
+            rows = {TABLE.name: RowGradients(ids=ids, values=gradients[: len(ids)])}
+            client.push({}, rows=rows, learning_rate=0.01, versions={})
+        store.freeze("all", generation=1)
+        store.save("all", arguments.make)
+        # Neither connections nor gigabytes need to be taken apart.
+        os._exit(0)
+    written = arguments.address.with_suffix(".new")
+    written.write_text(server.address)
+    written.rename(arguments.address)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""How long a server takes to start with 10⁷ rows, and their sums of squares, from a checkpoint on disk.
+
+From the start of its process until it has answered a pull of rows. The checkpoint has just been written, so most of it
+is still in memory, as after a server's death in the middle of a job.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.parameter_servers import clicks
+from benchmarks.parameter_servers.our_server import TABLE, connect
+from benchmarks.processes import ROOT, running, wait_until
+from benchmarks.report import Result, at_most_more
+
+_SECONDS = 10.0
+_PROGRAM = [sys.executable, "-m", "benchmarks.parameter_servers.our_server"]
+
+
+def measure(benchmark: str, sizes: clicks.Sizes, *, rounds: int) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        saved = home / "table.edl"
+        subprocess.run([*_PROGRAM, f"--make={saved}", f"--rows={sizes.ids}"], check=True, cwd=ROOT)
+        found = [_start(home / f"{number}", saved, sizes.ids) for number in range(rounds)]
+        size = saved.stat().st_size
+    result = Result(
+        benchmark=benchmark,
+        case=f"server start with {sizes.ids:,} rows restored",
+        unit="s",
+        us=statistics.median(found),
+        note=f"a checkpoint of {size / 1e9:.2f} GB, from the start of the process to the first rows pulled",
+    )
+    return at_most_more(result, _SECONDS)
+
+
+def _start(home: Path, saved: Path, rows: int) -> float:
+    home.mkdir()
+    address = home / "address"
+    began = time.monotonic()
+    command = [*_PROGRAM, f"--restore={saved}", f"--address={address}"]
+    with running(command, log=home / "log"):
+        wait_until(address.exists, "a restored server serves")
+        client = connect(address.read_text(), worker="worker-0", rule="adagrad")
+        ids = np.array([0, rows - 1], np.int64)
+        pulled = client.pull_rows({TABLE.name: ids})[TABLE.name]
+        seconds = time.monotonic() - began
+        assert np.abs(pulled).max() > 0
+        client.close()
+    return seconds
