@@ -1,0 +1,202 @@
+"""Which sides are compared, with which targets, and how: the table of this benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+
+from benchmarks.parameter_servers import clicks, restoring, sides
+from benchmarks.parameter_servers.go_server import Missing
+from benchmarks.parameter_servers.sides import Setting, Trainers
+from benchmarks.report import Result
+from benchmarks.turns import Speed, compared, take_turns
+from elasticdl.jobs.placement import NodesSection
+
+NAME = "parameter_servers"
+# Which comparisons, by a part of their names; all if it is not set. For who works on one of them.
+ONLY = "ELASTICDL_BENCHMARK_ONLY"
+
+Start = Callable[[Setting], AbstractContextManager[Trainers]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    name: str
+    size: str
+    ours: Sequence[Start]
+    peers: Sequence[Start]
+    # Ours at least so many times theirs; None: reported.
+    target: float | None
+    note: str = ""
+    learns: bool = True
+
+
+def comparisons() -> list[Comparison]:
+    found = []
+    for size, torch_target, tensorflow_target in (("full", 1.15, 1.0), ("light", 1.7, 1.3)):
+        found += [
+            Comparison(
+                name=f"PyTorch, one process, {size}",
+                size=size,
+                ours=_ours(),
+                peers=[partial(sides.plain_torch, threads=threads) for threads in (1, 2)],
+                target=torch_target,
+            ),
+            Comparison(
+                name=f"TensorFlow's parameter server, {size}",
+                size=size,
+                ours=_ours(),
+                peers=[
+                    partial(sides.estimator, workers=workers, threads=threads, unique=unique)
+                    for workers, threads in ((1, 2), (2, 1))
+                    for unique in (False, True)
+                ],
+                target=tensorflow_target,
+            ),
+        ]
+    found += [
+        Comparison(
+            name="elasticdl 0.2's server (SGD), full",
+            size="full",
+            ours=_ours(optimizer="sgd"),
+            peers=[
+                partial(sides.go, workers=workers, threads=threads) for workers, threads in ((1, 2), (2, 1))
+            ],
+            target=2.0,
+        ),
+        Comparison(
+            name="elasticdl 0.2's server (SGD), server path alone",
+            size="",
+            ours=[partial(sides.our_path, workers=workers) for workers in (1, 2)],
+            peers=[partial(sides.go, workers=workers, threads=1) for workers in (1, 2)],
+            target=5.0,
+            learns=False,
+            note="samples whose rows were pulled and whose gradients were pushed",
+        ),
+        Comparison(
+            name="Paddle's parameter server (Adam), full",
+            size="full",
+            ours=_ours(optimizer="adam"),
+            peers=[
+                partial(sides.paddle, workers=workers, threads=threads)
+                for workers, threads in ((1, 2), (2, 1))
+            ],
+            target=2.0,
+        ),
+        Comparison(
+            name="tf.keras, one process, full",
+            size="full",
+            ours=_ours(framework="keras"),
+            peers=[partial(sides.plain_keras, threads=2)],
+            target=0.9,
+        ),
+    ]
+    for size in ("full", "light"):
+        found.append(
+            Comparison(
+                name=f"one worker, {size}",
+                size=size,
+                ours=[partial(sides.ours, workers=2, threads=1)],
+                peers=[partial(sides.ours, workers=1, threads=threads) for threads in (1, 2)],
+                target=1.0,
+                note="two workers of ours against one",
+            )
+        )
+    if any(each.name == "ps_replicas" for each in fields(NodesSection)):
+        found += [
+            Comparison(
+                name=f"two servers without replicas, {size}",
+                size=size,
+                ours=[partial(sides.ours, workers=2, threads=1, servers=2)],
+                peers=[partial(sides.ours, workers=2, threads=1, servers=2, flags=["--ps_replicas=1"])],
+                target=0.85,
+                note="two servers of ours, each with a copy of the other's rows, against two without",
+            )
+            for size in ("full", "light")
+        ]
+    return found
+
+
+def _ours(*, framework: str = "torch", optimizer: str = "adagrad") -> list[Start]:
+    return [
+        partial(sides.ours, workers=workers, threads=threads, framework=framework, optimizer=optimizer)
+        for workers, threads in ((1, 2), (2, 1))
+    ]
+
+
+def run(*, quick: bool, repeat: int) -> list[Result]:
+    sizes = clicks.QUICK if quick else clicks.Sizes()
+    wanted = os.environ.get(ONLY, "")
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        clicks.make(Path(folder), sizes)
+        for comparison in comparisons():
+            if wanted in comparison.name:
+                print(f"  against {comparison.name} …", file=sys.stderr, flush=True)
+                setting = Setting(data=Path(folder), sizes=sizes, size=comparison.size)
+                results.append(_measured(comparison, setting, rounds=repeat, seconds=2.0 if quick else 6.0))
+    if wanted in "restore":
+        print("  server start …", file=sys.stderr, flush=True)
+        results.append(restoring.measure(NAME, sizes, rounds=repeat))
+    return results
+
+
+def _measured(comparison: Comparison, setting: Setting, *, rounds: int, seconds: float) -> Result:
+    try:
+        return _measure(comparison, setting, rounds=rounds, seconds=seconds)
+    except Missing as missing:
+        return Result(
+            benchmark=NAME,
+            case=comparison.name,
+            unit="samples/s",
+            us=0.0,
+            compared="not measured",
+            note=f"this peer cannot be had here: {missing}",
+        )
+
+
+def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: float) -> Result:
+    with contextlib.ExitStack() as stack:
+        # One after the other: what starts takes the whole machine, and is halted until its turn.
+        started: list[list[Trainers]] = []
+        for starts in (comparison.ours, comparison.peers):
+            started.append([])
+            for start in starts:
+                side = stack.enter_context(start(setting))
+                side.wait_until_under_way()
+                side.halt()
+                started[-1].append(side)
+        ours, peers = started
+        speeds = take_turns([*ours, *peers], lambda side: side.speed(seconds), rounds=rounds)
+        if comparison.learns:
+            for side in (*ours, *peers):
+                side.check_learning()
+        best, best_peer = (max(group, key=lambda side: _median(speeds[side])) for group in started)
+        tried = "; ".join(
+            f"{whose} {side.name}: {_median(speeds[side]):,.0f}"
+            for whose, group in (("ours", ours), ("peer", peers))
+            for side in group
+        )
+    result = compared(
+        speeds[best],
+        speeds[best_peer],
+        benchmark=NAME,
+        case=comparison.name,
+        unit="samples/s",
+        at_least=comparison.target or 0.0,
+        work_of="sample",
+    )
+    note = f"{comparison.note + '; ' if comparison.note else ''}{tried}; {result.note}"
+    return Result(**{**vars(result), "note": note})
+
+
+def _median(speeds: Sequence[Speed]) -> float:
+    return statistics.median(speed.per_second for speed in speeds)
