@@ -203,6 +203,8 @@ def ours(
         "--distribution_strategy=ParameterServerStrategy",
         f"--num_ps={servers}",
         f"--num_workers={workers}",
+        # Sides are halted while others are timed: that is no stall.
+        "--stall_factor=0",
         *flags,
     )
     variables = {
