@@ -4,7 +4,8 @@
 three:
 
 - a `DataReader`: shards by name in `create_shards`, their records from `read_records(task)`. The base class
-is there to inherit from; what counts is the two methods. - anything with `__len__` and `read(start, end)`.
+  is there to inherit from; what counts is the two methods.
+- anything with `__len__` and `read(start, end)`; with `read_columns(start, end)` too, if it has arrays of many.
 - a `Reader` of this package.
 
 Its shards, in the order it names them, are one run of sample indices here; a range of it becomes one task
@@ -149,6 +150,20 @@ class LengthReader(Reader):
             yield record
         if found < end - start:
             raise self._miscounted(start, end, f"{found} instead of {end - start}")
+
+    def columns(self, start: int, end: int) -> Mapping[str, Any] | None:
+        read = getattr(self.wrapped, "read_columns", None)
+        if read is None:
+            return None
+        found: Mapping[str, Any] = read(start, end)
+        for name, column in found.items():
+            if len(column) != end - start:
+                raise UserError(
+                    f"read_columns({start}, {end}) of {type(self.wrapped).__name__} gave {len(column)} values of "
+                    f"{name!r}.",
+                    hint="It must give exactly those of the range, for every column.",
+                )
+        return found
 
     def _miscounted(self, start: int, end: int, count: str) -> UserError:
         return UserError(

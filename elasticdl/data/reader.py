@@ -7,7 +7,7 @@ Formats that cannot do so by themselves get an index, built once and cached (see
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,3 +73,10 @@ class Reader(abc.ABC):
         Raises `BadRecords` where the data is corrupt; reading again from the end of its range goes on
         behind it.
         """
+
+    def columns(self, start: int, end: int) -> Mapping[str, Any] | None:
+        """The records of [start, end) as an array a column, where they are there as such; None: they are not.
+
+        Raises what `read` raises.
+        """
+        return None

@@ -33,6 +33,7 @@ from elasticdl.worker.environment import THREADS
 from elasticdl.worker.tables import Tables
 from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
+from elasticdl.worker.torch_columns import column_batches
 from elasticdl.worker.torch_data import ShardBatches, Stop, shard_batches
 from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
@@ -90,9 +91,10 @@ class TorchTrainer(Trainer):
     ) -> ReadAhead:
         split = self._inputs.split(mode)
         feed = self._definition.feed
+        made = column_batches if getattr(feed, "takes_columns", False) else shard_batches
 
         def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
-            return shard_batches(
+            return made(
                 reader=reader,
                 shard=shard,
                 feed=feed,

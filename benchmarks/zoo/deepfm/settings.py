@@ -41,6 +41,11 @@ class Records:
     def __len__(self) -> int:
         return _PASSES * len(self._clicks)
 
+    def read_columns(self, start: int, end: int) -> dict[str, Any]:
+        data = self._clicks
+        part = slice(start % len(data), (end - 1) % len(data) + 1)
+        return {"numbers": data.numbers[part], "ids": data.ids[part], "label": data.labels[part]}
+
     def read(self, start: int, end: int) -> Iterator[dict[str, Any]]:
         data = self._clicks
         start, end = start % len(data), (end - 1) % len(data) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -40,9 +40,9 @@ def custom_data_reader(data_origin: str, records_per_task: int | None = None, **
     return settings.Records(data_origin)
 
 
-def feed(dataset: Iterable[Any], mode: Mode, metadata: Any) -> Iterator[Any]:
-    for record in dataset:
-        yield {"numbers": record["numbers"], "ids": record["ids"]}, record["label"]
+@elasticdl.torch.batched
+def feed(columns: Any, mode: Mode, metadata: Any) -> Any:
+    return {"numbers": columns["numbers"], "ids": columns["ids"]}, columns["label"]
 
 
 def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
