@@ -37,7 +37,7 @@ from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.snapshot import Snapshot
 from elasticdl.ps.table import Ids
 from elasticdl.ps.table_files import SavedTables
-from elasticdl.ps.tables import NotFinite
+from elasticdl.ps.tables import NotFinite, count_by_bucket
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 
@@ -46,6 +46,8 @@ __all__ = ["Initial", "Initialized", "Pulled", "Push", "Pushed", "ServerSettings
 _Result = TypeVar("_Result")
 _EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
 _NO_BATCH = LastPush()
+# Of so many pushes one is looked at to see which buckets are much used.
+_SAMPLED = 8
 
 
 class Store:
@@ -272,6 +274,8 @@ class Store:
                     ticket = self._peers.told(mine)
             if accepted:
                 self._holdings.apply(push, accepted)
+                if self._pushes % _SAMPLED == 0:
+                    self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
                 self._pushes += 1
             versions = [cohort.last.get(push.worker, _NO_BATCH).version for cohort in cohorts]
             if stale:

@@ -122,7 +122,7 @@ class Streams:
             while True:
                 frame = connection.receive()
                 if frame.kind != OK:
-                    log.warning("ps-%d refuses what it is told: %s", outbox.peer, frame.head.decode())
+                    log.info("ps-%d refuses what it is told: %s", outbox.peer, frame.head.decode())
                     return
                 self._store.acknowledge(outbox, ps_pb2.ReplicateWelcome.FromString(frame.head).position)
         except (OSError, DecodeError):
@@ -161,7 +161,7 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
                 messages.carrying_out(entry, frame.body),
             )
         except (ServerFailure, UserError, ValueError, DecodeError) as error:
-            log.warning("What ps-%d tells is refused: %s", hello.server, error)
+            log.info("What ps-%d tells is refused: %s", hello.server, error)
             connection.send(status_number(error), str(error).encode())
             return
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())

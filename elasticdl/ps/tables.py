@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import _kernels
@@ -280,16 +281,17 @@ class Tables:
                     rest for part in self._waiting[name] if len((rest := part.of(~mask)).ids)
                 ]
 
-    def loads(self, rows: Mapping[str, Ids]) -> Array:
-        """How many of some ids are in each bucket."""
-        counts = np.zeros(BUCKETS, np.int64)
-        for ids in rows.values():
-            counts += np.bincount(buckets_of(ids, BUCKETS), minlength=BUCKETS)
-        return counts
-
 
 class NotFinite(UserError):
     """A gradient is no number."""
+
+
+def count_by_bucket(ids: Iterable[Ids]) -> NDArray[np.int64]:
+    """How many ids there are in each bucket."""
+    counts = np.zeros(BUCKETS, np.int64)
+    for given in ids:
+        counts += np.bincount(buckets_of(given, BUCKETS), minlength=BUCKETS)
+    return counts
 
 
 def to_config(spec: TableSpec) -> ps_pb2.TableConfig:

@@ -158,7 +158,8 @@ class Master(MasterServicer):
                         filled[report.bucket] = report.server
                 taken += [bucket for bucket in status.taken if self.map.primary[bucket] == number]
             staying = self.wanted & set(self.members)
-            self.map = plan_moves(self.map, staying, filled=filled, taken=taken, at_once=40)
+            if staying:
+                self.map = plan_moves(self.map, staying, filled=filled, taken=taken, at_once=40)
             for number in set(self.processes) - self.wanted - self.map.servers:
                 self.members.pop(number, None)
                 self.processes.pop(number).kill()

@@ -1,0 +1,117 @@
+"""Tables in checkpoints: saved by some servers, restored onto others, as if training had never stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.buckets import first_map
+from elasticdl.ps.duplicates import unique
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.shares import read_share
+from elasticdl.ps.table import TableSpec
+from elasticdl.ps.table_files import SavedTables
+from elasticdl.ps.tensors import Array
+from elasticdl.wire import ps_pb2
+
+ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
+TABLES = [TableSpec(name="users", width=4), TableSpec(name="items", width=3, admit_after=2, expire_after=50)]
+DENSE = {"a": np.zeros(10, np.float32), "b": np.ones(4, np.float32)}
+
+
+def train(client: Any, seeds: range, *, versions: dict[int, int] | None = None) -> None:
+    for seed in seeds:
+        chance = np.random.default_rng(seed)
+        rows = {}
+        for spec in TABLES:
+            ids, _ = unique(chance.integers(0, 300, 100))
+            values = chance.normal(size=(len(ids), spec.width)).astype(np.float32)
+            rows[spec.name] = RowGradients(ids=ids, values=values)
+        gradients = {n: chance.normal(size=a.shape).astype(np.float32) for n, a in DENSE.items()}
+        client.push(gradients, rows=rows, learning_rate=0.1, versions=client.pull().versions)
+
+
+def values(client: Any) -> dict[str, Array]:
+    found = client.pull_rows({spec.name: np.arange(320) for spec in TABLES})
+    return {**found, **client.pull().trainable}
+
+
+def save(servers: Any, folder: Path) -> list[Path]:
+    paths = []
+    for number, store in enumerate(servers.stores):
+        store.freeze("cut", generation=1)
+        paths.append(folder / f"{number}.edl")
+        store.save("cut", paths[-1])
+        store.release("cut")
+    return paths
+
+
+def restore(servers: Any, paths: list[Path]) -> None:
+    count = len(servers.stores)
+    for number, store in enumerate(servers.stores):
+        made = first_map(count, replicas=1)
+        store.close(1)
+        store.see(Routes(map=made))
+        snapshot, buckets = read_share(paths, made.primaries_of(number))
+        store.open(snapshot, buckets=buckets, tables=SavedTables([paths]))
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (3, 1)])
+@pytest.mark.parametrize("waits", [1, 4])
+def test_as_if_never_stopped(start_servers: Any, tmp_path: Path, before: int, after: int, waits: int) -> None:
+    settings = {"grads_to_wait": waits, "asynchronous": waits == 1}
+    stopped = start_servers(before, **settings)
+    client = stopped.client()
+    client.initialize(DENSE, {}, ADAM, TABLES)
+    train(client, range(10))
+    paths = save(stopped, tmp_path)
+    restored = start_servers(after, **settings)
+    restore(restored, paths)
+    again = restored.client()
+    assert again.initialize(DENSE, {}, ADAM, TABLES) is True
+    train(again, range(10, 20))
+    straight = start_servers(1, **settings).client()
+    straight.initialize(DENSE, {}, ADAM, TABLES)
+    train(straight, range(20))
+    expected = values(straight)
+    for name, found in values(again).items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+
+
+def test_another_optimizer_keeps_the_rows_and_starts_with_new_slots(
+    start_servers: Any, tmp_path: Path
+) -> None:
+    stopped = start_servers(2)
+    client = stopped.client()
+    client.initialize(DENSE, {}, ADAM, TABLES)
+    train(client, range(10))
+    before = values(client)
+    restored = start_servers(1)
+    restore(restored, save(stopped, tmp_path))
+    again = restored.client()
+    again.initialize(DENSE, {}, ps_pb2.OptimizerConfig(name="adagrad", flavor="keras"), TABLES)
+    for name, found in values(again).items():
+        np.testing.assert_array_equal(found, before[name], err_msg=name)
+    train(again, range(10, 12))
+
+
+def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_path: Path) -> None:
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize(DENSE, {}, ADAM, TABLES[:1])
+    client.push(
+        {},
+        rows={"users": RowGradients(ids=np.arange(5), values=np.ones((5, 4), np.float32))},
+        learning_rate=0.1,
+        versions={},
+    )
+    restored = start_servers(1)
+    restore(restored, save(stopped, tmp_path))
+    again = restored.client()
+    again.initialize(DENSE, {}, ADAM, TABLES)
+    train(again, range(3))
+    assert restored.stores[0].status().rows > 5
