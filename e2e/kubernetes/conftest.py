@@ -21,7 +21,7 @@ import pytest
 
 from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images
 from e2e.cluster.selfmade import SelfMade
-from e2e.conftest import ROOT, wait_until
+from e2e.conftest import ROOT, TEST_DEADLINE, wait_until
 
 MANIFESTS = ROOT / "elasticdl" / "manifests"
 
@@ -29,6 +29,10 @@ MANIFESTS = ROOT / "elasticdl" / "manifests"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that are alone come last: until then nobody waits for anybody. Of the others the longest come first."""
     items.sort(key=lambda item: ("alone" in getattr(item, "fixturenames", ()), "page" not in item.name))
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            # Not of the time in which it waits for its turn.
+            item.add_marker(pytest.mark.timeout(TEST_DEADLINE, func_only=True), append=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.places import Cluster, provide_images
-from e2e.conftest import ROOT
+from e2e.conftest import ROOT, TEST_DEADLINE
 from e2e.kubernetes.conftest import MANIFESTS, Kubectl
 from e2e.pages import CLUSTER_PAGES, follow
 
@@ -17,23 +17,22 @@ _IMAGES = {"elasticdl:mnist": "keras", "elasticdl:master": "light", "elasticdl:e
 _MNIST = ROOT / "docs" / "kubernetes.md"
 # Runs jobs in the namespace that readers use if they name none; so does the one above, but never at the same time.
 _ESTIMATORS = ROOT / "docs" / "kubernetes-estimators.md"
+# Less than a test may take, so that what a page has left can be removed.
+_SECONDS = TEST_DEADLINE - 100
 _OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS})
 
 
 @pytest.mark.usefixtures("room")
 @pytest.mark.parametrize("page", _OTHERS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page: Path, tmp_path: Path) -> None:
-    follow(page, tmp_path, seconds=400)
+    follow(page, tmp_path, seconds=_SECONDS)
 
 
-# Waiting for the cluster to be free is part of it.
-@pytest.mark.timeout(2400)
 @pytest.mark.usefixtures("room")
 def test_page_of_estimators(tmp_path: Path, cluster: Cluster) -> None:
     follow_jobs(_ESTIMATORS, tmp_path, cluster)
 
 
-@pytest.mark.timeout(2400)
 @pytest.mark.usefixtures("whole_cluster")
 def test_page_of_mnist(tmp_path: Path, cluster: Cluster) -> None:
     follow_jobs(_MNIST, tmp_path, cluster)
@@ -49,7 +48,7 @@ def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:
     for each in (folder, *folder.parents[:2]):
         each.chmod(0o755)
     try:
-        follow(page, folder, seconds=1100)
+        follow(page, folder, seconds=_SECONDS)
         kinds = "pods,services,secrets,configmaps,networkpolicies"
         left = default("get", kinds, "--selector=elasticdl-job-name", "--output=name")
         assert left == "", f"{page.name} leaves behind: {left}"
