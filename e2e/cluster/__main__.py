@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import e2e.cluster
 from e2e.cluster.commands import run
 from e2e.cluster.images import FRAMEWORKS
-from e2e.cluster.places import Cluster, bring_up, find_cluster, make_layers, provide_images
+from e2e.cluster.places import Cluster, bring_up, find_cluster, make_layers, provide_images, provide_wheel
 from e2e.cluster.programs import provide
 from e2e.cluster.selfmade import SelfMade
 
@@ -68,6 +68,7 @@ def _do(arguments: argparse.Namespace) -> int:
             run(*own.inside("kubectl", f"--kubeconfig={own.kubeconfig}", "get", "nodes"))
         case "images":
             print("\n".join(provide_images(find_cluster(), arguments.frameworks or None, tag=arguments.tag)))
+            provide_wheel()
         case "exec":
             _enter()
             os.execvp(arguments.words[0], arguments.words)

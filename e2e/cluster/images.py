@@ -22,7 +22,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def code_layer(folder: Path) -> Path:
     places = {"elasticdl": PACKAGES, "elasticai_api": PACKAGES, "model_zoo": "", "benchmarks": ""}
     state = hashlib.sha256()
     for top in places:
-        for path in sorted(_code(ROOT / top)):
+        for path in code_files(ROOT / top):
             state.update(f"{path}{path.stat().st_mtime_ns}{path.stat().st_size}".encode())
     layer = folder / f"code-{state.hexdigest()[:12]}.tar"
     if layer.exists():
@@ -171,8 +171,8 @@ def _keep(layer: Path, name: str) -> Path:
     return layer
 
 
-def _code(top: Path) -> Iterator[Path]:
-    return (path for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+def code_files(top: Path) -> list[Path]:
+    return sorted(path for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 
 
 def _of_root(info: tarfile.TarInfo) -> tarfile.TarInfo:

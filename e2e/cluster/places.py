@@ -21,6 +21,7 @@ from typing import Protocol
 from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run, succeeds, wait_for
 from e2e.cluster.images import make_images, write_archive
+from e2e.cluster.package import make_wheel
 from e2e.cluster.selfmade import SelfMade
 
 _USUAL = ("light", "keras")
@@ -160,6 +161,13 @@ def make_layers() -> None:
     """What the images consist of, ahead of the moment when there is a cluster to give them to."""
     with _own_folder() as folder:
         make_images(folder, frameworks=_USUAL)
+        make_wheel(folder)
+
+
+def provide_wheel() -> Path:
+    """elasticdl as a package. Outside of the cluster's network, if it has not been made yet."""
+    with _own_folder() as folder:
+        return make_wheel(folder)
 
 
 @contextlib.contextmanager

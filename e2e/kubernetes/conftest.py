@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images
+from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images, provide_wheel
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, TEST_DEADLINE, wait_until
 
@@ -82,6 +82,7 @@ def cluster() -> Cluster:
     cluster = find_cluster()
     bring_up(cluster)
     provide_images(cluster)
+    provide_wheel()
     cluster.enter()
     os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
     return cluster

@@ -17,7 +17,7 @@ import pytest
 
 from e2e.cluster.archive import write_image
 from e2e.cluster.images import debian_layer, packages_layer
-from e2e.cluster.places import Cluster
+from e2e.cluster.places import Cluster, provide_wheel
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT
 from e2e.kubernetes.conftest import Kubectl
@@ -59,23 +59,8 @@ def context(tmp_path: Path) -> Path:
     (folder / "model_zoo/mine").mkdir(parents=True)
     (folder / "model_zoo/mine/model.py").write_text("NAME = 'mine'\n")
     (folder / "pods.yaml").write_text("spec: {}\n")
-    source = tmp_path / "source"
-    source.mkdir()
-    # Without our own model zoo: the user's is to be found.
-    (source / "model_zoo").mkdir()
-    code = ("elasticdl", "elasticai_api", "native", "build_backend")
-    for name in (*code, "CMakeLists.txt", "pyproject.toml", "README.md"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, source / name)
-    wheel = [
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        f"--wheel-dir={folder}/dist",
-        source,
-    ]
-    subprocess.run([sys.executable, "-m", *map(str, wheel)], check=True)
+    (folder / "dist").mkdir()
+    shutil.copy(provide_wheel(), folder / "dist")
     return folder
 
 
