@@ -36,6 +36,11 @@ _NOTE = _EXTENSION.with_name(f".{_EXTENSION.name}.built")
 _SOURCES = ("CMakeLists.txt", "build_backend/*.py", "native/*")
 _OPTIONS = ("CXX", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS")
 _ZIG = "ziglang>=0.13"
+# Left alone it compiles for the processor that it runs on.
+_ALWAYS = {"c++": " -mcpu=baseline", "ar": "", "ranlib": ""}
+# To link takes it a minute the first time, for it compiles the C++ library for that, and programs want another one than
+# extensions. So what CMake asks a compiler at first is answered without.
+_QUESTION = 'case " $* " in *" CMakeCXXCompilerId.cpp "*) set -- "$@" -c;; esac\n'
 
 Settings = dict[str, Any] | None
 
@@ -131,9 +136,9 @@ def _compiler() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         tools = {name: Path(folder) / name for name in ("c++", "ar", "ranlib")}
         for name, path in tools.items():
-            # Left alone it compiles for the processor that it runs on.
-            always = " -mcpu=baseline" if name == "c++" else ""
-            path.write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {name}{always} "$@"\n')
+            path.write_text(
+                f'#!/bin/sh\n{_QUESTION}exec {shlex.quote(str(zig))} {name}{_ALWAYS[name]} "$@"\n'
+            )
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
         os.environ["CXX"] = str(tools["c++"])
         os.environ["CMAKE_ARGS"] = " ".join(
@@ -141,8 +146,6 @@ def _compiler() -> Iterator[None]:
                 os.environ.get("CMAKE_ARGS", ""),
                 f"-DCMAKE_AR={tools['ar']}",
                 f"-DCMAKE_RANLIB={tools['ranlib']}",
-                # Linking takes a minute the first time: the C++ library is compiled for it. CMake's first questions to
-                # a compiler are to be answered without, for programs want another one than extensions.
                 "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY",
             ]
         )
