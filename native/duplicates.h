@@ -82,8 +82,14 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
 // sums[which[i]] += rows[i], in order. `width` 0: it is known only at run time.
 template <std::size_t width, class In>
 void add_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t given, float* sums) {
+  constexpr std::size_t ahead = 16;
   const std::size_t numbers = width ? width : given;
   for (std::size_t i = 0; i < n; ++i) {
+    if (i + ahead < n) {
+      const char* next = reinterpret_cast<const char*>(sums + std::size_t(which[i + ahead]) * numbers);
+      __builtin_prefetch(next, 1);
+      __builtin_prefetch(next + numbers * sizeof(float) - 1, 1);
+    }
     float* sum = sums + std::size_t(which[i]) * numbers;
     const In* row = rows + i * numbers;
     EACH(column, numbers) sum[column] += widen(row[column]);
