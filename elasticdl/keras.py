@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from elasticdl.data.feeds import batched
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
@@ -33,7 +34,7 @@ from elasticdl.ps.lookups import Declaration, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.table import TableSpec, as_ids
 
-__all__ = ["Embedding", "attach", "table_layers"]
+__all__ = ["Embedding", "attach", "batched", "table_layers"]
 
 log = logging.getLogger("elasticdl.keras")
 

@@ -17,14 +17,15 @@ Rows are made while training only. Otherwise an id that was never trained has th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from elasticdl.data.feeds import batched
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.duplicates import sum_by
 from elasticdl.ps.initializers import Initializer
@@ -34,21 +35,7 @@ from elasticdl.ps.table import TableSpec, as_ids
 
 __all__ = ["Embedding", "EmbeddingBag", "batched", "table_layers"]
 
-_Feed = TypeVar("_Feed", bound=Callable[..., Any])
 _MODES = ("sum", "mean", "sqrtn")
-
-
-def batched(feed: _Feed) -> _Feed:
-    """Marks a definition's feed as one that is given many records at once, an array a column:
-
-        @elasticdl.torch.batched
-        def feed(columns, mode, metadata):
-            return {"numbers": columns["numbers"], "ids": columns["ids"]}, columns["label"]
-
-    For models so small that a few microseconds for each sample count.
-    """
-    feed.takes_columns = True  # type: ignore[attr-defined]
-    return feed
 
 
 class TableLayer(nn.Module):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,17 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.keras import table_layers
 from elasticdl.ps.rows import RowGradients
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.columns import column_batches
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras_callbacks import KerasCallbacks, make_callbacks
+from elasticdl.worker.keras_columns import make_tensors
 from elasticdl.worker.keras_data import BatchStream
 from elasticdl.worker.keras_errors import definition_error, program_error
 from elasticdl.worker.keras_export import export_model
@@ -34,6 +37,7 @@ from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
 from elasticdl.worker.rates import Rates
+from elasticdl.worker.shard_batches import ShardBatches, Stop
 from elasticdl.worker.tables import Tables
 from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
 
@@ -63,9 +67,24 @@ class KerasTrainer(Trainer):
 
     def batches(
         self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
-    ) -> BatchStream:
+    ) -> BatchStream | ShardBatches:
         """The iterator's `close` may be called from any thread."""
         feed = Feed(self._definition.feed, mode=mode, metadata=reader.metadata, name=self._definition.name)
+        if takes_columns(self._definition.feed):
+
+            def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
+                return column_batches(
+                    reader=reader,
+                    shard=shard,
+                    feed=self._definition.feed,
+                    make=make_tensors(feed, mode),
+                    mode=mode,
+                    batch_size=batch_size,
+                    skip_bad=max_bad_records > 0,
+                    stop=stop,
+                )
+
+            return ShardBatches(shards, make)
         return BatchStream(feed, reader, shards, batch_size=batch_size, skip_bad=max_bad_records > 0)
 
     # -- computing -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
@@ -28,13 +29,15 @@ from elasticdl.ps.rows import RowGradients
 from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batches import Pace, ReadAhead
+from elasticdl.worker.columns import column_batches
 from elasticdl.worker.definition import ModelDefinition, ProgramError, users_traceback
 from elasticdl.worker.environment import THREADS
+from elasticdl.worker.shard_batches import ShardBatches, Stop
 from elasticdl.worker.tables import Tables
 from elasticdl.worker.torch_callbacks import TorchCallbacks
 from elasticdl.worker.torch_collate import describe
-from elasticdl.worker.torch_columns import column_batches
-from elasticdl.worker.torch_data import ShardBatches, Stop, shard_batches
+from elasticdl.worker.torch_columns import make_tensors
+from elasticdl.worker.torch_data import shard_batches
 from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
 from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
@@ -91,17 +94,28 @@ class TorchTrainer(Trainer):
     ) -> ReadAhead:
         split = self._inputs.split(mode)
         feed = self._definition.feed
-        made = column_batches if getattr(feed, "takes_columns", False) else shard_batches
 
         def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
-            return made(
+            skip_bad = max_bad_records > 0
+            if takes_columns(feed):
+                return column_batches(
+                    reader=reader,
+                    shard=shard,
+                    feed=feed,
+                    make=make_tensors(split),
+                    mode=mode,
+                    batch_size=batch_size,
+                    skip_bad=skip_bad,
+                    stop=stop,
+                )
+            return shard_batches(
                 reader=reader,
                 shard=shard,
                 feed=feed,
                 split=split,
                 mode=mode,
                 batch_size=batch_size,
-                skip_bad=max_bad_records > 0,
+                skip_bad=skip_bad,
                 stop=stop,
             )
 

@@ -1,107 +1,28 @@
-"""From shards to batches where the feed takes many records at once: `@elasticdl.torch.batched`.
-
-A feed that is called for every sample costs a few microseconds of Python each, which counts where a model needs hardly
-more than that for a sample, as click models do. One that takes columns is called once a batch: it is given an array a
-column and gives tensors or arrays of as many samples, in the same order. So where a batch lies in its shard is known
-without counting.
-
-Readers that have their data in columns give slices of them (`Reader.columns`); records of others are put together.
-"""
+"""Batches of tensors for PyTorch where the feed takes columns (`columns.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from elasticdl.data.reader import BadRange, BadRecords, Reader
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.mode import Mode
+from elasticdl.worker.columns import Make, not_fitting, structured
 from elasticdl.worker.torch_collate import describe
-from elasticdl.worker.torch_data import Feed, Split, Stop
-from elasticdl.worker.trainer import Batch, Shard
+
+Split = Callable[[Any], tuple[Any, Any]]
 
 
-def column_batches(
-    *,
-    reader: Reader,
-    shard: Shard,
-    feed: Feed,
-    split: Split,
-    mode: Mode,
-    batch_size: int,
-    skip_bad: bool,
-    stop: Stop,
-) -> Iterator[Batch]:
-    """The batches of one shard: the samples of each are [position - size, position). One ends where bad samples
-    begin; those are told with the next, or, at the very end, with an empty one.
-    """
-    bad: list[BadRange] = []
-    position, limit = shard.start, shard.end
-    while position < shard.end and not stop.wanted:
-        end = min(position + batch_size, limit)
-        try:
-            columns = _columns(reader, position, end)
-        except BadRecords as error:
-            found = error.bad
-            if not skip_bad or found.end <= position or found.start >= end:
-                raise
-            if found.start > position:
-                # First what lies before.
-                limit = found.start
-                continue
-            stopped = min(found.end, shard.end)
-            bad.append(BadRange(start=position, end=stopped, where=found.where, reason=found.reason))
-            position, limit = stopped, shard.end
-            continue
-        features, labels = split(_tensors(feed(columns, mode, reader.metadata), end - position))
-        size, position = end - position, end
-        if position == limit:
-            limit = shard.end
-        yield Batch(
-            shard=shard,
-            position=position,
-            atomic=False,
-            last=position == shard.end,
-            size=size,
-            features=features,
-            labels=labels,
-            bad=tuple(bad),
-        )
-        bad = []
-        if position == shard.end:
-            return
-    if not stop.wanted:
-        yield Batch(shard=shard, position=shard.end, atomic=False, last=True, size=0, bad=tuple(bad))
+def make_tensors(split: Split) -> Make:
+    def make(fed: Any, size: int) -> tuple[Any, Any]:
+        def tensor(given: Any) -> Any:
+            numbers = isinstance(given, np.ndarray) and given.dtype.kind in "biuf"
+            found = torch.from_numpy(given) if numbers else given
+            if not isinstance(found, torch.Tensor) or found.ndim == 0 or len(found) != size:
+                raise not_fitting(size, describe(fed))
+            return found
 
+        return split(structured(fed, tensor))
 
-def _columns(reader: Reader, start: int, end: int) -> Mapping[str, Any]:
-    columns = reader.columns(start, end)
-    if columns is not None:
-        return columns
-    records = list(reader.read(start, end))
-    if not all(isinstance(record, Mapping) for record in records):
-        raise UserError(
-            f"The feed takes columns (@elasticdl.torch.batched), and the records of {reader.origin} have none.",
-            hint="Parquet files and readers of your own whose records are dicts have; for others write a feed that "
-            "yields one sample for each record.",
-        )
-    return {name: np.asarray([record[name] for record in records]) for name in records[0]}
-
-
-def _tensors(fed: Any, size: int) -> Any:
-    """What a feed has given, as tensors; each must have so many samples."""
-    if isinstance(fed, Mapping):
-        return {name: _tensors(each, size) for name, each in fed.items()}
-    if isinstance(fed, (tuple, list)):
-        return type(fed)(_tensors(each, size) for each in fed)
-    tensor = torch.from_numpy(fed) if isinstance(fed, np.ndarray) and fed.dtype.kind in "biuf" else fed
-    if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or len(tensor) != size:
-        raise UserError(
-            f"The feed was given columns of {size} records, and gives {describe(fed)}.",
-            hint="It must give tensors or NumPy arrays of numbers with as many samples as there are records: "
-            "(features, labels), each an array, or a dict or tuple of arrays.",
-        )
-    return tensor
+    return make

@@ -10,8 +10,6 @@ step is from there on all or nothing.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,61 +19,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from elasticdl.data.reader import BadRange, BadRecords, Reader, Record
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
+from elasticdl.worker.shard_batches import Stop
 from elasticdl.worker.torch_collate import collate
 from elasticdl.worker.trainer import Batch, Shard
 
 Feed = Callable[..., Any]
 # What becomes of a collated batch: its features and its labels.
 Split = Callable[[Any], tuple[Any, Any]]
-
-
-@dataclass(kw_only=True)
-class Stop:
-    """Set from another thread when nobody wants any more batches."""
-
-    wanted: bool = False
-
-
-class ShardBatches(Iterator[Batch]):
-    """The batches of shards, in order. `make` gives those of one shard."""
-
-    def __init__(self, shards: Iterable[Shard], make: Callable[[Shard, Stop], Iterator[Batch]]) -> None:
-        self._shards = shards
-        self._stop = Stop()
-        self._lock = threading.Lock()
-        # A shard is being read; else one is being waited for.
-        self.reading = False
-        self.failed_shard: Shard | None = None
-        self._batches = self._made(make)
-
-    def __next__(self) -> Batch:
-        return next(self._batches)
-
-    def close(self) -> None:
-        """By any thread: the shard at hand ends at its next record, and no other is begun."""
-        with self._lock:
-            self._stop.wanted = True
-        close = getattr(self._shards, "close", None)
-        if close is not None:
-            # A generator that is waiting in another thread cannot be closed from this one.
-            with contextlib.suppress(ValueError):
-                close()
-
-    def _made(self, make: Callable[[Shard, Stop], Iterator[Batch]]) -> Iterator[Batch]:
-        for shard in self._shards:
-            with self._lock:
-                self.reading = not self._stop.wanted
-            if not self.reading:
-                return
-            try:
-                yield from make(shard, self._stop)
-            except Exception:
-                self.failed_shard = shard
-                raise
-            finally:
-                self.reading = False
-            if self._stop.wanted:
-                return
 
 
 @dataclass(kw_only=True)

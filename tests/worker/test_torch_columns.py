@@ -16,9 +16,10 @@ from elasticdl.data.custom import adapt_custom_reader
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
+from elasticdl.worker.columns import column_batches
+from elasticdl.worker.shard_batches import Stop
 from elasticdl.worker.torch import TorchTrainer
-from elasticdl.worker.torch_columns import column_batches
-from elasticdl.worker.torch_data import Stop
+from elasticdl.worker.torch_columns import make_tensors
 from elasticdl.worker.torch_inputs import Inputs
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -36,7 +37,7 @@ def batches_of(
             reader=reader,
             shard=Shard(lease_id=1, epoch=0, start=start, end=end),
             feed=feed,
-            split=Inputs(lambda features: features).split(Mode.TRAINING),
+            make=make_tensors(Inputs(lambda features: features).split(Mode.TRAINING)),
             mode=Mode.TRAINING,
             batch_size=batch_size,
             skip_bad=skip_bad,

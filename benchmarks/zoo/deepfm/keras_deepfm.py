@@ -36,11 +36,9 @@ def custom_data_reader(data_origin: str, records_per_task: int | None = None, **
     return settings.Records(data_origin)
 
 
-def feed(dataset: Any, mode: Mode, metadata: Any) -> Any:
-    def split(record: Any) -> tuple[Any, Any]:
-        return {"numbers": record["numbers"], "ids": record["ids"]}, record["label"]
-
-    return dataset.map(split)
+@elasticdl.keras.batched
+def feed(columns: Any, mode: Mode, metadata: Any) -> Any:
+    return {"numbers": columns["numbers"], "ids": columns["ids"]}, columns["label"]
 
 
 def loss(labels: Any, predictions: Any) -> Any:
