@@ -38,6 +38,9 @@ __all__ = ["Embedding", "attach", "batched", "table_layers"]
 
 log = logging.getLogger("elasticdl.keras")
 
+# Where an ordinary layer has one of ours inside of it, because it was moved to parameter servers.
+MOVED = "_elasticdl_moved"
+
 _COMBINERS = (None, "sum", "mean", "sqrtn")
 # Keras's initializers, with the names that their options have for tables.
 _INITIALIZERS: dict[str, tuple[str, dict[str, str]]] = {
@@ -89,7 +92,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
             width=output_dim,
             name=options.get("name") or "",
             table=table,
-            initializer=_as_initializer(initializer),
+            initializer=as_table_initializer(initializer),
             seed=seed,
             admit_after=admit_after,
             expire_after=expire_after,
@@ -269,8 +272,9 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
 def table_layers(model: Any) -> list[tuple[str, Embedding]]:
     """The layers of a model that have tables, each once, with a name that is the same in every process."""
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, Embedding)]
-    return [(f"{number}:embedding", layer) for number, layer in enumerate(layers)]
+    layers = [vars(layer).get(MOVED, layer) for layer in model._flatten_layers()]
+    ours = [layer for layer in layers if isinstance(layer, Embedding)]
+    return [(f"{number}:embedding", layer) for number, layer in enumerate(ours)]
 
 
 def attach(model: Any) -> None:
@@ -297,7 +301,8 @@ def _values_like(ids: Any, weights: Any) -> Any:
     return weights.values
 
 
-def _as_initializer(given: Any) -> Initializer:
+def as_table_initializer(given: Any) -> Initializer:
+    """What Keras or a user of tables says, as tables know it; `UserError` if they do not."""
     if isinstance(given, (str, Mapping, Initializer)) and not (
         isinstance(given, Mapping) and "class_name" in given
     ):

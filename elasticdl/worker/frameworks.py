@@ -39,7 +39,7 @@ def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Tr
     if framework == "keras":
         from elasticdl.worker.keras import KerasTrainer
 
-        return KerasTrainer(definition=definition, model=model)
+        return KerasTrainer(definition=definition, model=model, move_embeddings=move_embeddings)
     if framework == "torch":
         from elasticdl.worker.torch import TorchTrainer
 

@@ -33,6 +33,7 @@ from elasticdl.worker.keras_export import export_model
 from elasticdl.worker.keras_feed import Feed
 from elasticdl.worker.keras_lookup import as_ordinary
 from elasticdl.worker.keras_metrics import EvaluationMetrics
+from elasticdl.worker.keras_moving import MovedEmbedding, move_large, moved_back
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
@@ -48,8 +49,11 @@ _ROWS = "table:"
 
 
 class KerasTrainer(Trainer):
-    def __init__(self, *, definition: ModelDefinition, model: Any) -> None:
+    def __init__(self, *, definition: ModelDefinition, model: Any, move_embeddings: int = 0) -> None:
+        """Embeddings of at least `move_embeddings` bytes become tables; 0: none."""
         _check_backend(model)
+        self._move_embeddings = move_embeddings
+        self._moved: list[MovedEmbedding] = []
         self.model = model
         self._definition = definition
         self._forward = Forward(model, definition.loss, name=definition.name)
@@ -95,7 +99,23 @@ class KerasTrainer(Trainer):
         self._example = _first(2, batch.features), _first(2, batch.labels)
         if not _knows_its_shapes(self.model):
             self._forward.forward(_first(1, batch.features))
-        self._variables = ModelVariables(self.model)
+        self._variables = self._find_variables()
+
+    def _find_variables(self) -> ModelVariables:
+        found = ModelVariables(self.model)
+        if not self._move_embeddings:
+            return found
+        self._moved = move_large(
+            self.model,
+            {id(variable): name for name, variable in found.trainable.items()},
+            at_least=self._move_embeddings,
+            is_training=lambda: self._forward.training,
+        )
+        return ModelVariables(self.model, without=self._elsewhere)
+
+    @property
+    def _elsewhere(self) -> set[int]:
+        return {id(each.variable) for each in self._moved}
 
     def train(self, batch: Batch) -> float:
         training = self._trained(batch)
@@ -243,7 +263,8 @@ class KerasTrainer(Trainer):
 
     def export(self, path: Path, example: Batch) -> list[str]:
         self.build(example)
-        with as_ordinary(self.tables) if self.tables else contextlib.nullcontext():
+        ordinary = as_ordinary(self.tables) if self.tables else contextlib.nullcontext()
+        with ordinary, moved_back(self._moved, self.tables.own):
             return export_model(self.model, path, example.features, name=self._definition.name)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
@@ -275,7 +296,7 @@ class KerasTrainer(Trainer):
         if self._variables is None:
             if not _knows_its_shapes(self.model):
                 raise RuntimeError("the model has not been built yet")
-            self._variables = ModelVariables(self.model)
+            self._variables = self._find_variables()
         return self._variables
 
     @property
@@ -298,7 +319,8 @@ class KerasTrainer(Trainer):
                 self.model,
                 self._built_optimizer,
                 name=self._definition.name,
-                handles={id(layer.handle) for _, layer in table_layers(self.model)},
+                handles=[layer.handle for _, layer in table_layers(self.model)],
+                without=self._elsewhere,
             )
         return self._training
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -44,9 +44,12 @@ class Forward:
         # A graph of its own, so that conditions on tensors in it work as they do in the rest of TensorFlow.
         self._loss = tf.function(loss)
         self._takes_training = getattr(model, "_call_has_training_arg", True)
+        # Whether what is being computed, or made into a graph, is for training.
+        self.training = False
         self.predict = Step(self.forward, what="The model")
 
     def forward(self, features: Any, training: bool = False) -> Any:
+        self.training = training
         try:
             if self._takes_training:
                 return self._model(features, training=training)
@@ -90,14 +93,18 @@ class Training:
         optimizer: KerasOptimizer,
         *,
         name: str,
-        handles: Collection[int] = (),
+        handles: Sequence[Any] = (),
+        without: Collection[int] = (),
     ) -> None:
-        """`handles`: the ids of variables that stand for rows of tables, whose gradients take another way."""
+        """`handles`: variables that stand for rows of tables, whose gradients take another way. `without` the
+        variables of these ids: they are elsewhere.
+        """
         self._forward = forward
         self._model = model
         self._optimizer = optimizer
         self._name = name
-        self._handles = frozenset(handles)
+        self._handles = list(handles)
+        self._not_here = {id(handle) for handle in handles} | set(without)
         self.train = Step(self._train, what="Training")
         self.gradients = Step(self._gradients, what="Training")
         self.apply = tf.function(self._apply, autograph=False)
@@ -127,10 +134,10 @@ class Training:
         self._optimizer.native.apply_gradients(zip(gradients, self._variables(), strict=True))
 
     def _variables(self) -> list[Any]:
-        return [one for one in self._model.trainable_variables if id(one) not in self._handles]
+        return [one for one in self._model.trainable_variables if id(one) not in self._not_here]
 
     def _derive(self, features: Any, labels: Any, scale: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
-        variables = self._model.trainable_variables
+        variables = [*self._variables(), *self._handles]
         with tf.GradientTape() as tape:
             loss = self._forward.loss(labels, self._forward.forward(features, training=True))
             scaled = scale(loss)
@@ -141,8 +148,7 @@ class Training:
                 f"{self._name} cannot be trained: {what}.",
                 hint="The loss must be computed from the predictions, with operations of TensorFlow.",
             )
-        pairs = zip(gradients, variables, strict=True)
-        return loss, [gradient for gradient, one in pairs if id(one) not in self._handles]
+        return loss, gradients[: len(gradients) - len(self._handles)]
 
 
 def _same(value: Any) -> Any:

@@ -8,7 +8,7 @@ differs is the order in which a model lists its variables, so that goes into the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,18 @@ _COUNTER = re.compile(r"_\d+(?=_|$)")
 class ModelVariables:
     """The variables of a built model: those that are trained, and other numbers that belong to it."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, without: Collection[int] = ()) -> None:
+        """`without` those of these ids: they are elsewhere."""
         # Of a layer whose rows are in a table nothing but a handle is here, which nobody has to know.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         trainable = [one for one in model.trainable_weights if id(one) not in handles]
         taken = {id(variable) for variable in trainable} | handles
         # Seeds and counters are whole numbers, and a process's own affair.
         state = [one for one in model.non_trainable_weights if id(one) not in taken and _is_float(one)]
+        # Others are called the same whether some are elsewhere or not.
         names = stable_names([*trainable, *state])
-        self.trainable = dict(zip(names, trainable, strict=False))
+        pairs = zip(names, trainable, strict=False)
+        self.trainable = {name: one for name, one in pairs if id(one) not in without}
         self.state = dict(zip(names[len(trainable) :], state, strict=True))
         self._shapes = {
             name: tuple(one.shape) for name, one in [*self.trainable.items(), *self.state.items()]

@@ -1,0 +1,143 @@
+"""Large embeddings of Keras, moved to the parameter servers and back: see `moving.py`.
+
+The layer stays in its model, whatever kind of model that is, and looks its rows up elsewhere: by a layer of ours inside
+of it. Its variable stays too, since a model's variables are known by their order, with next to nothing in it; when the
+model is exported, it is filled again, and the layer is what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.keras import MOVED, Embedding, as_table_initializer
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.local_tables import LocalTables
+from elasticdl.ps.tensors import Array
+from elasticdl.worker.moving import Size, fitted, tell_left, tell_moved
+
+# Rows of an embedding that is made ordinary again, looked up at a time.
+_AT_ONCE = 1 << 18
+
+
+class MovedEmbedding:
+    """A layer of Keras whose rows are in a table."""
+
+    def __init__(
+        self, layer: Any, *, table: str, initializer: Initializer, is_training: Callable[[], bool]
+    ) -> None:
+        self.layer = layer
+        self.variable = _variable_of(layer)
+        self.inside = Embedding(layer.output_dim, table=table, initializer=initializer)
+        self.inside.build(None)
+        self._is_training = is_training
+        self._table = table
+        self.empty()
+
+    def empty(self) -> None:
+        """The layer looks elsewhere, and its variable takes no memory."""
+        # Not as attributes, which Keras would look through for what belongs to the model.
+        vars(self.layer)["call"] = self._call
+        vars(self.layer)[MOVED] = self.inside
+        _assign(self.variable, tf.zeros((1, 1)))
+
+    def fill(self, tables: LocalTables) -> None:
+        """The layer is what it was."""
+        rows = self.layer.input_dim
+        parts = [
+            tables.pull_rows({self._table: np.arange(first, min(first + _AT_ONCE, rows))}, create=False)
+            for first in range(0, rows, _AT_ONCE)
+        ]
+        _assign(self.variable, tf.constant(np.concatenate([part[self._table] for part in parts])))
+        for name in ("call", MOVED):
+            vars(self.layer).pop(name, None)
+
+    def _call(self, inputs: Any) -> Any:
+        ids = tf.cast(tf.convert_to_tensor(inputs), tf.int64)
+        checks = [
+            tf.debugging.assert_non_negative(ids),
+            tf.debugging.assert_less(
+                ids, tf.constant(self.layer.input_dim, tf.int64), f"{self._table} has no such row"
+            ),
+        ]
+        # Where nothing is computed by a graph, they have been made already, and are nothing.
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            rows = self.inside.call(tf.identity(ids), training=self._is_training())
+        return tf.cast(rows, self.layer.compute_dtype)
+
+
+def move_large(
+    model: Any, names: dict[int, str], *, at_least: int, is_training: Callable[[], bool]
+) -> list[MovedEmbedding]:
+    """The embeddings of a built model with at least so many bytes. `names` of its variables, by their ids."""
+    moved: list[MovedEmbedding] = []
+    for layer in model._flatten_layers():
+        if type(layer) is not tf.keras.layers.Embedding or not layer.built:
+            continue
+        variable = _variable_of(layer)
+        size = Size(name=layer.name, rows=layer.input_dim, width=layer.output_dim)
+        if size.rows * size.width * 4 < at_least:
+            continue
+        start, why = _start(layer, variable)
+        if start is None or id(variable) not in names:
+            tell_left(size, why or "it is not trained")
+            continue
+        moved.append(
+            MovedEmbedding(layer, table=names[id(variable)], initializer=start, is_training=is_training)
+        )
+        tell_moved(size)
+    return moved
+
+
+@contextlib.contextmanager
+def moved_back(moved: list[MovedEmbedding], tables: LocalTables | None) -> Iterator[None]:
+    """In here they are ordinary layers."""
+    assert not moved or tables is not None
+    for each in moved:
+        each.fill(tables)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for each in moved:
+            each.empty()
+
+
+def _start(layer: Any, variable: Any) -> tuple[Initializer | None, str]:
+    """What its rows start as; if that cannot be a table's, why not."""
+    if layer.mask_zero or layer.embeddings_regularizer or layer.embeddings_constraint:
+        return None, "masks, regularizers and constraints are nothing that tables know"
+    if getattr(layer, "sparse", False) or getattr(layer, "lora_enabled", False):
+        return None, "it is of a kind that tables do not know"
+    try:
+        wanted = as_table_initializer(layer.embeddings_initializer)
+    except UserError as error:
+        return None, error.message.rstrip(".").lower()
+    if not _drawn_from(wanted, variable.numpy()):
+        return None, "its numbers are given, and not what its initializer draws"
+    return wanted, ""
+
+
+def _drawn_from(wanted: Initializer, values: Array) -> bool:
+    seen = fitted(values)
+    if seen is None:
+        return False
+    if wanted.kind in ("zeros", "constant"):
+        return seen.kind in ("zeros", "constant") and bool(np.isclose(seen.mean, wanted.mean))
+    family = {"glorot_uniform": "uniform", "glorot_normal": "truncated_normal"}.get(wanted.kind, wanted.kind)
+    return seen.kind == family
+
+
+def _variable_of(layer: Any) -> Any:
+    """Keras 3 has it under another name."""
+    return layer._embeddings if hasattr(layer, "_embeddings") else layer.embeddings
+
+
+def _assign(variable: Any, value: Any) -> None:
+    """Whatever the shape: that of a variable is not looked at here."""
+    native = variable if isinstance(variable, tf.Variable) else variable.value
+    tf.raw_ops.AssignVariableOp(resource=native.handle, value=value, validate_shape=False)

@@ -1,0 +1,150 @@
+"""Large embeddings of Keras become tables, learn the same, and are ordinary again when exported or restored."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.ps.checkpoints import Manifest, write_manifest
+from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.frameworks import make_trainer
+from elasticdl.worker.keras import KerasTrainer
+from elasticdl.worker.models import OwnModel, restore, save
+from elasticdl.worker.trainer import Batch, Shard
+
+layers = tf.keras.layers
+ROWS = 3000
+RANDOM = np.random.default_rng(0)
+IDS = tf.constant(RANDOM.integers(0, ROWS, (16, 3)))
+BATCH = Batch(
+    shard=Shard(lease_id=1, epoch=0, start=0, end=16),
+    position=16,
+    atomic=False,
+    last=True,
+    size=16,
+    features=IDS,
+    labels=tf.constant(RANDOM.normal(size=(16, 1)).astype(np.float32)),
+)
+LIMIT = 4 * 8 * ROWS
+
+
+def functional(**options: Any) -> Any:
+    given = tf.keras.Input((3,), dtype="int64")
+    small = layers.Flatten()(layers.Embedding(ROWS, 2)(given))
+    large = layers.Flatten()(layers.Embedding(ROWS, 8, name="large", **options)(given))
+    return tf.keras.Model(given, layers.Dense(1)(layers.Concatenate()([small, large])))
+
+
+class Subclassed(tf.keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.large = layers.Embedding(ROWS, 8, embeddings_initializer="random_normal", name="large")
+        self.out = layers.Dense(1)
+
+    def call(self, ids: Any) -> Any:
+        return self.out(tf.reduce_sum(self.large(ids), axis=1))
+
+
+@pytest.fixture
+def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., KerasTrainer]:
+    def make(network: Callable[[], Any] = functional, limit: int = LIMIT) -> KerasTrainer:
+        tf.keras.utils.set_random_seed(0)
+        definition = make_definition(
+            model=network,
+            loss=lambda labels, predictions: (labels - predictions) ** 2,
+            optimizer=lambda: tf.keras.optimizers.Adagrad(0.1),
+            eval_metrics_fn=dict,
+        )
+        trainer = make_trainer(definition, move_embeddings=limit)
+        assert isinstance(trainer, KerasTrainer)
+        trainer.build(BATCH)
+        return trainer
+
+    return make
+
+
+def train(trainer: KerasTrainer, steps: int = 4) -> tuple[OwnModel, list[float]]:
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    model.prepare(BATCH)
+    return model, [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("network", [functional, Subclassed])
+def test_it_is_moved_and_learns(
+    make: Callable[..., KerasTrainer], caplog: pytest.LogCaptureFixture, network: Callable[[], Any]
+) -> None:
+    with caplog.at_level(logging.INFO, "elasticdl.worker"):
+        trainer = make(network)
+    (spec,) = trainer.tables.specs
+    plain = make(network, limit=0)
+    names = list(plain.parameters().trainable)
+    assert spec.name in names
+    assert spec.initializer.kind == ("uniform" if network is functional else "normal")
+    # The others have the names that they have without it.
+    assert list(trainer.parameters().trainable) == [name for name in names if name != spec.name]
+    assert "large (3,000 rows of 8, 0 MiB) is moved to the parameter servers" in caplog.text
+    _, losses = train(trainer)
+    assert losses[-1] < losses[0]
+    assert trainer.tables.own is not None
+    assert trainer.tables.own.rows(spec.name)[0].tolist() == np.unique(IDS).tolist()
+
+
+def given_values() -> Any:
+    model = functional()
+    model.get_layer("large").set_weights([np.random.default_rng(1).exponential(size=(ROWS, 8))])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        (given_values, "given, and not what its initializer draws"),
+        (lambda: functional(embeddings_initializer="orthogonal"), "no initializer orthogonal"),
+        (lambda: functional(embeddings_regularizer="l2"), "regularizers"),
+    ],
+    ids=["given", "odd", "regularizer"],
+)
+def test_those_that_would_not_be_the_same_stay(
+    make: Callable[..., KerasTrainer], caplog: pytest.LogCaptureFixture, network: Callable[[], Any], why: str
+) -> None:
+    trainer = make(network)
+    assert trainer.tables.specs == []
+    assert "stays an ordinary one" in caplog.text
+    assert why in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model", "model.keras"])
+def test_exported_it_is_ordinary(make: Callable[..., KerasTrainer], tmp_path: Path, name: str) -> None:
+    trainer = make()
+    train(trainer)
+    expected = trainer.predict(BATCH)["output"]
+    trainer.export(tmp_path / name, BATCH)
+    if name == "model.keras":
+        loaded = tf.keras.models.load_model(tmp_path / name, compile=False)
+        assert type(loaded.get_layer("large")) is layers.Embedding
+        assert loaded.get_layer("large").get_weights()[0].shape == (ROWS, 8)
+        found = loaded.predict(IDS, verbose=0)
+    else:
+        served = tf.saved_model.load(str(tmp_path / name)).signatures["serving_default"]
+        (argument,) = served.structured_input_signature[1]
+        (found,) = served(**{argument: IDS}).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    # And goes on from where it was.
+    np.testing.assert_array_equal(trainer.predict(BATCH)["output"], expected)
+    assert trainer.train(BATCH) > 0
+
+
+def test_who_evaluates_without_servers_has_an_ordinary_one(
+    make: Callable[..., KerasTrainer], tmp_path: Path
+) -> None:
+    train(trainer := make())
+    folder = tmp_path / "version-1"
+    file = save(trainer, folder, with_optimizer=False)
+    write_manifest(folder, Manifest(step=1, files=(file,), attributes={}), None)
+    other = make(limit=0)
+    restore(other, str(folder))
+    np.testing.assert_allclose(other.predict(BATCH)["output"], trainer.predict(BATCH)["output"], rtol=1e-5)
