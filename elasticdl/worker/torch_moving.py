@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from elasticdl.worker.moving import Size, fitted, tell_left, tell_moved
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
+# Any number that nobody else is likely to use.
+_SEED = 0x0E1A571C
 
 
 class MovedEmbedding(Embedding):
@@ -64,11 +68,13 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
     }
     if not found:
         return
-    second = dict(again().named_modules())
+    with _same_chance():
+        second = dict(again().named_modules())
     for name, module in found.items():
         size = Size(name=name, rows=module.num_embeddings, width=module.embedding_dim)
-        start = fitted(module.weight.detach().numpy()) if module.weight.device.type == "cpu" else None
         why = _why_not(model, module) or _values_given(module, second.get(name))
+        # By the second, which is the same in all workers, for they must agree.
+        start = None if why else fitted(second[name].weight.detach().cpu().numpy())
         if not why and start is None:
             why = "what its numbers start as is nothing that tables know"
         if why or start is None:
@@ -77,6 +83,21 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
         kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
         _replace(model, module, kind(module, name=name, initializer=start))
         tell_moved(size)
+
+
+@contextlib.contextmanager
+def _same_chance() -> Iterator[None]:
+    """What is drawn in here is the same in every process, and what is drawn later as if nothing had been."""
+    numbers, chance = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(_SEED)
+        np.random.seed(_SEED)
+        random.seed(_SEED)
+        try:
+            yield
+        finally:
+            np.random.set_state(numbers)
+            random.setstate(chance)
 
 
 def _why_not(model: Any, module: Any) -> str:

@@ -74,6 +74,19 @@ def test_those_that_are_large_and_only_those(
     assert len(make(limit=0).tables.specs) == 0
 
 
+def test_all_workers_agree(make: Callable[..., TorchTrainer]) -> None:
+    """Each has drawn other numbers; what they were drawn from must not differ in the least."""
+    torch.manual_seed(1)
+    first = make()
+    before = torch.get_rng_state()
+    second = make()
+    assert first.tables.specs == second.tables.specs
+    assert not torch.equal(torch.get_rng_state(), before)
+    assert not np.array_equal(
+        first.parameters().trainable["small.weight"], second.parameters().trainable["small.weight"]
+    )
+
+
 def given() -> Any:
     model = Network()
     generator = torch.Generator().manual_seed(3)
