@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.parameter_servers import clicks, restoring, sides
-from benchmarks.parameter_servers.go_server import Missing
+from benchmarks.parameter_servers.missing import Missing
 from benchmarks.parameter_servers.sides import Setting, Trainers
+from benchmarks.processes import Stuck
 from benchmarks.report import Result
 from benchmarks.turns import Speed, compared, take_turns
 from elasticdl.jobs.placement import NodesSection
@@ -153,33 +154,43 @@ def _measured(comparison: Comparison, setting: Setting, *, rounds: int, seconds:
     try:
         return _measure(comparison, setting, rounds=rounds, seconds=seconds)
     except Missing as missing:
-        return Result(
-            benchmark=NAME,
-            case=comparison.name,
-            unit="samples/s",
-            us=0.0,
-            compared="not measured",
-            note=f"this peer cannot be had here: {missing}",
-        )
+        return _nothing(comparison, f"this peer cannot be had here: {missing}")
+    except Stuck as stuck:
+        # The others can be measured all the same.
+        print(stuck, file=sys.stderr, flush=True)
+        return _nothing(comparison, "it came to nothing; what was printed is above", passed=False)
+
+
+def _nothing(comparison: Comparison, note: str, *, passed: bool | None = None) -> Result:
+    return Result(
+        benchmark=NAME,
+        case=comparison.name,
+        unit="samples/s",
+        us=0.0,
+        compared="not measured",
+        passed=passed,
+        note=note,
+    )
 
 
 def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: float) -> Result:
     with contextlib.ExitStack() as stack:
         # One after the other: what starts takes the whole machine, and is halted until its turn.
         started: list[list[Trainers]] = []
-        for starts in (comparison.ours, comparison.peers):
+        # Peers first: of them it is known that they can be missing.
+        for starts in (comparison.peers, comparison.ours):
             started.append([])
             for start in starts:
                 side = stack.enter_context(start(setting))
                 side.wait_until_under_way()
                 side.halt()
                 started[-1].append(side)
-        ours, peers = started
+        peers, ours = started
         speeds = take_turns([*ours, *peers], lambda side: side.speed(seconds), rounds=rounds)
         if comparison.learns:
             for side in (*ours, *peers):
                 side.check_learning()
-        best, best_peer = (max(group, key=lambda side: _median(speeds[side])) for group in started)
+        best, best_peer = (max(group, key=lambda side: _median(speeds[side])) for group in (ours, peers))
         tried = "; ".join(
             f"{whose} {side.name}: {_median(speeds[side]):,.0f}"
             for whose, group in (("ours", ours), ("peer", peers))

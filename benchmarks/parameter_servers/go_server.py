@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.masters import listens
 from benchmarks.parameter_servers import clicks
+from benchmarks.parameter_servers.missing import Missing
 from benchmarks.processes import DEADLINE, ROOT, free_port, running, tail, wait_until
 
 FOLDER = ROOT / ".go-server"
@@ -39,10 +40,6 @@ _TENSORFLOW = ("types", "tensor", "tensor_shape", "resource_handle")
 _API_SERVER = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
 _TABLE = "categories"
 _LARGEST = 256 << 20
-
-
-class Missing(Exception):
-    """A peer that cannot be had on this machine, and why."""
 
 
 def installed() -> Path:

@@ -21,6 +21,7 @@ import psutil
 
 from benchmarks.parameter_servers import clicks, progress
 from benchmarks.parameter_servers.go_server import go_server
+from benchmarks.parameter_servers.missing import need, need_paddle
 from benchmarks.processes import Stuck, elasticdl, free_port, running, tail, wait_until
 from benchmarks.turns import Side, Speed, ended
 
@@ -93,6 +94,7 @@ class Trainers(Side):
 
 @contextlib.contextmanager
 def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
+    need("torch", "PyTorch")
     command = _program("plain_torch", setting, f"--threads={threads}")
     with _started(f"{threads} threads", setting, {"worker-0": (command, {})}) as side:
         yield side
@@ -100,6 +102,7 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 
 @contextlib.contextmanager
 def plain_keras(setting: Setting, *, threads: int) -> Iterator[Trainers]:
+    need("tensorflow", "TensorFlow")
     command = _program("plain_keras", setting, f"--threads={threads}")
     with _started(f"{threads} threads", setting, {"worker-0": (command, {})}) as side:
         yield side
@@ -108,6 +111,7 @@ def plain_keras(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 @contextlib.contextmanager
 def estimator(setting: Setting, *, workers: int, threads: int, unique: bool) -> Iterator[Trainers]:
     """A parameter server and so many trainers, of which the first is the chief."""
+    need("tensorflow_estimator", "TensorFlow 2.15, the last with Estimators,")
     cluster = {"chief": 1, "ps": 1} | ({"worker": workers - 1} if workers > 1 else {})
     addresses = {role: [f"127.0.0.1:{free_port()}" for _ in range(count)] for role, count in cluster.items()}
     processes = {}
@@ -124,6 +128,7 @@ def estimator(setting: Setting, *, workers: int, threads: int, unique: bool) -> 
 
 @contextlib.contextmanager
 def paddle(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
+    need_paddle()
     address = f"127.0.0.1:{free_port()}"
     trainers = [f"127.0.0.1:{free_port()}" for _ in range(workers)]
     common = {
