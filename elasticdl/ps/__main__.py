@@ -31,6 +31,9 @@ log = logging.getLogger("elasticdl.ps")
 # Neither what was wanted nor something that a user can put right.
 EXIT_FAULT = 1
 _SIGNAL_SECONDS = 0.5
+# Of the memory that a server may not go beyond, what rows may take: messages, dense parameters and what changes while a
+# checkpoint is written need some, too.
+_ROWS_SHARE = 0.75
 
 
 def main(environment: Mapping[str, str]) -> int:
@@ -103,12 +106,14 @@ def settings_of(job_spec: str) -> ServerSettings:
     """What the description of a job says about its parameter servers."""
     spec = from_yaml(job_spec)
     logging.getLogger().setLevel(spec.cluster.log_level)
+    memory = spec.nodes.ps_resource_limit.memory
     return ServerSettings(
         num_ps=spec.nodes.num_ps,
         asynchronous=spec.training.use_async,
         grads_to_wait=spec.training.grads_to_wait,
         lr_staleness_modulation=spec.training.lr_staleness_modulation,
         sync_version_tolerance=spec.training.sync_version_tolerance,
+        memory_limit=int(_ROWS_SHARE * memory.amount) if memory is not None else 0,
     )
 
 

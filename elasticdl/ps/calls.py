@@ -12,7 +12,7 @@ import numpy as np
 
 from elasticdl.ps.bodies import Body, Mask, describe, lay_out, pack, unpack
 from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.cutting import Cut, cut
+from elasticdl.ps.cutting import Cut, Cuts
 from elasticdl.ps.lanes import Outgoing
 from elasticdl.ps.messages import rows_parts
 from elasticdl.ps.replication import Routes
@@ -102,7 +102,7 @@ class PullRowsCall:
         self, generation: int, ids: Mapping[str, Ids], widths: Mapping[str, int], frozen: str, transfer: str
     ) -> None:
         self._generation = generation
-        self._ids = ids
+        self._cuts = Cuts(ids)
         self._frozen = frozen
         self._transfer = transfer
         self._out = {
@@ -112,14 +112,9 @@ class PullRowsCall:
         self._aside: dict[int, list[tuple[str, Array, Array]]] = {}
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
-        owners = np.array(routes.map.primary)
         heads, body, into = [], [], []
         self._aside[server] = []
-        for name, ids in self._ids.items():
-            divided = cut(ids, owners, mask)
-            pieces = divided.pieces.get(server, [])
-            if not pieces:
-                continue
+        for name, divided, pieces in self._cuts.of(routes.map, server, mask):
             parts = [divided.ids[piece] for piece in pieces]
             heads.append(ps_pb2.RowsHead(table=name, ids=sum(len(part) for part in parts)))
             body += rows_parts(parts)
@@ -189,7 +184,7 @@ class PushCall:
         self._head = head
         self._groups = groups
         self._buckets = buckets
-        self._ids = {name: given.ids for name, given in rows.items()}
+        self._cuts = Cuts({name: given.ids for name, given in rows.items()})
         self._values: dict[str, Array] = {
             name: _sendable(given.values, transfer) for name, given in rows.items()
         }
@@ -207,12 +202,7 @@ class PushCall:
         request.buckets = pack(mask)
         heads, body = share_of(self._groups, self._buckets, mask)
         request.arrays.extend(heads)
-        owners = np.array(routes.map.primary)
-        for name, ids in self._ids.items():
-            divided = cut(ids, owners, mask)
-            pieces = divided.pieces.get(server, [])
-            if not pieces:
-                continue
+        for name, divided, pieces in self._cuts.of(routes.map, server, mask):
             values = self._ordered(divided, self._values[name])
             request.rows.append(
                 ps_pb2.RowsHead(

@@ -7,13 +7,14 @@ then what goes to a server is a few slices. Ids in any other order are sorted fi
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.bodies import Mask
-from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.buckets import BUCKETS, BucketMap
 from elasticdl.ps.table import Ids, buckets_of
 
 # Beyond that it is cheaper to move the ids than to send them in so many pieces.
@@ -49,6 +50,28 @@ def cut(ids: Ids, owners: NDArray[np.int64], wanted: Mask) -> Cut:
         if server >= 0:
             pieces.setdefault(server, []).append(slice(start, end))
     return Cut(ids=ids, order=order, pieces=pieces)
+
+
+class Cuts:
+    """The ids of some tables, cut once for all servers that are asked."""
+
+    def __init__(self, ids: Mapping[str, Ids]) -> None:
+        self._ids = ids
+        self._known: tuple[BucketMap | None, dict[str, Cut]] = (None, {})
+
+    def of(self, current: BucketMap, server: int, mask: Mask) -> Iterator[tuple[str, Cut, list[slice]]]:
+        """By table: what of some buckets, which a server is the primary of, goes to it. Nothing: it is left out."""
+        owners = np.array(current.primary)
+        whole = bool((mask == (owners == server)).all())
+        if whole and self._known[0] is not current:
+            everything = np.ones(BUCKETS, np.bool_)
+            self._known = (current, {name: cut(ids, owners, everything) for name, ids in self._ids.items()})
+        for name, ids in self._ids.items():
+            # Some of its buckets alone are for a repetition, which is rare.
+            divided = self._known[1][name] if whole else cut(ids, owners, mask)
+            pieces = divided.pieces.get(server, [])
+            if pieces:
+                yield name, divided, pieces
 
 
 def _bounds(owner: NDArray[np.int16]) -> list[int]:

@@ -36,6 +36,7 @@ log = logging.getLogger("elasticdl.ps")
 # Calls of the master answered at once.
 _THREADS = 8
 
+_INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
 
 _Answer = tuple[Message, Sequence[memoryview]]
@@ -93,6 +94,10 @@ def _serve(connection: Connection, store: Store) -> None:
             connection.renew()
             connection.send(status_number(error), str(error).encode())
             continue
+        except Exception as error:
+            # A fault of ours: who asked is told, and does not ask for ever.
+            connection.send(_INTERNAL, f"a fault of the parameter server: {error!r}".encode())
+            raise
         if calls.in_use:
             connection.renew()
         connection.send(OK, head.SerializeToString(), body)

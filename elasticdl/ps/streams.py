@@ -8,11 +8,11 @@ had it passes over it. Whether that is still wanted is the map's business: witho
 from __future__ import annotations
 
 import logging
+import os
 import threading
 
 from google.protobuf.message import DecodeError
 
-from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import unpack
 from elasticdl.ps.failures import ServerFailure, from_status_number, status_number
@@ -27,6 +27,7 @@ log = logging.getLogger("elasticdl.ps")
 # How long somebody who waits for something to do takes to notice that all is over.
 _IDLE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
+_EXIT_FAULT = 1
 
 
 class Streams:
@@ -150,8 +151,8 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
             frame = connection.receive()
         except ConnectionLost:
             return
+        entry = ps_pb2.Entry.FromString(frame.head)
         try:
-            entry = ps_pb2.Entry.FromString(frame.head)
             store.receive(
                 hello.server,
                 hello.incarnation,
@@ -160,8 +161,13 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
                 unpack(entry.buckets),
                 messages.carrying_out(entry, frame.body),
             )
-        except (ServerFailure, UserError, ValueError, DecodeError) as error:
+        except ServerFailure as error:
             log.info("What ps-%d tells is refused: %s", hello.server, error)
             connection.send(status_number(error), str(error).encode())
             return
+        except BaseException:
+            # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
+            # and one that begins anew is filled.
+            log.critical("What ps-%d has done cannot be done here.", hello.server, exc_info=True)
+            os._exit(_EXIT_FAULT)
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
