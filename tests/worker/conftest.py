@@ -48,6 +48,27 @@ def memory_reader() -> Callable[..., MemoryReader]:
 
 
 @pytest.fixture
+def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
+    """Two parameter servers of this process behind real ports: their stores, and their addresses."""
+    from elasticdl.ps.buckets import first_map
+    from elasticdl.ps.holdings import ServerSettings
+    from elasticdl.ps.replication import Routes
+    from elasticdl.ps.server import ParameterServer
+    from elasticdl.ps.store import Store
+
+    stores = [Store(ServerSettings(num_ps=2), number=number) for number in range(2)]
+    servers = [ParameterServer(token="token") for _ in stores]
+    for store, server in zip(stores, servers, strict=True):
+        store.close(1)
+        store.see(Routes(map=first_map(2, replicas=1)))
+        store.open()
+        server.serve(store)
+    yield stores, [server.address for server in servers]
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
 def make_definition() -> Callable[..., ModelDefinition]:
     """A definition made of functions given as keywords; those that are left out are not to be called."""
 

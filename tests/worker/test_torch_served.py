@@ -10,12 +10,7 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.buckets import first_map
 from elasticdl.ps.client import ParameterClient
-from elasticdl.ps.holdings import ServerSettings
-from elasticdl.ps.replication import Routes
-from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.store import Store
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.models import OwnModel
 from elasticdl.worker.served import ServedModel
@@ -54,20 +49,6 @@ class Network(nn.Module):
 
 
 @pytest.fixture
-def stores() -> Iterator[tuple[list[Store], list[str]]]:
-    made = [Store(ServerSettings(num_ps=2), number=number) for number in range(2)]
-    servers = [ParameterServer(token="token") for _ in made]
-    for store, server in zip(made, servers, strict=True):
-        store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
-        store.open()
-        server.serve(store)
-    yield made, [server.address for server in servers]
-    for server in servers:
-        server.stop()
-
-
-@pytest.fixture
 def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[[], TorchTrainer]:
     def make() -> TorchTrainer:
         torch.manual_seed(0)
@@ -83,12 +64,12 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[[], Tor
 
 @pytest.fixture
 def served(
-    stores: tuple[list[Store], list[str]], trainer: Callable[[], TorchTrainer]
+    table_servers: tuple[list[Any], list[str]], trainer: Callable[[], TorchTrainer]
 ) -> Iterator[Callable[..., tuple[ServedModel, TorchTrainer]]]:
     made: list[ServedModel] = []
 
     def make(**options: Any) -> tuple[ServedModel, TorchTrainer]:
-        client = ParameterClient(stores[1], "token", "worker-0", generation=1, patience_seconds=60)
+        client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
         own = trainer()
         made.append(ServedModel(own, client, pull_every=1, restore_from="", **options))
         return made[-1], own
@@ -130,13 +111,15 @@ def test_without_overlap_it_is_the_model_of_one_worker_alone(
 
 
 def test_with_overlap_every_batch_counts_once_it_is_applied(
-    served: Callable[..., tuple[ServedModel, TorchTrainer]], stores: tuple[list[Store], list[str]]
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], table_servers: tuple[list[Any], list[str]]
 ) -> None:
     model, _ = served(asynchronous=True)
     pushes: list[tuple[int, ...]] = []
     given = batches(12)
     losses = train(
-        model, given, applied=lambda loss: pushes.append(tuple(store.status().pushes for store in stores[0]))
+        model,
+        given,
+        applied=lambda loss: pushes.append(tuple(store.status().pushes for store in table_servers[0])),
     )
     assert model.works_ahead
     assert pushes == [(number, number) for number in range(1, 13)]
@@ -148,23 +131,23 @@ def test_with_overlap_every_batch_counts_once_it_is_applied(
 
 
 def test_evaluation_sees_the_frozen_copy(
-    served: Callable[..., tuple[ServedModel, TorchTrainer]], stores: tuple[list[Store], list[str]]
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], table_servers: tuple[list[Any], list[str]]
 ) -> None:
     model, own = served(asynchronous=True)
     given = batches(8)
     train(model, given[:4])
-    for store in stores[0]:
+    for store in table_servers[0]:
         store.freeze("cut-1", generation=1)
     model.freeze("cut-1")
     expected = own.predict(given[0])["output"]
     model.thaw()
     train(model, given[4:])
     assert not np.array_equal(own.predict(given[0])["output"], expected)
-    rows = sum(store.status().rows for store in stores[0])
+    rows = sum(store.status().rows for store in table_servers[0])
     model.freeze("cut-1")
     np.testing.assert_array_equal(own.predict(given[0])["output"], expected)
     own.predict(Batch(**{**vars(given[0]), "features": given[0].features + 1}))
-    assert sum(store.status().rows for store in stores[0]) == rows
+    assert sum(store.status().rows for store in table_servers[0]) == rows
 
 
 def test_a_push_that_fails_is_told_where_the_next_one_is_made(
