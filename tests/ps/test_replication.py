@@ -79,9 +79,10 @@ class World:
         self.settling = False
         # How soon a worker hears of a new map.
         self.freshness = self.chance.choice([0.3, 0.02])
-        synchronous = self.chance.random() < 0.2
+        # Synchronous training now and then: so many pushes are added up before their mean is applied.
+        self.waits = self.chance.choice([1, 1, 1, 3])
         self.server_settings = ServerSettings(
-            num_ps=count, asynchronous=not synchronous, grads_to_wait=1, sync_version_tolerance=1_000_000
+            num_ps=count, grads_to_wait=self.waits, sync_version_tolerance=1_000_000
         )
         for number in range(count):
             self.start(number)
@@ -294,7 +295,7 @@ class World:
 
     def check_nothing_lost(self) -> None:
         """Whatever happens next, what was acknowledged is there."""
-        least = sum(worker.acknowledged for worker in self.workers)
+        least = sum(worker.acknowledged for worker in self.workers) // self.waits
         for number, server in self.living.items():
             store = server.store
             with store._lock:
@@ -303,7 +304,8 @@ class World:
                     assert (value >= least).all(), (name, value, least)
 
     def check_all(self) -> None:
-        total = float(sum(worker.batches for worker in self.workers))
+        pushes = sum(worker.batches for worker in self.workers)
+        total = float(pushes // self.waits)
         seen = np.zeros(BUCKETS, int)
         for number, server in self.living.items():
             primary = np.array(self.map.primary) == number
@@ -320,6 +322,7 @@ class World:
             store._holdings.tables.gather_into("t", IDS[mine], out)
             np.testing.assert_array_equal(out, np.full_like(out, total))
             for cohort in store._holdings.cohorts.select(primary | backup):
+                assert cohort.waiting == pushes % self.waits
                 for worker in self.workers:
                     assert cohort.last[worker.name].sequence == worker.batches
         assert (seen == 1).all()
