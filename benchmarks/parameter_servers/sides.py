@@ -214,9 +214,8 @@ def ours(
     )
     variables = {
         "ELASTICDL_BENCHMARK_SIZE": setting.size,
-        "ELASTICDL_BENCHMARK_THREADS": str(threads),
         "ELASTICDL_BENCHMARK_OPTIMIZER": optimizer,
-        "OMP_NUM_THREADS": str(threads),
+        "ELASTICDL_THREADS": str(threads),
     }
     trainers = [f"worker-{number}" for number in range(workers)]
     name = f"{workers} × {threads} threads"

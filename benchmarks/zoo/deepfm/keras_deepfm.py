@@ -24,8 +24,6 @@ class KerasProgress(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def custom_model() -> Any:
-    tf.config.threading.set_intra_op_parallelism_threads(settings.threads())
-    tf.config.threading.set_inter_op_parallelism_threads(settings.threads())
     tf.keras.utils.set_random_seed(0)
     spread = {"kind": "uniform", "low": -clicks.SPREAD, "high": clicks.SPREAD}
     layers = settings.layers()

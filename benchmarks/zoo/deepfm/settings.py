@@ -10,16 +10,11 @@ from typing import Any
 from benchmarks.parameter_servers import clicks
 
 SIZE = "ELASTICDL_BENCHMARK_SIZE"
-THREADS = "ELASTICDL_BENCHMARK_THREADS"
 OPTIMIZER = "ELASTICDL_BENCHMARK_OPTIMIZER"
 
 
 def layers() -> tuple[int, ...]:
     return clicks.LAYERS[os.environ[SIZE]]
-
-
-def threads() -> int:
-    return int(os.environ[THREADS])
 
 
 def optimizer() -> str:

@@ -31,7 +31,6 @@ class Model(nn.Module):
 
 
 def custom_model() -> nn.Module:
-    torch.set_num_threads(settings.threads())
     torch.manual_seed(0)
     return Model(settings.layers())
 
