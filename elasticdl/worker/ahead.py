@@ -133,7 +133,8 @@ class RowsAhead:
             ids = place.ids(features) if place is not None else None
             if ids is not None:
                 lookups.append(_Lookup(table=table, ids=ids))
-        self._next = fetch(self._source, lookups)
+        # A batch may be empty, where samples were left out.
+        self._next = fetch(self._source, lookups) if lookups else []
 
 
 def fetch(source: RowSource, lookups: Sequence[_Lookup]) -> list[_Fetched]:
