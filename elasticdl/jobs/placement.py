@@ -63,6 +63,13 @@ class NodesSection:
         aliases=("num_ps_pods",),
         derived="1 with ParameterServerStrategy, 0 otherwise",
     )
+    ps_replicas: int = flag(
+        Integer(minimum=1, maximum=2),
+        2,
+        "Copies of everything on parameter servers, where there are two or more: with 2, any of them may be lost.",
+        topic=Topic.NODES,
+        kinds=TRAIN,
+    )
     num_evaluator: int = flag(
         Integer(), 0, "Evaluators, for a job command that has that role.", topic=Topic.NODES, kinds=TRAIN
     )

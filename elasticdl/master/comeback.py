@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.master.placing import plain
 from elasticdl.master.record import unpack
 from elasticdl.platforms.platform import EndReason, NodePhase, Platform
 from elasticdl.ps import checkpoints
+from elasticdl.ps.buckets import BucketMap
 from elasticdl.ps.coordinator import Coordinator
+from elasticdl.wire import ps_pb2
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
@@ -187,6 +190,16 @@ class Comeback:
         highest = max(status.generation for status in statuses.values())
         if highest > master.state.generation:
             master.do("gathering.raise_generation", above=highest)
+        self._adopt_map(statuses)
         for cut in master.state.gathering.cuts_begun():
             # Copies that nobody will ask for any more.
             await self._servers.release_all(addresses, f"cut-{cut}")
+
+    def _adopt_map(self, statuses: Mapping[int, ps_pb2.ServerStatusReply]) -> None:
+        """Buckets may have moved since the snapshot."""
+        generation = self._master.state.generation
+        maps = [status.ps_map for status in statuses.values() if status.generation == generation]
+        newest = max(maps, key=lambda found: found.version, default=None)
+        if newest is not None and newest.version:
+            buckets = plain(BucketMap.from_wire(newest))
+            self._master.do("placing.adopt", generation=generation, buckets=buckets)

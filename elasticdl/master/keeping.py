@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from elasticdl.master.master import Master
-from elasticdl.master.scaling import PS_FIXED, CannotScale, scale_workers
+from elasticdl.master.scaling import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import Cluster, ClusterError
@@ -120,15 +120,16 @@ class RecordKeeper:
     def _carry_out(self, wishes: dict[str, Any]) -> str:
         state = self._master.state
         workers, servers, stop = (wishes.get(key) for key in ("num_workers", "num_ps", "stop"))
-        if servers is not None and servers != state.roster.targets.get("ps"):
-            raise CannotScale(PS_FIXED)
         if stop:
             if not state.stopping and not state.outcome:
                 self._master.do("stop", reason=str(stop))
             return f"stopping: {stop}"
-        if workers is not None and workers != state.roster.targets["worker"]:
-            return scale_workers(self._master, int(workers))
-        return ""
+        # What has been done already is not done again.
+        new_workers = None if workers in (None, state.roster.targets["worker"]) else int(workers)
+        new_servers = None if servers in (None, state.roster.targets.get("ps")) else int(servers)
+        if new_workers is None and new_servers is None:
+            return ""
+        return scale(self._master, workers=new_workers, servers=new_servers)
 
 
 def _text(document: dict[str, Any]) -> str:

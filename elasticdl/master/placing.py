@@ -68,13 +68,13 @@ class Placing:
         """Servers that are missing have been waited for long enough."""
         self._impatient = self._due = True
 
-    def adopt(self, *, version: int, primary: list[int], backup: list[int], generation: int) -> None:
+    def adopt(self, *, generation: int, buckets: dict[str, Any]) -> None:
         """The servers have a newer map than a master that has forgotten the last seconds."""
-        if generation != self._state.generation or version <= self._version:
+        told = _of_plain(buckets)
+        if generation != self._state.generation or told.version <= self._version:
             return
-        self._version = version
-        self.map = BucketMap(version=version, primary=tuple(primary), backup=tuple(backup))
-        missing = self.map.servers - self._joined().keys()
+        self._use(told)
+        missing = told.servers - self._joined().keys()
         if missing and not self._promote(missing):
             self._state.lose_model()
         self._due = True
@@ -203,7 +203,7 @@ class Placing:
 
     def snapshot(self) -> dict[str, Any]:
         return {
-            "map": None if self.map is None else _plain(self.map),
+            "map": None if self.map is None else plain(self.map),
             "version": self._version,
             "loads": self._loads,
             "filled": [[bucket, to] for bucket, to in self._filled.items()],
@@ -213,8 +213,7 @@ class Placing:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        plain = snapshot["map"]
-        self.map = None if plain is None else _of_plain(plain)
+        self.map = None if snapshot["map"] is None else _of_plain(snapshot["map"])
         self._version = snapshot["version"]
         self._loads = list(snapshot["loads"])
         self._filled = dict(snapshot["filled"])
@@ -223,7 +222,8 @@ class Placing:
         self._impatient = snapshot["impatient"]
 
 
-def _plain(buckets: BucketMap) -> dict[str, Any]:
+def plain(buckets: BucketMap) -> dict[str, Any]:
+    """A map as it is written down."""
     return {
         "version": buckets.version,
         "primary": list(buckets.primary),
@@ -233,11 +233,11 @@ def _plain(buckets: BucketMap) -> dict[str, Any]:
     }
 
 
-def _of_plain(plain: Mapping[str, Any]) -> BucketMap:
+def _of_plain(written: Mapping[str, Any]) -> BucketMap:
     return BucketMap(
-        version=plain["version"],
-        primary=tuple(plain["primary"]),
-        backup=tuple(plain["backup"]),
-        filling=dict(plain["filling"]),
-        handover=dict(plain["handover"]),
+        version=written["version"],
+        primary=tuple(written["primary"]),
+        backup=tuple(written["backup"]),
+        filling=dict(written["filling"]),
+        handover=dict(written["handover"]),
     )

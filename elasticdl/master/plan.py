@@ -123,6 +123,7 @@ class Plan:
             addressed=spec.model.need_tf_config,
             # The folder of a job on a cluster is its master's alone.
             saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir or spec.cluster.journal_dir),
+            replicas=nodes.ps_replicas,
             batch_size=training.minibatch_size,
             # A step of all-reduce takes single batches of the order.
             shard_size=training.minibatch_size

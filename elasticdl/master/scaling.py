@@ -1,21 +1,37 @@
-"""How many workers a running job can have, asked by whoever wants another number of them."""
+"""How many workers and parameter servers a running job can have, asked by whoever wants another number of them."""
 
 from __future__ import annotations
 
 from elasticdl.master.master import Master
+from elasticdl.ps.buckets import BUCKETS
 
-TOO_FEW = "--num_workers must be at least 1."
-PS_FIXED = "The number of parameter servers of a running job is fixed."
+_WORDS = {"worker": "workers", "ps": "parameter servers"}
 
 
 class CannotScale(ValueError):
     """The reason, for whoever asked."""
 
 
-def scale_workers(master: Master, wanted: int) -> str:
-    """Says what has been done."""
+def scale(master: Master, *, workers: int | None, servers: int | None) -> str:
+    """Says what has been done. Either everything that was wanted is done, or nothing."""
+    if workers is None and servers is None:
+        raise CannotScale("Say how many: --num_workers, --num_ps, or both.")
+    if workers is not None:
+        _check_workers(master, workers)
+    if servers is not None:
+        _check_servers(master, servers)
+    done = []
+    for role, wanted in (("worker", workers), ("ps", servers)):
+        if wanted is not None:
+            before = master.state.roster.targets[role]
+            master.do("scale", role=role, target=wanted)
+            done.append(f"from {before} to {wanted} {_WORDS[role]}")
+    return " and ".join(done)
+
+
+def _check_workers(master: Master, wanted: int) -> None:
     if wanted < 1:
-        raise CannotScale(TOO_FEW)
+        raise CannotScale("--num_workers must be at least 1.")
     if master.plan.worker_owns_state and not master.plan.allreduce and wanted > 1:
         raise CannotScale(
             "This job trains in one worker (--distribution_strategy=Local). "
@@ -27,6 +43,16 @@ def scale_workers(master: Master, wanted: int) -> str:
             f"The parameter servers of this job know of {len(places)} places for workers, and TensorFlow cannot "
             "tell them of more while they run."
         )
-    before = master.state.roster.targets["worker"]
-    master.do("scale", role="worker", target=wanted)
-    return f"from {before} to {wanted} workers"
+
+
+def _check_servers(master: Master, wanted: int) -> None:
+    if not master.plan.servers:
+        raise CannotScale(
+            "The parameter servers of a program of your own are fixed: its framework knows their addresses."
+            if master.plan.runs_command
+            else "This job has no parameter servers; only one that was started with some can have more."
+        )
+    if not 1 <= wanted <= BUCKETS:
+        raise CannotScale(f"--num_ps must be from 1 to {BUCKETS}.")
+    if master.state.training_over:
+        raise CannotScale("The training is over.")

@@ -20,7 +20,7 @@ from elasticdl.master.datasets import TRAINING
 from elasticdl.master.directives import directive_for, epoch_ends
 from elasticdl.master.ledger import LedgerError, LostLease
 from elasticdl.master.master import Master
-from elasticdl.master.scaling import PS_FIXED, TOO_FEW, CannotScale, scale_workers
+from elasticdl.master.scaling import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer
@@ -262,12 +262,12 @@ class MasterService(MasterServicer):
         return pb.StatusReply(json=json.dumps(job_status(self._master, brief=request.brief)))
 
     async def Scale(self, request: pb.ScaleRequest, context: Context) -> pb.ScaleReply:
-        if request.HasField("num_ps"):
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, PS_FIXED)
-        if not request.HasField("num_workers") or request.num_workers < 1:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, TOO_FEW)
         try:
-            done = scale_workers(self._master, request.num_workers)
+            done = scale(
+                self._master,
+                workers=request.num_workers if request.HasField("num_workers") else None,
+                servers=request.num_ps if request.HasField("num_ps") else None,
+            )
         except CannotScale as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return pb.ScaleReply(message=done)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from elasticdl.master.directives import directive_for
+from elasticdl.master.placing import plain
 from elasticdl.master.plan import Plan
 from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 
@@ -164,18 +166,16 @@ def test_a_busy_server_gives_work_away(job: Any) -> None:
 
 
 def test_the_servers_know_a_newer_map(job: Any) -> None:
-    newer = first_map(2, replicas=2, version=9)
-    job.do(
-        "placing.adopt",
-        version=9,
-        primary=list(reversed(newer.primary)),
-        backup=list(reversed(newer.backup)),
-        generation=1,
-    )
+    usual = first_map(2, replicas=2, version=9)
+    newer = dataclasses.replace(usual, primary=usual.backup, backup=usual.primary)
+    job.do("placing.adopt", generation=1, buckets=plain(newer))
     assert placed(job).version >= 9
-    assert placed(job).primary[0] == 1
+    assert placed(job).primary == newer.primary
+    job.do("placing.adopt", generation=1, buckets=plain(usual))
+    assert placed(job).primary == newer.primary, "an older one counts for nothing"
     # With a server in it that is not there any more, and had the only copy of something.
-    job.do("placing.adopt", version=99, primary=[2] * 256, backup=[NOBODY] * 256, generation=1)
+    lost = BucketMap(version=99, primary=(2,) * 256, backup=(NOBODY,) * 256)
+    job.do("placing.adopt", generation=1, buckets=plain(lost))
     assert job.state.generation == 2
 
 
