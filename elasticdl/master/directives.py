@@ -26,6 +26,7 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
     return master_pb2.Directive(
         generation=state.generation,
         ps_addresses=state.ps_addresses(),
+        ps_incarnations=state.ps_incarnations(),
         ps_map=state.placing.map.to_wire() if state.placing.map is not None else None,
         restore_from=state.restore_from,
         first_step=state.first_step,

@@ -182,12 +182,16 @@ class Placing:
         """For servers that are missing: until they join, or for `replan`."""
         return self._due and self.map is not None and not self._impatient and not self.frozen
 
-    def addresses(self) -> dict[int, str]:
-        """Of the servers that hold something; none as long as there is no map."""
+    def holders(self) -> dict[int, Node]:
+        """The servers that hold something; none as long as there is no map."""
         if self.map is None:
             return {}
         joined = self._joined()
-        return {server: joined[server].address for server in sorted(self.map.servers) if server in joined}
+        return {server: joined[server] for server in sorted(self.map.servers) if server in joined}
+
+    def addresses(self) -> dict[int, str]:
+        """Of the servers that hold something."""
+        return {server: node.address for server, node in self.holders().items()}
 
     def next_for(self, loads: list[int]) -> bool:
         """These loads call for moves, and there is time for them."""

@@ -556,8 +556,10 @@ class JobState:
 
     def ps_addresses(self) -> list[str]:
         """Of the parameter servers by their slots, empty for those that hold nothing; none before all had joined."""
-        found = self.placing.addresses()
-        return [found.get(slot, "") for slot in range(max(found) + 1)] if found else []
+        return _by_slot({slot: node.address for slot, node in self.placing.holders().items()})
+
+    def ps_incarnations(self) -> list[str]:
+        return _by_slot({slot: node.incarnation for slot, node in self.placing.holders().items()})
 
     # -- journal ---------------------------------------------------------------------------------------------
 
@@ -616,3 +618,7 @@ class JobState:
         self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
         self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None
         self.evaluation = Evaluation.restore(snapshot["evaluation"]) if snapshot["evaluation"] else None
+
+
+def _by_slot(found: dict[int, str]) -> list[str]:
+    return [found.get(slot, "") for slot in range(max(found) + 1)] if found else []
