@@ -48,7 +48,7 @@ class Moving:
 
     async def look(self, now: float) -> None:
         placing = self._master.state.placing
-        if placing.moving:
+        if placing.moving and not placing.frozen:
             await self._ask()
         if not placing.waits:
             self._waiting_since = None
@@ -62,13 +62,21 @@ class Moving:
             await self._compare()
 
     async def _ask(self) -> None:
-        filled: list[tuple[int, int, str]] = []
-        taken: list[int] = []
-        for status in (await self._statuses()).values():
-            filled += [(one.bucket, one.server, one.incarnation) for one in status.filled]
-            taken += list(status.taken)
+        statuses = await self._statuses()
+        now = self._master.state.placing.map
+        if now is None:
+            return
+        # What a server says by an older map may have been undone since.
+        current = [status for status in statuses.values() if status.ps_map.version == now.version]
+        filled = [
+            (one.bucket, one.server, one.incarnation)
+            for status in current
+            for one in status.filled
+            if now.filling.get(one.bucket) == one.server
+        ]
+        taken = [bucket for status in current for bucket in status.taken if bucket in now.handover]
         if filled or taken:
-            self._master.do("placing.advance", filled=filled, taken=taken)
+            self._master.do("placing.advance", version=now.version, filled=filled, taken=taken)
 
     async def _compare(self) -> None:
         work: dict[int, int] = {}

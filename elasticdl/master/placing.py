@@ -15,7 +15,7 @@ Failure modes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.nodes import Node
@@ -39,9 +39,6 @@ class Placing:
         self._version = 0
         # The work of each bucket as it was measured when servers were last found to be uneven.
         self._loads: list[int] = []
-        # What servers have reported of the moves under way.
-        self._filled: dict[int, int] = {}
-        self._taken: set[int] = set()
         # Something has happened that may call for moves.
         self._due = False
         # Those that are missing are not waited for any more.
@@ -49,14 +46,22 @@ class Placing:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def advance(self, *, filled: list[tuple[int, int, str]], taken: list[int]) -> None:
-        """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some."""
+    def advance(self, *, version: int, filled: list[tuple[int, int, str]], taken: list[int]) -> None:
+        """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some, all by the map of that
+        version. Of another one it would mean something else, and while buckets stay where they are it means nothing;
+        it is told again.
+        """
+        staying = self._staying()
+        if self.map is None or self.map.version != version or self.frozen or staying is None:
+            return
         joined = self._joined()
-        for bucket, server, incarnation in filled:
-            # A copy that a server had before it was started again is none.
-            if server in joined and joined[server].incarnation == incarnation:
-                self._filled[bucket] = server
-        self._taken.update(taken)
+        # A copy that a server had before it was started again is none.
+        done = {
+            bucket: server
+            for bucket, server, incarnation in filled
+            if server in joined and joined[server].incarnation == incarnation
+        }
+        self._step(staying, filled=done, taken=taken)
         self._due = True
 
     def even(self, *, loads: list[int]) -> None:
@@ -94,7 +99,6 @@ class Placing:
         """A server is. True: with it, the only copy of something."""
         if self.map is None or server not in self.map.servers:
             return False
-        self._filled = {bucket: to for bucket, to in self._filled.items() if to != server}
         self._due = True
         self._impatient = False
         return not self._promote({server})
@@ -103,8 +107,6 @@ class Placing:
         """The model is lost: the next generation begins with a map of its own."""
         self.map = None
         self._loads = []
-        self._filled.clear()
-        self._taken.clear()
         self._due = self._impatient = False
 
     def _promote(self, lost: set[int] | frozenset[int]) -> bool:
@@ -120,35 +122,39 @@ class Placing:
         state = self._state
         if not state.plan.servers or state.outcome:
             return
-        wanted, joined = state.roster.targets["ps"], self._joined()
+        wanted = state.roster.targets["ps"]
         if self.map is None:
+            joined = self._joined()
             if all(server in joined for server in range(wanted)):
                 self._use(first_map(wanted, replicas=state.plan.replicas, version=self._version + 1))
-        elif self._due and not self.frozen:
-            staying = [server for server in joined if server < wanted]
-            if len(staying) == wanted or (self._impatient and staying):
-                self._plan(staying)
-                self._due = False
+        elif self._due and not self.frozen and (staying := self._staying()) is not None:
+            for _ in range(_STEPS_AT_ONCE):
+                if not self._step(staying):
+                    break
+            self._due = False
         self._let_go(wanted)
 
-    def _plan(self, staying: list[int]) -> None:
-        now = self.map
-        assert now is not None
-        for _ in range(_STEPS_AT_ONCE):
-            planned = plan_moves(
-                now,
-                staying,
-                replicas=self._state.plan.replicas,
-                loads=self._loads or None,
-                filled=self._filled,
-                taken=self._taken,
-            )
-            if planned is now:
-                break
-            now = planned
-        self._use(now)
-        self._filled = {bucket: to for bucket, to in self._filled.items() if bucket in now.filling}
-        self._taken &= now.handover.keys()
+    def _staying(self) -> list[int] | None:
+        """The servers that shall hold everything; None while some of them are waited for."""
+        wanted = self._state.roster.targets["ps"]
+        found = [server for server in self._joined() if server < wanted]
+        return found if len(found) == wanted or (self._impatient and found) else None
+
+    def _step(
+        self, staying: list[int], *, filled: Mapping[int, int] | None = None, taken: Collection[int] = ()
+    ) -> bool:
+        assert self.map is not None
+        planned = plan_moves(
+            self.map,
+            staying,
+            replicas=self._state.plan.replicas,
+            loads=self._loads or None,
+            filled=filled,
+            taken=taken,
+        )
+        changed = planned is not self.map
+        self._use(planned)
+        return changed
 
     def _use(self, new: BucketMap) -> None:
         self.map = new
@@ -210,8 +216,6 @@ class Placing:
             "map": None if self.map is None else plain(self.map),
             "version": self._version,
             "loads": self._loads,
-            "filled": [[bucket, to] for bucket, to in self._filled.items()],
-            "taken": sorted(self._taken),
             "due": self._due,
             "impatient": self._impatient,
         }
@@ -220,8 +224,6 @@ class Placing:
         self.map = None if snapshot["map"] is None else _of_plain(snapshot["map"])
         self._version = snapshot["version"]
         self._loads = list(snapshot["loads"])
-        self._filled = dict(snapshot["filled"])
-        self._taken = set(snapshot["taken"])
         self._due = snapshot["due"]
         self._impatient = snapshot["impatient"]
 

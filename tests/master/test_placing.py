@@ -38,6 +38,7 @@ def let_move(job: Any) -> None:
         joined = {node.slot: node.incarnation for node in job.state.roster.alive("ps")}
         job.do(
             "placing.advance",
+            version=now.version,
             filled=[[bucket, server, joined[server]] for bucket, server in now.filling.items()],
             taken=list(now.handover),
         )
@@ -149,7 +150,7 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     job.start_nodes()
     version = placed(job).version
     stale = [[bucket, server, "i-ps-0"] for bucket, server in placed(job).filling.items()]
-    job.do("placing.advance", filled=stale, taken=[])
+    job.do("placing.advance", version=version, filled=stale, taken=[])
     assert placed(job).version == version
 
 
@@ -184,7 +185,19 @@ def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
     job.start_nodes()
     now = placed(job)
     some = [[bucket, server, "i-ps-2"] for bucket, server in list(now.filling.items())[:3]]
-    job.do("placing.advance", filled=some, taken=[])
+    job.do("placing.advance", version=now.version, filled=some, taken=[])
     replayed = job.replayed()
     assert replayed.placing.map == placed(job)
     assert replayed.snapshot() == job.state.snapshot()
+
+
+def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
+    job.end("ps-0")
+    job.start_nodes()
+    now = placed(job)
+    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
+    job.do("placing.advance", version=now.version, filled=filled, taken=[])
+    handed = placed(job)
+    assert handed.handover
+    job.do("placing.advance", version=now.version, filled=[], taken=list(handed.handover))
+    assert placed(job) == handed
