@@ -127,6 +127,7 @@ class Placing:
             joined = self._joined()
             if all(server in joined for server in range(wanted)):
                 self._use(first_map(wanted, replicas=state.plan.replicas, version=self._version + 1))
+                self._due = False
         elif self._due and not self.frozen and (staying := self._staying()) is not None:
             for _ in range(_STEPS_AT_ONCE):
                 if not self._step(staying):
@@ -186,7 +187,7 @@ class Placing:
     @property
     def waits(self) -> bool:
         """For servers that are missing: until they join, or for `replan`."""
-        return self._due and self.map is not None and not self._impatient and not self.frozen
+        return self._due and self.map is not None and not self.frozen and self._staying() is None
 
     def holders(self) -> dict[int, Node]:
         """The servers that hold something; none as long as there is no map."""
