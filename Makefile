@@ -90,7 +90,7 @@ reference: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
 
 clean:
-	rm -rf .venv-* $(PUBLIC_CLIENT) data out
+	rm -rf .venv-* $(PUBLIC_CLIENT) .go-server data out
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
