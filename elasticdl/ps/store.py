@@ -378,11 +378,19 @@ class Store:
 
         None: this server is nobody's primary.
         """
-        with self._lock:
+        with self._changed:
             self._fenced.add(worker)
             mine = self._roles.serving
-            lasts = [cohort.last.get(worker, _NO_BATCH) for cohort in self._holdings.cohorts.select(mine)]
-            return min(lasts, key=lambda last: last.sequence, default=None)
+            cohorts = self._holdings.cohorts.select(mine)
+            last = min(
+                (cohort.last.get(worker, _NO_BATCH) for cohort in cohorts),
+                key=lambda last: last.sequence,
+                default=None,
+            )
+            # What is counted as done from now on must be so after a loss, too.
+            told = self._tell(mine, (), fence=worker)
+            self._wait(Waiting(mask=mine, ticket=told, generation=self._generation))
+            return last
 
     def status(self) -> StoreStatus:
         with self._lock:
@@ -455,7 +463,9 @@ class Store:
             accepted = self._peers.accept(sender, incarnation, entry, mask)
             if accepted is None:
                 return
-            if accepted.any() and not entry.HasField("handover"):
+            if entry.HasField("fence"):
+                self._fenced.add(entry.fence)
+            elif accepted.any() and not entry.HasField("handover"):
                 apply(self._holdings, accepted)
                 if entry.HasField("fill"):
                     self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))

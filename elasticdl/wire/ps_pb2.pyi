@@ -197,7 +197,7 @@ class ReplicateWelcome(_message.Message):
     def __init__(self, incarnation: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("position", "version", "buckets", "push", "initialize", "fill", "handover", "flush")
+    __slots__ = ("position", "version", "buckets", "push", "initialize", "fill", "handover", "flush", "fence")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,7 @@ class Entry(_message.Message):
     FILL_FIELD_NUMBER: _ClassVar[int]
     HANDOVER_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     position: int
     version: int
     buckets: bytes
@@ -214,7 +215,8 @@ class Entry(_message.Message):
     fill: Fill
     handover: Handover
     flush: Flush
-    def __init__(self, position: _Optional[int] = ..., version: _Optional[int] = ..., buckets: _Optional[bytes] = ..., push: _Optional[_Union[PushRequest, _Mapping]] = ..., initialize: _Optional[_Union[InitializeRequest, _Mapping]] = ..., fill: _Optional[_Union[Fill, _Mapping]] = ..., handover: _Optional[_Union[Handover, _Mapping]] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ...) -> None: ...
+    fence: str
+    def __init__(self, position: _Optional[int] = ..., version: _Optional[int] = ..., buckets: _Optional[bytes] = ..., push: _Optional[_Union[PushRequest, _Mapping]] = ..., initialize: _Optional[_Union[InitializeRequest, _Mapping]] = ..., fill: _Optional[_Union[Fill, _Mapping]] = ..., handover: _Optional[_Union[Handover, _Mapping]] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., fence: _Optional[str] = ...) -> None: ...
 
 class Fill(_message.Message):
     __slots__ = ("attributes", "arrays")

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import random
 import sys
+from concurrent import futures
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -383,6 +385,31 @@ class World:
 @settings(max_examples=8)
 def test_nothing_is_lost_and_nothing_counts_twice(seed: int) -> None:
     World(seed).run(500)
+
+
+def test_a_fence_counts_only_what_the_backup_has() -> None:
+    world = World(1)
+    world.freshness = 1.0
+    world.server_settings = ServerSettings(num_ps=2)
+    first, second = world.living[0], world.living[1]
+    worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
+    mask = np.array(world.map.primary) == 0
+    request, body = world.push_of(worker, mask)
+    first.store.begin_push(read_push(request, body), message=request, body=(body,))
+    with futures.ThreadPoolExecutor(1) as pool:
+        fencing = pool.submit(first.store.fence, "worker-0")
+        with pytest.raises(futures.TimeoutError):
+            fencing.result(timeout=0.3)
+        while not fencing.done():
+            world.deliver(first)
+            world.acknowledge(first)
+        last = fencing.result()
+    assert last is not None
+    assert last.sequence == 1
+    for cohort in second.store._holdings.cohorts.select(mask):
+        assert cohort.last["worker-0"].sequence == 1
+    # Whoever takes over takes nothing more from that worker either.
+    assert "worker-0" in second.store._fenced
 
 
 if __name__ == "__main__":
