@@ -91,7 +91,7 @@ class Cutting:
     async def take(self, number: int) -> None:
         """All stand still: freezes the model."""
         addresses = self._master.state.placing.addresses()
-        if self._master.plan.servers and not addresses:
+        if self._master.plan.servers and (not addresses or self._master.state.placing.handing_over):
             return
         save = self._master.state.cut is not None and self._master.state.cut.save
         if addresses:

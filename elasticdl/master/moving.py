@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("elasticdl.master")
 
-_ASK_SECONDS = 0.2
+_ASK_SECONDS = 0.1
 # A process is back within a second or two, a pod within some more; copies made meanwhile would have to move again.
 _PATIENCE_SECONDS = 10.0
 # Work is compared over so long; moving for less would be moving for nothing.
@@ -48,7 +48,7 @@ class Moving:
 
     async def look(self, now: float) -> None:
         placing = self._master.state.placing
-        if placing.moving and not placing.frozen:
+        if placing.handing_over or (placing.moving and not placing.frozen):
             await self._ask()
         if not placing.waits:
             self._waiting_since = None

@@ -5,7 +5,8 @@ another, and when one is much busier than the others. What the next map is, `ps.
 decided here. Servers are known by their slots: the replacement of a lost one takes its place.
 
 While a copy of the model is kept for an evaluation or a checkpoint, servers keep their buckets, for the copy lies
-where the buckets are: moves wait until it is released. A loss does not wait; backups have the copy too.
+where the buckets are: moves wait until it is released, and the copy waits until no bucket is being handed over. A loss
+does not wait; backups have the copy too.
 
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
@@ -15,6 +16,7 @@ Failure modes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 # Steps of a plan that follow from each other without anybody having to do something first: few.
 _STEPS_AT_ONCE = 10
+# Buckets that a server copies at a time. A small model is copied within a second or two of a loss; of a large one, what
+# follows from the next loss does not have to wait for all of it.
+_FILLINGS_AT_ONCE = 32
 
 
 class Placing:
@@ -48,11 +53,16 @@ class Placing:
 
     def advance(self, *, version: int, filled: list[tuple[int, int, str]], taken: list[int]) -> None:
         """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some, all by the map of that
-        version. Of another one it would mean something else, and while buckets stay where they are it means nothing;
-        it is told again.
+        version. Of another one it would mean something else, and is told again.
         """
+        if self.map is None or self.map.version != version:
+            return
         staying = self._staying()
-        if self.map is None or self.map.version != version or self.frozen or staying is None:
+        if self.frozen or staying is None:
+            # Nothing moves, but what has been handed over is: a cut waits for that.
+            left = {bucket: one for bucket, one in self.map.handover.items() if bucket not in taken}
+            if left != self.map.handover:
+                self._use(dataclasses.replace(self.map, version=version + 1, handover=left))
             return
         joined = self._joined()
         # A copy that a server had before it was started again is none.
@@ -152,6 +162,7 @@ class Placing:
             loads=self._loads or None,
             filled=filled,
             taken=taken,
+            at_once=_FILLINGS_AT_ONCE,
         )
         changed = planned is not self.map
         self._use(planned)
@@ -183,6 +194,11 @@ class Placing:
     def moving(self) -> bool:
         """Servers are at work on what the map asks of them."""
         return self.map is not None and bool(self.map.filling or self.map.handover)
+
+    @property
+    def handing_over(self) -> bool:
+        """Some buckets are just nobody's."""
+        return self.map is not None and bool(self.map.handover)
 
     @property
     def waits(self) -> bool:

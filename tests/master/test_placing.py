@@ -201,3 +201,25 @@ def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
     assert handed.handover
     job.do("placing.advance", version=now.version, filled=[], taken=list(handed.handover))
     assert placed(job) == handed
+
+
+def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
+    job = toy_job(
+        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
+        sizes={"training": 100, "evaluation": 20},
+    )
+    job.start_nodes()
+    job.end("ps-0")
+    job.start_nodes()
+    now = placed(job)
+    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
+    job.do("placing.advance", version=now.version, filled=filled, taken=[])
+    assert job.state.placing.handing_over
+    (worker,) = job.workers.values()
+    while job.state.cut is None:
+        job.work(worker)
+    now = placed(job)
+    job.do("placing.advance", version=now.version, filled=[], taken=list(now.handover))
+    assert not job.state.placing.handing_over
+    assert placed(job).version == now.version + 1
+    assert placed(job).filling == now.filling, "nothing else happens"
