@@ -17,11 +17,12 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.nodes import Node
-from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 from elasticdl.ps.moves import plan_moves, promote
 
 if TYPE_CHECKING:
@@ -215,6 +216,18 @@ class Placing:
     def addresses(self) -> dict[int, str]:
         """Of the servers that hold something."""
         return {server: node.address for server, node in self.holders().items()}
+
+    def described(self) -> dict[str, Any]:
+        """For people: how buckets are spread, and whether that is about to change. Nothing if there is no map."""
+        if self.map is None:
+            return {}
+        primaries = Counter(self.map.primary)
+        return {
+            "map": self.map.version,
+            "by_server": {node.name: primaries[server] for server, node in self.holders().items()},
+            "moving": self.moving or self._due,
+            "with_one_copy": self.map.backup.count(NOBODY),
+        }
 
     def next_for(self, loads: list[int]) -> bool:
         """These loads call for moves, and there is time for them."""

@@ -68,6 +68,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
             for n in state.roster.nodes.values()
         ],
         "targets": state.roster.targets,
+        "buckets": state.placing.described(),
         **({} if brief else {"audit": Audit.of(state.ledger).to_json()}),
     }
 

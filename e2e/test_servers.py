@@ -1,0 +1,67 @@
+"""Parameter servers are killed, added and sent away while a job trains: nobody restarts, nothing is trained again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from e2e.conftest import wait_until
+
+SIZE = 1437
+EPOCHS = 2
+
+
+def _assert_nothing_lost(job: Any) -> None:
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    assert [row["again"] for row in job.audit()["rows"]] == [0] * EPOCHS
+    assert job.status()["generation"] == 1
+    workers = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
+    assert workers == {"worker-0", "worker-1"}
+
+
+def _wait_for_buckets(job: Any, servers: set[str]) -> None:
+    """Everything is on these servers, twice if there are two."""
+
+    def settled() -> bool:
+        buckets = job.status()["buckets"]
+        return (
+            buckets.get("by_server", {}).keys() == servers
+            and not buckets["moving"]
+            and (len(servers) == 1 or buckets["with_one_copy"] == 0)
+        )
+
+    wait_until(settled, f"all buckets are on {sorted(servers)}")
+
+
+def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -> None:
+    for gate in ("train", "epoch-1"):
+        gates.hold(gate)
+    job = start_gated("--num_ps=2", "--evaluation_steps=20")
+    gates.wait_for("train", 2)
+    # Both workers are in the middle of a batch.
+    job.kill("ps-0")
+    gates.release("train")
+    for victim, replacement in (("ps-1", "ps-2"), ("ps-2", "ps-3")):
+        # There is a copy of everything again: of two servers that hold the same, one must live.
+        _wait_for_buckets(job, {victim, replacement})
+        job.kill(victim)
+    _wait_for_buckets(job, {"ps-3", "ps-4"})
+    gates.release("epoch-1")
+    _assert_nothing_lost(job)
+
+
+def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> None:
+    for gate in ("train", "epoch-1"):
+        gates.hold(gate)
+    job = start_gated("--num_ps=1", "--evaluation_steps=20")
+    gates.wait_for("train", 2)
+    assert job.command("jobs", "scale", job.name, "--num_ps=3").returncode == 0
+    gates.release("train")
+    _wait_for_buckets(job, {"ps-0", "ps-1", "ps-2"})
+    assert job.command("jobs", "scale", job.name, "--num_ps=1").returncode == 0
+    _wait_for_buckets(job, {"ps-0"})
+    wait_until(
+        lambda: [n for n in job.processes() if n.startswith("ps-")] == ["ps-0"], "the others have gone"
+    )
+    gates.release("epoch-1")
+    _assert_nothing_lost(job)
