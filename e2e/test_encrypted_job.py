@@ -23,7 +23,9 @@ def test_encrypted_from_the_first_call_to_the_last(
     for name, text in Credentials.make("any").files().items():
         (folder / name).write_text(text)
     gates.hold("train")
+    # Two servers: they speak to each other too.
     job = start_gated(
+        "--num_ps=2",
         environment={
             "ELASTICDL_CA_FILE": str(folder / "ca.crt"),
             "ELASTICDL_TLS_NAME": tls_name("any"),
@@ -40,5 +42,7 @@ def test_encrypted_from_the_first_call_to_the_last(
             MasterStub(plain).Status(StatusRequest(), timeout=60)  # type: ignore[no-untyped-call]
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     job.kill("master")
+    job.kill("ps-0")
     gates.release("train")
     job.assert_exact(epochs=2, size=1437)
+    assert [row["again"] for row in job.audit()["rows"]] == [0, 0]
