@@ -31,7 +31,7 @@ def test_encrypted_from_the_first_call_to_the_last(
             "ELASTICDL_TLS_NAME": tls_name("any"),
             "ELASTICDL_CERT_FILE": str(folder / "tls.crt"),
             "ELASTICDL_KEY_FILE": str(folder / "tls.key"),
-        }
+        },
     )
     gates.wait_for("train", 2)
     # The command of a person is a caller like any other, and has the same environment here.
