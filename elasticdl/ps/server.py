@@ -59,17 +59,21 @@ class ParameterServer:
             ) from error
         self._server = new_server(token, threads=_THREADS)
         self._behind = add_port(self._server, "127.0.0.1:0")
+        self._store: Store | None = None
         self._streams: Streams | None = None
         self.address = advertise or f"{wrapped}:{self._front.port}"
 
     def serve(self, store: Store) -> None:
         self._server.add_generic_rpc_handlers((_handlers(_Service(store)),))
         self._server.start()
+        self._store = store
         self._streams = Streams(store, self._token)
         self._front.serve(lambda connection: _serve(connection, store), self._behind)
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Takes no more calls, and waits for those under way."""
+        if self._store is not None:
+            self._store.stop()
         if self._streams is not None:
             self._streams.close()
         self._server.stop(grace_seconds).wait()

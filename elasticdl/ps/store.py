@@ -62,6 +62,7 @@ class Store:
         self._incarnation = incarnation
         self._generation = -1
         self._ready = False
+        self._stopped = False
         self._clear()
 
     # -- generations -----------------------------------------------------------------------------------------
@@ -104,6 +105,12 @@ class Store:
             self._ready = True
             if self._roles.routes is not None:
                 self._peers.obey(self._holdings, self._fenced)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Nobody is waited for any more: calls that do are not answered with success."""
+        with self._changed:
+            self._stopped = True
             self._changed.notify_all()
 
     @property
@@ -441,6 +448,8 @@ class Store:
             return self._poll(waiting)
 
     def _poll(self, waiting: Waiting) -> bool:
+        if self._stopped and waiting.ticket:
+            raise NotReady("this server is about to end")
         if self._generation != waiting.generation and waiting.ticket:
             raise OldGeneration(f"generation {waiting.generation} is over")
         return self._peers.is_over(waiting)

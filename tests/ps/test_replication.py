@@ -412,6 +412,18 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
     assert "worker-0" in second.store._fenced
 
 
+def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
+    world = World(1)
+    worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
+    request, body = world.push_of(worker, np.array(world.map.primary) == 0)
+    store = world.living[0].store
+    with futures.ThreadPoolExecutor(1) as pool:
+        pushing = pool.submit(store.push, read_push(request, body), message=request, body=(body,))
+        store.stop()
+        with pytest.raises(NotReady, match="about to end"):
+            pushing.result(timeout=60)
+
+
 if __name__ == "__main__":
     first, count = int(sys.argv[1]), int(sys.argv[2])
     for number in range(first, first + count):
