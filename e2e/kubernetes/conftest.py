@@ -7,6 +7,7 @@ one and leave it: `python -m e2e.cluster down` ends it.
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import subprocess
@@ -17,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images, provide_wheel
 from e2e.cluster.selfmade import SelfMade
-from e2e.conftest import ROOT, TEST_DEADLINE, wait_until
+from e2e.conftest import DEADLINE, ROOT, TEST_DEADLINE, wait_until
+from elasticdl.platforms.kubeconfig import find_access
 
 MANIFESTS = ROOT / "elasticdl" / "manifests"
 
@@ -33,6 +36,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             # Not of the time in which it waits for its turn.
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE, func_only=True), append=False)
+
+
+@functools.cache
+def _api() -> httpx.Client:
+    """Of the cluster that KUBECONFIG names."""
+    access = find_access()
+    return httpx.Client(
+        base_url=access.server,
+        verify=access.tls,
+        headers=access.identity.headers(),
+        trust_env=False,
+        # A connection of its own for each look: the server may have been killed meanwhile.
+        limits=httpx.Limits(max_keepalive_connections=0),
+        timeout=DEADLINE,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +70,23 @@ class Kubectl:
         return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        return dict(json.loads(self("get", kind, name, "--output=json")))
+        """As `kubectl get KIND NAME --output=json`."""
+        return self._look(f"{self._place(kind)}/{name}")
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
-        words = [f"--selector={selector}"] if selector else []
-        return list(json.loads(self("get", kind, *words, "--output=json"))["items"])
+        """As `kubectl get KIND --selector=... --output=json`."""
+        return list(self._look(self._place(kind), {"labelSelector": selector} if selector else {})["items"])
+
+    def _look(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """Asked again and again while a test waits, so not by a process for each look."""
+        answer = _api().get(path, params=query)
+        assert answer.status_code == 200, f"{path}: {answer.text}"
+        return dict(answer.json())
+
+    def _place(self, kind: str) -> str:
+        plural = {"networkpolicy": "networkpolicies"}.get(kind, kind if kind.endswith("s") else f"{kind}s")
+        group = "/apis/networking.k8s.io/v1" if plural == "networkpolicies" else "/api/v1"
+        return f"{group}/{plural}" if plural == "nodes" else f"{group}/namespaces/{self.namespace}/{plural}"
 
     def phases(self, selector: str = "app=elasticdl") -> dict[str, str]:
         """Pods by name, and how they are; one that is being deleted is "Terminating"."""
