@@ -60,9 +60,8 @@ async def _main(job: str, folder: Path) -> int:
             print(f"Job {job} has been deleted.", file=sys.stderr)
             return EXIT_DONE
         record["kind"] = "ConfigMap"
-        spec = from_yaml(record["data"][SPEC_KEY])
         logging.basicConfig(
-            level=spec.cluster.log_level,
+            level=logging.INFO,
             format="%(asctime)s %(levelname)s %(name)s: %(message)s",
             stream=sys.stderr,
         )
@@ -71,6 +70,8 @@ async def _main(job: str, folder: Path) -> int:
         sent_away = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
         try:
+            spec = _spec(record)
+            logging.getLogger().setLevel(spec.cluster.log_level)
             code = await _serve(cluster, spec, record, folder, sent_away)
         except UserError as error:
             log.error("%s", error)
@@ -79,6 +80,16 @@ async def _main(job: str, folder: Path) -> int:
         if code == EXIT_FAILED:
             await _fail_for_good(cluster, job, sent_away)
         return code
+
+
+def _spec(record: Document) -> JobSpec:
+    try:
+        return from_yaml(record["data"][SPEC_KEY])
+    except UserError as error:
+        raise UserError(
+            f"The elasticdl in this image cannot read the job: {error.message}",
+            hint="Is it older than the one that submitted it? Build the image anew with `elasticdl zoo build`.",
+        ) from error
 
 
 async def _serve(
