@@ -19,6 +19,6 @@ def test_it_is_the_same_job() -> None:
 
 def test_a_flag_that_this_image_does_not_know() -> None:
     newer = to_yaml(SPEC).replace("  num_ps:", "  num_of_the_future: 1\n  num_ps:")
-    with pytest.raises(UserError, match="image cannot read the job.*num_of_the_future") as error:
+    with pytest.raises(UserError, match=r"image cannot read the job.*num_of_the_future") as error:
         _spec({"data": {SPEC_KEY: newer}})
     assert "zoo build" in str(error.value.hint)
