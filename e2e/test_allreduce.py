@@ -138,7 +138,10 @@ def test_killed_in_every_phase(start_team: Callable[..., Job], gates: Any, victi
     """While the model is evaluated, in the middle of a step, and between two epochs."""
     for phase in ("evaluate", "epoch-0"):
         gates.hold(phase)
-    job = _start_together(start_team, gates, "--evaluation_steps=20")
+    # Slowly enough that the evaluation does not come with the end of the epoch, however late the master hears of steps.
+    job = _start_together(
+        start_team, gates, "--evaluation_steps=3", environment={"ELASTICDL_TEST_SLOW": "0.05"}
+    )
 
     killed: set[str] = set()
 

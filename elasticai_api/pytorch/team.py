@@ -65,13 +65,15 @@ class Team:
         generation: int,
         replica: Replica,
         wants_pause: Callable[[], int] = _nothing,
+        pause_is_over: Callable[[int], bool] = lambda number: False,
         interrupted: Callable[[], bool] = lambda: False,
         changed: Callable[[], None] = lambda: None,
         first_report: int = 0,
         backend: str = AUTO,
     ) -> None:
-        """`wants_pause`: the number of the pause that this member wants after the next step, or 0. `interrupted`:
-        nothing is worth waiting for any more. `changed` is called whenever `next` may have something new.
+        """`wants_pause`: the number of the pause that this member wants after the next step, or 0. `pause_is_over`: as
+        far as this member knows. `interrupted`: nothing is worth waiting for any more. `changed` is called whenever
+        `next` may have something new.
         """
         self._line = line
         self._meeting = meeting
@@ -81,6 +83,7 @@ class Team:
         self._backend = backend
         self._gpu = gpu_identity(replica.parameters(), backend)
         self._wants_pause = wants_pause
+        self._pause_is_over = pause_is_over
         self._interrupted = interrupted
         self._standings = Standings(
             line, address=meeting.address, generation=generation, dataset=dataset, changed=changed
@@ -103,7 +106,7 @@ class Team:
         self._settled = True
         # Where the training is; None before this member has its state.
         self.place: Place | None = None
-        # The number of the pause that was agreed on, until it is set to 0.
+        # The number of the pause that was agreed on, until it is known to be over; then 0.
         self.pause = 0
         # No more steps, ever.
         self.ended = False
@@ -262,6 +265,10 @@ class Team:
     def _halted(self) -> bool:
         """There is no step to make now. The same for all members at the same place, but for how new their news are."""
         assert self.place is not None
+        if self.pause and self._pause_is_over(self.pause):
+            # Looked at here and not where the news come: in a new round a member gets it back from one that has not
+            # heard of its end yet.
+            self.pause = 0
         standing = self.standing()
         if self.pause or self.ended or (standing.last_step and self.place.step >= standing.last_step):
             return True

@@ -59,8 +59,6 @@ class AllReduceLoop(TrainingLoop):
         if team is None or directive.finished or (directive.drain and self._may_leave(team)):
             self._leave(directive)
             return False
-        if team.pause and directive.cut_passed >= team.pause and not directive.evaluation_step:
-            team.pause = 0
         micro = team.next()
         if micro is not None:
             self._compute(team, micro)
@@ -126,6 +124,7 @@ class AllReduceLoop(TrainingLoop):
             generation=directive.generation,
             replica=_TrainerReplica(self),
             wants_pause=self._wanted_pause,
+            pause_is_over=self._pause_is_over,
             interrupted=self._interrupted,
             changed=self._changed,
             first_report=self._reports,
@@ -142,6 +141,10 @@ class AllReduceLoop(TrainingLoop):
         directive = self._link.directive()
         wanted: int = directive.cut_wanted
         return wanted if wanted > directive.cut_passed else 0
+
+    def _pause_is_over(self, number: int) -> bool:
+        directive = self._link.directive()
+        return directive.cut_passed >= number and not directive.evaluation_step
 
     def _interrupted(self) -> bool:
         directive = self._link.directive()
