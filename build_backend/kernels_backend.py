@@ -1,13 +1,15 @@
-"""What pip calls to build this project: scikit-build-core, with three things added.
+"""What pip calls to build this project: scikit-build-core, with four things added.
 
 Where no C++ compiler is found, the one of the `ziglang` package is asked for and used, so that nothing but pip is
 needed. An editable install leaves the extension in the source tree, beside the modules that import it: whoever runs
-the tree, by whatever path, finds it there. And what is there already, of the same sources and for the same Python, is
-used again: installing a tree into a second environment compiles nothing.
+the tree, by whatever path, finds it there. What is there already, of the same sources and for the same Python, is used
+again: installing a tree into a second environment compiles nothing. And it tells Python where the tree is, no more: by
+itself scikit-build-core also puts a hook before all other imports, so that PYTHONPATH could not name another package.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -83,7 +85,30 @@ def build_editable(
         note = f"{_state_of_sources(config_settings)}\n{hashlib.sha256(content).hexdigest()}\n"
         _put(note.encode(), _NOTE)
     # pyproject.toml says that this one compiles nothing.
-    return build.build_editable(wheel_directory, config_settings, metadata_directory)
+    wheel: str = build.build_editable(wheel_directory, config_settings, metadata_directory)
+    _remove_hook(Path(wheel_directory) / wheel)
+    return wheel
+
+
+def _remove_hook(wheel: Path) -> None:
+    """Of an editable install only the path of the tree remains."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    path = next(name for name in files if name.endswith(".pth"))
+    files[path] = b"".join(line for line in files[path].splitlines(True) if not line.startswith(b"import "))
+    files.pop(path.removesuffix(".pth") + ".py", None)
+    record = next(name for name in files if name.endswith(".dist-info/RECORD"))
+    files[record] = "".join(f"{_record_line(name, content)}\n" for name, content in files.items()).encode()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def _record_line(name: str, content: bytes) -> str:
+    if name.endswith("/RECORD"):
+        return f"{name},,"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(content)}"
 
 
 # -- what is there already -----------------------------------------------------------------------------------------
