@@ -1,5 +1,5 @@
 """Many pods are made together, by an API server that takes only a few requests of this master at a time; then all of
-them are deleted together, and replaced.
+them are deleted together, and replaced, and do what there is to do.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def throttled(kubectl: Kubectl) -> Iterator[None]:
 
 @pytest.mark.usefixtures("throttled")
 def test_all_are_made_and_replaced(held: HeldJob) -> None:
-    # Not a program that learns anything: it is about pods.
-    held.start_program(f"--num_workers={MANY}", "--job_command=sleep 1000")
+    # Until all have come there is something to do for each.
+    held.limit(1)
+    held.start_program(f"--num_workers={MANY}")
     before = {f"worker-{number}" for number in range(MANY)}
     wait_until(lambda: set(held.pods()) == before, f"there are {MANY} pods")
     held.wait_for_running(*before)
@@ -62,9 +63,10 @@ def test_all_are_made_and_replaced(held: HeldJob) -> None:
     )
     after = {f"worker-{number}" for number in range(MANY, 2 * MANY)}
     wait_until(lambda: set(held.pods()) == after, "each has a replacement")
-    print(
-        f"{MANY} pods replaced in {time.monotonic() - begun:.1f} s, {refused(held.kubectl):.0f} requests refused"
-    )
+    seconds, refusals = time.monotonic() - begun, refused(held.kubectl)
+    print(f"{MANY} pods replaced in {seconds:.1f} s, {refusals:.0f} requests refused")
+    assert refusals > 0
+    held.ends_exactly()
 
 
 def refused(kubectl: Kubectl) -> float:
