@@ -11,6 +11,7 @@ import json
 import logging
 from typing import Any
 
+from elasticdl.master.figures import shortened
 from elasticdl.master.master import Master
 from elasticdl.master.scaling import CannotScale, scale
 from elasticdl.master.status import job_status
@@ -24,6 +25,8 @@ log = logging.getLogger("elasticdl.master")
 _STATUS_SECONDS = 2.0
 # A snapshot every so many statuses.
 _STATE_EVERY = 2
+# All keys of an object have to fit into a megabyte; the figures of many servers with many tables would not.
+_SERVERS_LENGTH = 200_000
 
 
 class RecordKeeper:
@@ -53,6 +56,7 @@ class RecordKeeper:
     async def write(self, *, state: bool = True) -> None:
         """What has changed of the status and, if wanted, of the snapshot."""
         status = {**job_status(self._master), "wish": self._answer}
+        status["servers"] = shortened(status["servers"], _SERVERS_LENGTH)
         # That time has passed is no change.
         now = status.pop("now")
         compared = {STATUS_KEY: _text(status)}

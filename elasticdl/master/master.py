@@ -32,6 +32,7 @@ from elasticdl.master.comeback import Comeback, distrust, moved, take_over
 from elasticdl.master.cutting import Cutting
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
+from elasticdl.master.figures import Asking, ServerFigures
 from elasticdl.master.journal import Journal
 from elasticdl.master.liveness import Liveness
 from elasticdl.master.moving import Moving
@@ -96,6 +97,8 @@ class Master:
         self._servers = Coordinator(token)
         self.cutting = Cutting(self, self._servers)
         self._moving = Moving(self, self._servers, clock)
+        self.figures = ServerFigures()
+        self._asking = Asking(self, self._servers)
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
@@ -208,6 +211,7 @@ class Master:
         stalls = asyncio.create_task(self._look_for_stalls())
         if self.plan.servers:
             self._spawn(self._moving.run())
+            self._spawn(self._asking.run())
         try:
             if self.state.gathering.active:
                 self._spawn(self._comeback.gather())
@@ -264,6 +268,8 @@ class Master:
         self._send_away()
         state = self.state
         if state.cut is not None and state.cut_complete():
+            # All stand still: these figures are exact, and of a job that ends with it the last.
+            self._spawn(self._asking.ask())
             await self.cutting.take(state.cut.number)
         if self.cutting.to_be_saved():
             self._spawn(self.cutting.save())

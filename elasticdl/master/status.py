@@ -69,7 +69,11 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
         ],
         "targets": state.roster.targets,
         "buckets": state.placing.described(),
-        **({} if brief else {"audit": Audit.of(state.ledger).to_json()}),
+        **(
+            {}
+            if brief
+            else {"servers": master.figures.described(), "audit": Audit.of(state.ledger).to_json()}
+        ),
     }
 
 

@@ -97,8 +97,11 @@ class Coordinator:
         asked = [reply for reply in replies.values() if not reply.nothing_served]
         return min(asked, key=lambda last: last.sequence, default=ps_pb2.FenceReply())
 
-    async def status_all(self, addresses: Mapping[int, str]) -> dict[int, ps_pb2.ServerStatusReply]:
-        request = ps_pb2.ServerStatusRequest()
+    async def status_all(
+        self, addresses: Mapping[int, str], *, figures: bool = False
+    ) -> dict[int, ps_pb2.ServerStatusReply]:
+        """`figures`: what is for people, too."""
+        request = ps_pb2.ServerStatusRequest(figures=figures)
         return await self._all(addresses, lambda stub, _: stub.ServerStatus(request, timeout=_SECONDS))
 
     async def _all(

@@ -81,6 +81,16 @@ class DenseParameters:
         return groups
 
     @property
+    def bytes(self) -> int:
+        """Of all arrays, slots too."""
+        slots = (array for arrays in self.slots.values() for array in arrays.values())
+        return sum(
+            array.nbytes
+            for arrays in (self.values.values(), self.state.values(), self.pending.values(), slots)
+            for array in arrays
+        )
+
+    @property
     def has_optimizer(self) -> bool:
         return self._optimizer is not None
 

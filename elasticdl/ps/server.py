@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,13 @@ class _Calls:
         self._memory = np.empty(0, np.uint8)
         # Whether the last call's own memory must stay as it is.
         self.in_use = False
+        # A connection is one thread's.
+        calls = store.tallies.mine().calls
+        self._took = {
+            messages.PULL: calls["pull"],
+            messages.PULL_ROWS: calls["pull_rows"],
+            messages.PUSH: calls["push"],
+        }
         self._methods: dict[int, Callable[[bytes, memoryview], _Answer]] = {
             messages.INITIALIZE: self._initialize,
             messages.PULL: self._pull,
@@ -128,7 +136,12 @@ class _Calls:
         method = self._methods.get(frame.kind)
         if method is None:
             raise ValueError(f"there is no method {frame.kind}")
-        return method(frame.head, frame.body)
+        begun = time.perf_counter_ns()
+        answer = method(frame.head, frame.body)
+        took = self._took.get(frame.kind)
+        if took is not None:
+            took.add((time.perf_counter_ns() - begun) // 1000)
+        return answer
 
     def _initialize(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.InitializeRequest.FromString(head)
@@ -257,6 +270,7 @@ class _Service:
         ).SerializeToString()
 
     def ServerStatus(self, message: bytes) -> bytes:
+        request = ps_pb2.ServerStatusRequest.FromString(message)
         status = self._store.status()
         return ps_pb2.ServerStatusReply(
             initialized=status.initialized,
@@ -275,6 +289,7 @@ class _Service:
                 for bucket, server, incarnation in status.filled
             ],
             taken=status.taken,
+            figures=self._store.figures() if request.figures else None,
         ).SerializeToString()
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,9 +36,10 @@ from elasticdl.ps.peers import Peers, Waiting
 from elasticdl.ps.replication import Outbox, Routes, Ticket
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.snapshot import Snapshot
-from elasticdl.ps.table import Ids
+from elasticdl.ps.table import Ids, TableFull
 from elasticdl.ps.table_files import SavedTables
 from elasticdl.ps.tables import NotFinite, count_by_bucket
+from elasticdl.ps.tally import Tallies, report
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 
@@ -60,6 +62,8 @@ class Store:
         self._changed = threading.Condition(self._lock)
         self._number = number
         self._incarnation = incarnation
+        self.tallies = Tallies()
+        self._started = time.monotonic()
         self._generation = -1
         self._ready = False
         self._stopped = False
@@ -228,9 +232,14 @@ class Store:
             tables = self._holdings.tables
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
+        tally = self.tallies.mine()
         # Lookups may go on while pushes are applied, and meet them row by row.
         for (name, ids), array in zip(wanted, arrays, strict=True):
-            tables.gather_into(name, ids, array, copies.get(name))
+            counted = tally.table(name)
+            counted.found += tables.gather_into(name, ids, array, copies.get(name))
+            counted.pulled += len(ids)
+        if tally.looks():
+            self.tallies.look(wanted)
         return moved
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
@@ -280,6 +289,7 @@ class Store:
                     # It is a repetition: what it repeats may not have been acknowledged yet.
                     ticket = self._peers.told(mine)
             if accepted:
+                self._count(push, max(cohort.version for cohort in accepted) - push.version)
                 self._holdings.apply(push, accepted)
                 if self._pushes % _SAMPLED == 0:
                     self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
@@ -311,7 +321,7 @@ class Store:
 
     def _check(self, push: Push, cohorts: Sequence[Cohort], bad: str | None) -> None:
         if bad is not None:
-            self._not_finite += 1
+            self._count_not_finite()
             raise UserError(
                 f"The gradient of {bad} is not finite (NaN or infinity).",
                 hint="A smaller learning rate, clipped gradients or other data may help.",
@@ -321,8 +331,22 @@ class Store:
         try:
             self._holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
         except NotFinite:
-            self._not_finite += 1
+            self._count_not_finite()
             raise
+        except TableFull as error:
+            for name, refused in error.refused.items():
+                self.tallies.mine().table(name).refused += refused
+            raise
+
+    def _count(self, push: Push, staleness: int) -> None:
+        tally = self.tallies.mine()
+        tally.staleness.add(max(0, staleness))
+        for name, part in push.rows.items():
+            tally.table(name).pushed += len(part.ids)
+
+    def _count_not_finite(self) -> None:
+        self._not_finite += 1
+        self.tallies.mine().not_finite += 1
 
     def _is_stale(self, cohort: Cohort, push: Push) -> bool:
         tolerated = cohort.version - self._settings.sync_version_tolerance
@@ -420,6 +444,13 @@ class Store:
                 filled=self._peers.filled(),
                 taken=self._peers.taken(),
             )
+
+    def figures(self) -> ps_pb2.Figures:
+        """What people want to know."""
+        with self._lock:
+            sizes, dense_bytes = self._holdings.tables.sizes(), self._holdings.dense.bytes
+        seconds = time.monotonic() - self._started
+        return report(self.tallies, sizes, dense_bytes=dense_bytes, seconds=seconds)
 
     # -- other servers ---------------------------------------------------------------------------------------
 

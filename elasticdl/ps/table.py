@@ -21,7 +21,7 @@ A full server: rows that there are stay, are served and are trained. A lookup th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NewType
 
@@ -66,6 +66,11 @@ Frozen = NewType("Frozen", int)
 
 class TableFull(UserError):
     """There is no memory left for new rows."""
+
+    def __init__(self, message: str, *, hint: str = "", refused: Mapping[str, int] | None = None) -> None:
+        """`refused`: how many rows of which tables."""
+        super().__init__(message, hint=hint)
+        self.refused = refused or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,9 +176,9 @@ class Table:
             )
         return out
 
-    def gather_into(self, ids: Ids, out: Array, *, frozen: Frozen | None = None) -> None:
-        """The same, in memory of the caller, whose type says how; nothing is made."""
-        self._table.gather(ids, out, 0, False, frozen or 0)
+    def gather_into(self, ids: Ids, out: Array, *, frozen: Frozen | None = None) -> int:
+        """The same, in memory of the caller, whose type says how; nothing is made. Returns how many have a row."""
+        return self._table.gather(ids, out, 0, False, frozen or 0).found
 
     def missing(self, ids: Ids) -> int:
         """How many of some ids have no row."""

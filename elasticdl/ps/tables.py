@@ -23,7 +23,7 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.shares import WAITING_PREFIX
 from elasticdl.ps.snapshot import SnapshotWriter
-from elasticdl.ps.table import Budget, Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
+from elasticdl.ps.table import Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
 from elasticdl.ps.table_files import SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
@@ -54,7 +54,6 @@ class Tables:
     def __init__(self, *, memory_limit: int = 0) -> None:
         """`memory_limit`: bytes for the rows of all tables together; 0: no limit."""
         self._memory_limit = memory_limit
-        self._budget = Budget()
         self._tables: dict[str, Table] = {}
         # Gradients that wait, by table: in the order in which they came.
         self._waiting: dict[str, list[RowPart]] = {}
@@ -71,7 +70,11 @@ class Tables:
 
     @property
     def bytes(self) -> int:
-        return self._budget.used
+        return sum(table.budget.used for table in self._tables.values())
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """The rows of each table, and their bytes with slots and index."""
+        return {name: (len(table), table.budget.used) for name, table in self._tables.items()}
 
     def declare(self, specs: Iterable[TableSpec], optimizer: Optimizer) -> None:
         """Makes the tables that there are not yet. Raises `UserError` if one is there and is otherwise."""
@@ -82,7 +85,7 @@ class Tables:
                 raise UserError(f"The table {spec.name} {_difference(known.spec, spec)}.")
         for spec in given:
             if spec.name not in self._tables:
-                table = Table(spec, optimizer, buckets=BUCKETS, budget=self._budget)
+                table = Table(spec, optimizer, buckets=BUCKETS)
                 if self._saved is not None:
                     saved, mask = self._saved
                     saved.restore(table, buckets=list(numbers(mask)))
@@ -105,7 +108,7 @@ class Tables:
         self._waiting = {}
         self._tables = {}
         for name, old in before.items():
-            new = Table(old.spec, optimizer, buckets=BUCKETS, budget=self._budget)
+            new = Table(old.spec, optimizer, buckets=BUCKETS)
             self._tables[name] = new
             if new.slot_names != old.slot_names:
                 rows = groups[f"{ROWS_PREFIX}{name}"]
@@ -131,19 +134,20 @@ class Tables:
                     hint="A smaller learning rate, clipped gradients or other data may help.",
                 )
             needed += len(part.ids) * table.row_bytes
-        if self._memory_limit and self._budget.used + needed > self._memory_limit:
+        if self._memory_limit and self.bytes + needed > self._memory_limit:
             self._check_memory(rows)
 
     def _check_memory(self, rows: Mapping[str, RowPart]) -> None:
         """The slow way: which of the ids have a row already?"""
         new = {name: self._tables[name].missing(part.ids) for name, part in rows.items()}
         needed = sum(count * self._tables[name].row_bytes for name, count in new.items())
-        if self._budget.used + needed > self._memory_limit and needed:
+        if self.bytes + needed > self._memory_limit and needed:
             name = max(new, key=lambda name: new[name])
             raise TableFull(
                 f"The table {name} cannot take {new[name]:,} new rows: {self.rows:,} rows and "
-                f"{self._budget.used:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
+                f"{self.bytes:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
                 hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
+                refused={name: count for name, count in new.items() if count},
             )
 
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
@@ -176,8 +180,8 @@ class Tables:
                     ids, values, learning_rate=learning_rate, step=step, scale=1.0 / count
                 )
 
-    def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> None:
-        self._find(name).gather_into(ids, out, frozen=frozen)
+    def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> int:
+        return self._find(name).gather_into(ids, out, frozen=frozen)
 
     def export(self, name: str, mask: Mask) -> tuple[Ids, Array]:
         """All ids of some buckets that have rows, and the rows."""

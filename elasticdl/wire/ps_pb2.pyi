@@ -299,11 +299,13 @@ class FenceReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., nothing_served: bool = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("figures",)
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    figures: bool
+    def __init__(self, figures: bool = ...) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite", "figures")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -317,6 +319,7 @@ class ServerStatusReply(_message.Message):
     LOADS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
@@ -330,7 +333,72 @@ class ServerStatusReply(_message.Message):
     loads: _containers.RepeatedScalarFieldContainer[int]
     rows: int
     not_finite: int
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ...) -> None: ...
+    figures: Figures
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ..., figures: _Optional[_Union[Figures, _Mapping]] = ...) -> None: ...
+
+class Figures(_message.Message):
+    __slots__ = ("seconds", "calls", "staleness", "tables", "dense_bytes", "not_finite")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    DENSE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    calls: _containers.RepeatedCompositeFieldContainer[CallFigures]
+    staleness: Distribution
+    tables: _containers.RepeatedCompositeFieldContainer[TableFigures]
+    dense_bytes: int
+    not_finite: int
+    def __init__(self, seconds: _Optional[float] = ..., calls: _Optional[_Iterable[_Union[CallFigures, _Mapping]]] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., tables: _Optional[_Iterable[_Union[TableFigures, _Mapping]]] = ..., dense_bytes: _Optional[int] = ..., not_finite: _Optional[int] = ...) -> None: ...
+
+class CallFigures(_message.Message):
+    __slots__ = ("kind", "microseconds")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MICROSECONDS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    microseconds: Distribution
+    def __init__(self, kind: _Optional[str] = ..., microseconds: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
+
+class TableFigures(_message.Message):
+    __slots__ = ("table", "rows", "bytes", "pulled", "found", "pushed", "refused", "hot")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    PULLED_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    PUSHED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    HOT_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    rows: int
+    bytes: int
+    pulled: int
+    found: int
+    pushed: int
+    refused: int
+    hot: _containers.RepeatedCompositeFieldContainer[HotId]
+    def __init__(self, table: _Optional[str] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., pulled: _Optional[int] = ..., found: _Optional[int] = ..., pushed: _Optional[int] = ..., refused: _Optional[int] = ..., hot: _Optional[_Iterable[_Union[HotId, _Mapping]]] = ...) -> None: ...
+
+class HotId(_message.Message):
+    __slots__ = ("id", "share")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    share: float
+    def __init__(self, id: _Optional[int] = ..., share: _Optional[float] = ...) -> None: ...
+
+class Distribution(_message.Message):
+    __slots__ = ("classes", "counts", "sum", "largest")
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedScalarFieldContainer[int]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    sum: int
+    largest: int
+    def __init__(self, classes: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[int] = ..., largest: _Optional[int] = ...) -> None: ...
 
 class Filled(_message.Message):
     __slots__ = ("bucket", "server", "incarnation")
