@@ -6,6 +6,7 @@ only this machine is looked at.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -71,8 +72,9 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the whole status as a JSON document.")
 @_namespaced
 def status(job: str, as_json: bool, namespace: str | None) -> None:
-    """The state of a job: progress, loss, evaluations, nodes."""
+    """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
     from elasticdl.cli.display import final_lines, node_state, one_line, panel
+    from elasticdl.cli.server_table import server_lines, server_table
 
     view = find_job(job, namespace)
     document = view.status()
@@ -85,7 +87,10 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(panel(document))
+        console = Console()
+        console.print(panel(document))
+        if document.get("servers"):
+            console.print(server_table(document["servers"]))
     else:
         click.echo(f"state: {document['state']}")
         click.echo(one_line(document))
@@ -93,8 +98,32 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
             click.echo(f"Evaluation metrics[step={evaluation['step']}]: {evaluation['metrics']}")
         for node in document["nodes"]:
             click.echo(f"{node['name']}: {node_state(node)}")
+        for line in server_lines(document.get("servers") or []):
+            click.echo(line)
     if document["state"] not in ("running", "stopping"):
         click.echo("\n".join(final_lines({"job": job, **document}, view.logs_place)))
+
+
+@jobs.command(context_settings=_CONTEXT)
+@click.argument("job")
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Serve them here, at /metrics.")
+@click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+@_namespaced
+def metrics(job: str, port: int | None, bind: str, namespace: str | None) -> None:
+    """The figures of a job in Prometheus' text format: printed, or served until interrupted."""
+    from elasticdl.dashboard.metrics import job_metrics
+
+    view = find_job(job, namespace)
+    if port is None:
+        click.echo(job_metrics(view.status()), nl=False)
+        return
+    from elasticdl.dashboard.serving import MetricsServer
+
+    server = MetricsServer(lambda: job_metrics(view.status()), bind=bind, port=port)
+    click.echo(f"Metrics of job {job} at {server.address} until interrupted.")
+    # That is how it is meant to end.
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
 
 
 @jobs.command(context_settings=_CONTEXT)

@@ -20,11 +20,11 @@ from collections.abc import Mapping
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
 from elasticdl.platforms.platform import EXIT_COMPLETED, EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
-from elasticdl.ps.membership import Identity, Member, NotWanted
+from elasticdl.ps.identity import ADVERTISE, BIND, PORT, Identity, port_of
+from elasticdl.ps.membership import Member, NotWanted
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.store import ServerSettings
-from elasticdl.wire.channel import read_token
-from elasticdl.wire.security import ADVERTISE, BIND, PORT, NotTrusted
+from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
 
@@ -37,6 +37,9 @@ _ROWS_SHARE = 0.75
 
 
 def main(environment: Mapping[str, str]) -> int:
+    """Raises `UserError` if the environment does not say who this is."""
+    identity = Identity.of_environment(environment)
+    port = port_of(environment, PORT)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -45,16 +48,10 @@ def main(environment: Mapping[str, str]) -> int:
     # middle of that waiting: an event's lock would be held.
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda number, frame: over.put(None))
-    identity = Identity(
-        node=environment["ELASTICDL_NODE"],
-        number=int(environment["WORKER_ID"]),
-        master_address=environment["MASTER_ADDR"],
-        token=read_token(environment["ELASTICDL_TOKEN_FILE"]),
-    )
     server = ParameterServer(
         token=identity.token,
         host=environment.get(BIND) or "127.0.0.1",
-        port=int(environment.get(PORT) or 0),
+        port=port,
         advertise=environment.get(ADVERTISE) or None,
     )
     member = Member(identity, server, settings_of)
@@ -117,5 +114,13 @@ def settings_of(job_spec: str) -> ServerSettings:
     )
 
 
+def _start() -> int:
+    try:
+        return main(os.environ)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_DEFINITION_ERROR
+
+
 if __name__ == "__main__":
-    sys.exit(main(os.environ))
+    sys.exit(_start())

@@ -11,11 +11,11 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import grpc
 
 from elasticdl.ps.checkpoints import chain, find_checkpoint
+from elasticdl.ps.identity import Identity
 from elasticdl.ps.routing import routes_of
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.shares import read_share
@@ -44,15 +44,6 @@ _FINAL = (
 
 class NotWanted(Exception):
     """The master does not take this node (any more)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Identity:
-    node: str
-    # Which of the servers it is, from 0 on.
-    number: int
-    master_address: str
-    token: str
 
 
 class Member:

@@ -23,10 +23,6 @@ CA_FILE = "ELASTICDL_CA_FILE"
 TLS_NAME = "ELASTICDL_TLS_NAME"
 CERT_FILE = "ELASTICDL_CERT_FILE"
 KEY_FILE = "ELASTICDL_KEY_FILE"
-# Where a server listens, and where others are told to find it, if it is not this machine alone.
-BIND = "ELASTICDL_BIND"
-PORT = "ELASTICDL_PORT"
-ADVERTISE = "ELASTICDL_ADVERTISE"
 
 # A handshake takes milliseconds; a server that is not there yet is nothing to wait for here.
 _HANDSHAKE_SECONDS = 5.0

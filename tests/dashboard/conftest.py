@@ -1,0 +1,73 @@
+"""A status as a running job's master gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def status() -> dict[str, Any]:
+    took = {"count": 20, "seconds": 0.5, "per_second": 4.0, "p50": 0.001, "p95": 0.002, "p99": None}
+    return {
+        "job": "clicks",
+        "kind": "train",
+        "state": "running",
+        "phase": "training",
+        "started": 1700000000.5,
+        "epoch": 1,
+        "epochs": 3,
+        "samples_done": 1500,
+        "samples_total": 3000,
+        "step": 46,
+        "samples_per_second": 120.5,
+        "loss": 0.25,
+        "evaluations": [
+            {"step": 10, "metrics": {"auc": 0.5}},
+            {"step": 20, "metrics": {"auc": 0.75, "loss": float("nan")}},
+        ],
+        "generation": 1,
+        "nodes": [
+            {"role": "worker", "phase": "running"},
+            {"role": "worker", "phase": "running"},
+            {"role": "worker", "phase": "failed"},
+            {"role": "ps", "phase": "running"},
+        ],
+        "targets": {"worker": 2, "ps": 1},
+        "servers": [
+            {
+                "name": "ps-0",
+                "number": 0,
+                "version": 46,
+                "rows": 1000,
+                "bytes": 64000,
+                "dense_bytes": 400,
+                "parameters": 100,
+                "pull": took,
+                "push": took,
+                "calls": {"pull_rows": took, "push": took},
+                "rows_pulled_per_second": 4000.0,
+                "rows_pushed_per_second": 3900.0,
+                "hit_rate": 0.875,
+                "staleness": {"mean": 1.5, "max": 4},
+                "not_finite": 2,
+                "rows_refused": 0,
+                "tables": [
+                    {
+                        "table": 'a "quoted"\\name',
+                        "rows": 1000,
+                        "bytes": 63600,
+                        "pulled": 10**15,
+                        "found": 700,
+                        "pushed": 750,
+                        "pulled_per_second": 4000.0,
+                        "pushed_per_second": 3900.0,
+                        "hit_rate": None,
+                        "rows_refused": 0,
+                        "hot": [{"id": -7, "share": 0.5}],
+                    }
+                ],
+            }
+        ],
+    }

@@ -1,0 +1,103 @@
+"""A job's status as Prometheus reads it: every figure once, with labels, in the right form."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from elasticdl.dashboard.metrics import job_metrics
+
+SAMPLE = re.compile(
+    r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (NaN|[+-]Inf|-?[0-9.e+-]+)'  # name, labels, number
+)
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
+
+
+def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], str]:
+    """What the text says, as strictly as Prometheus takes it."""
+    assert text.endswith("\n")
+    types: dict[str, str] = {}
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            assert line.split()[2] not in types, f"{line}: a family is in one piece"
+            continue
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            types[name] = kind
+            family = name
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        name = match[1]
+        assert name == family or (types[family] == "summary" and name in (f"{family}_sum", f"{family}_count"))
+        assert (types[family] == "counter") == name.endswith("_total")
+        labels = tuple(sorted(LABEL.findall(match[2])))
+        assert (name, labels) not in found, f"{line} comes twice"
+        found[name, labels] = match[3]
+    return found
+
+
+def values(status: dict[str, Any]) -> dict[str, str]:
+    """Without the label of the job, which all of them have."""
+    short = {}
+    for (name, labels), value in read(job_metrics(status)).items():
+        assert ("job", "clicks") in labels
+        rest = ",".join(f"{label}={said}" for label, said in labels if label != "job")
+        short[f"{name}{{{rest}}}"] = value
+    return short
+
+
+def test_progress(status: dict[str, Any]) -> None:
+    found = values(status)
+    assert found["elasticdl_job_info{kind=train,phase=training,state=running}"] == "1"
+    assert found["elasticdl_samples_done{}"] == "1500"
+    assert found["elasticdl_samples_per_second{}"] == "120.5"
+    assert found["elasticdl_loss{}"] == "0.25"
+    assert found["elasticdl_evaluation{metric=auc}"] == "0.75"
+    assert found["elasticdl_evaluation{metric=loss}"] == "NaN"
+    assert found["elasticdl_evaluation_step{}"] == "20"
+
+
+def test_nodes(status: dict[str, Any]) -> None:
+    found = values(status)
+    assert found["elasticdl_nodes{role=worker,state=running}"] == "2"
+    assert found["elasticdl_nodes{role=worker,state=failed}"] == "1"
+    assert found["elasticdl_nodes_wanted{role=ps}"] == "1"
+
+
+def test_servers(status: dict[str, Any]) -> None:
+    found = values(status)
+    assert found["elasticdl_server_rows{server=ps-0}"] == "1000"
+    assert found["elasticdl_server_hit_ratio{server=ps-0}"] == "0.875"
+    assert found["elasticdl_server_staleness_max{server=ps-0}"] == "4"
+    assert found["elasticdl_server_pushes_not_finite_total{server=ps-0}"] == "2"
+    assert found["elasticdl_server_call_seconds{call=push,quantile=0.95,server=ps-0}"] == "0.002"
+    assert found["elasticdl_server_call_seconds_sum{call=push,server=ps-0}"] == "0.5"
+    assert found["elasticdl_server_call_seconds_count{call=pull_rows,server=ps-0}"] == "20"
+    # What is not known is not said.
+    assert "elasticdl_server_call_seconds{call=push,quantile=0.99,server=ps-0}" not in found
+
+
+def test_tables(status: dict[str, Any]) -> None:
+    found = values(status)
+    table = 'table=a \\"quoted\\"\\\\name'
+    assert found[f"elasticdl_table_bytes{{server=ps-0,{table}}}"] == "63600"
+    assert found[f"elasticdl_table_ids_pulled_total{{server=ps-0,{table}}}"] == str(10**15)
+    assert found[f"elasticdl_table_hot_id_share{{id=-7,server=ps-0,{table}}}"] == "0.5"
+    assert not any("table_hit_ratio" in name for name in found)
+
+
+def test_a_job_that_has_not_begun() -> None:
+    text = job_metrics({"job": "clicks", "state": "starting"})
+    assert read(text) == {
+        (
+            "elasticdl_job_info",
+            (("job", "clicks"), ("kind", ""), ("phase", ""), ("state", "starting")),
+        ): "1"
+    }
+
+
+def test_a_job_without_servers_loss_or_evaluation(status: dict[str, Any]) -> None:
+    found = values({**status, "servers": [], "loss": None, "evaluations": []})
+    assert not any("server" in name or "loss" in name or "evaluation" in name for name in found)

@@ -1,0 +1,77 @@
+"""Metrics behind a port: asked for anew each time; a job that cannot be asked is an answer, not an end."""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from elasticdl.dashboard.serving import MetricsServer
+from elasticdl.jobs.errors import UserError
+
+Start = Callable[[Callable[[], str]], MetricsServer]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    running: list[tuple[MetricsServer, threading.Thread]] = []
+
+    def begin(read: Callable[[], str]) -> MetricsServer:
+        server = MetricsServer(read, bind="127.0.0.1", port=0)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        return server
+
+    yield begin
+    for server, thread in running:
+        server.close()
+        thread.join()
+
+
+def get(address: str) -> tuple[int, str, str]:
+    try:
+        with urllib.request.urlopen(address) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_asked_for_anew_each_time(start: Start) -> None:
+    asked = iter(range(10))
+    server = start(lambda: f"elasticdl_step {next(asked)}\n")
+    assert get(server.address) == (200, "text/plain; version=0.0.4; charset=utf-8", "elasticdl_step 0\n")
+    assert get(f"{server.address}?debug=1")[2] == "elasticdl_step 1\n"
+
+
+def test_a_job_that_does_not_answer(start: Start) -> None:
+    answers: Iterator[str | UserError] = iter(
+        [UserError("The master does not answer."), "elasticdl_step 2\n"]
+    )
+
+    def read() -> str:
+        answer = next(answers)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    server = start(read)
+    code, _, text = get(server.address)
+    assert (code, text) == (503, "The master does not answer.\n")
+    assert get(server.address)[0] == 200
+
+
+def test_nothing_else_is_there(start: Start) -> None:
+    server = start(lambda: "")
+    code, _, text = get(server.address.replace("/metrics", "/other"))
+    assert (code, text) == (404, "There is only /metrics.\n")
+
+
+def test_a_port_that_is_taken(start: Start) -> None:
+    server = start(lambda: "")
+    port = int(server.address.rsplit(":", 1)[1].partition("/")[0])
+    with pytest.raises(UserError, match=f"cannot be served at 127.0.0.1:{port}"):
+        MetricsServer(lambda: "", bind="127.0.0.1", port=port)
