@@ -30,6 +30,35 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _assert_figures(job: Job) -> None:
+    """The servers have counted everything that there was, and the job's record has what they said last."""
+    servers = job.status()["servers"]
+    assert [server["name"] for server in servers] == ["ps-0", "ps-1"]
+    batches = 2 * -(-ROWS // 32)
+    for server in servers:
+        assert server["push"]["count"] >= batches
+        assert server["push"]["p95"] > 0
+        assert server["staleness"]["max"] >= 1
+        assert server["rows_refused"] == server["not_finite"] == 0
+        for table in server["tables"]:
+            assert 0 < table["found"] < table["pulled"]
+            assert table["pushed"] > 0
+            assert table["bytes"] > 4 * table["rows"] > 0
+    # In the smallest of 26 categories every value is in most batches.
+    assert any(table["hot"] and table["hot"][0]["share"] > 0.5 for table in servers[0]["tables"])
+    shown = job.command("jobs", "status", job.name).stdout
+    assert "ps-1: " in shown
+    assert "hot ids" in shown
+    pushed = sum(table["pushed"] for table in servers[0]["tables"])
+    metrics = job.command("jobs", "metrics", job.name).stdout
+    found = [float(line.split()[-1]) for line in metrics.splitlines() if _is_pushed(line)]
+    assert sum(found) == pushed
+
+
+def _is_pushed(line: str) -> bool:
+    return line.startswith('elasticdl_table_ids_pushed_total{job="clicks",server="ps-0"')
+
+
 def test_through_servers_as_well_as_alone(
     start_job: Callable[..., Job], clicks: Path, tmp_path: Path
 ) -> None:
@@ -48,6 +77,7 @@ def test_through_servers_as_well_as_alone(
     job.assert_exact(epochs=2, size=ROWS)
     metrics = job.status()["evaluations"][-1]["metrics"]
     assert metrics["auc"] > 0.75 - 0.04, job.output
+    _assert_figures(job)
 
     # All of the model is in what was exported: the rows that the servers had at the end too.
     job = start_job(

@@ -36,9 +36,10 @@ def _wait_for_buckets(job: Any, servers: set[str]) -> None:
 def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -> None:
     for gate in ("train", "epoch-1"):
         gates.hold(gate)
-    job = start_gated("--num_ps=2", "--evaluation_steps=20")
+    job = start_gated("--num_ps=2", "--evaluation_steps=20", "--max_bad_gradients=1")
     gates.wait_for("train", 2)
-    # Both workers are in the middle of a batch.
+    # Both workers are in the middle of a batch; one of them computes what is no number.
+    (gates.folder / "nan").touch()
     job.kill("ps-0")
     gates.release("train")
     for victim, replacement in (("ps-1", "ps-2"), ("ps-2", "ps-3")):
@@ -48,6 +49,10 @@ def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -
     _wait_for_buckets(job, {"ps-3", "ps-4"})
     gates.release("epoch-1")
     _assert_nothing_lost(job)
+    # None of the servers there are now were told of that batch by the worker.
+    assert job.status()["batches_without_effect"] == 1
+    assert "1 batch had no effect: the gradients were not finite (--max_bad_gradients)." in job.output
+    assert "is not finite (NaN or infinity): this batch has no effect. So far 1 had none." in job.logs()
 
 
 def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> None:

@@ -169,6 +169,8 @@ def panel(status: dict[str, Any]) -> RenderableType:
     )
     if not command:
         facts.add_row("evaluation", last_evaluation(status) or "…")
+    if without_effect(status):
+        facts.add_row("note", Text(without_effect(status), style="yellow"))
     nodes = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     nodes.add_column("node")
     nodes.add_column("state")
@@ -253,6 +255,15 @@ def one_line(status: dict[str, Any]) -> str:
     return " | ".join(parts)
 
 
+def without_effect(status: dict[str, Any]) -> str:
+    """What to say of batches that were passed over, if there were any."""
+    count = status.get("batches_without_effect") or 0
+    if not count:
+        return ""
+    batches = "1 batch" if count == 1 else f"{count:,} batches"
+    return f"{batches} had no effect: the gradients were not finite (--max_bad_gradients)."
+
+
 def final_lines(status: dict[str, Any], logs: str) -> list[str]:
     """The end of a job: how it went, what it amounts to, where things are."""
     lines = []
@@ -265,6 +276,8 @@ def final_lines(status: dict[str, Any], logs: str) -> list[str]:
         from elasticdl.master.audit import Audit, render
 
         lines += ["", render(Audit.from_json(status["audit"])), ""]
+    if without_effect(status):
+        lines.append(without_effect(status))
     if status.get("evaluations"):
         lines.append(f"Evaluation: {last_evaluation(status)}")
     if status.get("output"):

@@ -73,7 +73,7 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
 @_namespaced
 def status(job: str, as_json: bool, namespace: str | None) -> None:
     """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
-    from elasticdl.cli.display import final_lines, node_state, one_line, panel
+    from elasticdl.cli.display import final_lines, node_state, one_line, panel, without_effect
     from elasticdl.cli.server_table import server_lines, server_table
 
     view = find_job(job, namespace)
@@ -96,6 +96,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
         click.echo(one_line(document))
         for evaluation in document["evaluations"]:
             click.echo(f"Evaluation metrics[step={evaluation['step']}]: {evaluation['metrics']}")
+        if without_effect(document) and document["state"] in ("running", "stopping"):
+            click.echo(without_effect(document))
         for node in document["nodes"]:
             click.echo(f"{node['name']}: {node_state(node)}")
         for line in server_lines(document.get("servers") or []):
@@ -131,12 +133,15 @@ def metrics(job: str, port: int | None, bind: str, namespace: str | None) -> Non
 @_namespaced
 def audit(job: str, namespace: str | None) -> None:
     """What became of every sample, epoch by epoch."""
+    from elasticdl.cli.display import without_effect
     from elasticdl.master.audit import Audit, render
 
     document = find_job(job, namespace).status()
     if not document.get("audit"):
         raise UserError(f"Job {job} ended before there was anything to account for.")
     click.echo(render(Audit.from_json(document["audit"])))
+    if without_effect(document):
+        click.echo(without_effect(document))
 
 
 @jobs.command(context_settings=_CONTEXT)

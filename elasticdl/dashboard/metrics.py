@@ -48,6 +48,11 @@ def _add_progress(out: Exposition, status: dict[str, Any]) -> None:
     out.gauge(
         "elasticdl_generation", "How often the model was restored in the job.", status.get("generation")
     )
+    out.gauge(
+        "elasticdl_batches_without_effect",
+        "Batches that were passed over, since their gradients were not finite.",
+        status.get("batches_without_effect"),
+    )
     if status["evaluations"]:
         newest = status["evaluations"][-1]
         out.gauge("elasticdl_evaluation_step", "Of the newest evaluation.", newest["step"])

@@ -131,6 +131,14 @@ def _strategy(spec: JobSpec) -> Iterator[Problem]:
         yield _problem(
             "distribution_strategy", "num_ps", because=f"{PARAMETER_SERVER} needs --num_ps of at least 1."
         )
+    if training.max_bad_gradients > 0 and nodes.num_ps < 1:
+        yield _problem(
+            "max_bad_gradients",
+            "num_ps",
+            "distribution_strategy",
+            because="--max_bad_gradients has a meaning only with parameter servers, which check gradients:"
+            " add --num_ps, or leave it out.",
+        )
     if training.use_async and training.grads_to_wait > 1:
         yield _problem(
             "use_async",

@@ -71,6 +71,13 @@ class TrainingSection:
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
+    max_bad_gradients: int = flag(
+        Integer(),
+        0,
+        "Batches that may have gradients which are not finite (NaN, infinity): they have no effect.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
     get_model_steps: int = flag(
         Integer(minimum=1),
         1,

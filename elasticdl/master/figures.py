@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("elasticdl.master")
 
 _ASK_SECONDS = 1.0
+# Of more servers than this each is asked less often: a question costs the master a millisecond or so.
+_AT_ONCE = 10
 # A server that is gone is told by the platform.
 _PATIENCE_SECONDS = 5.0
 # What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
@@ -69,6 +71,11 @@ class ServerFigures:
             known[number] = before.followed_by(name, reply) if before else _Server(name=name, newest=reply)
         self._servers = known
 
+    @property
+    def refused(self) -> int:
+        """Batches of which nothing was applied: every server is told of every batch."""
+        return max((server.newest.refused for server in self._servers.values()), default=0)
+
     def described(self) -> list[dict[str, Any]]:
         """As a JSON document."""
         return [_describe(number, server) for number, server in sorted(self._servers.items())]
@@ -97,7 +104,8 @@ class Asking:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_ASK_SECONDS)
+            servers = len(self._master.state.placing.holders())
+            await asyncio.sleep(_ASK_SECONDS * max(1.0, servers / _AT_ONCE))
             await self.ask()
 
     async def ask(self) -> None:
@@ -151,7 +159,7 @@ def _describe(number: int, server: _Server) -> dict[str, Any]:
         "pull": _describe_calls(
             pulls, [before_calls.get(one.kind) for one in now.calls if one.kind != "push"], seconds
         ),
-        "push": calls.get("push"),
+        "push": calls.get("push") or _describe_calls((), (), seconds),
         "calls": calls,
         "rows_pulled_per_second": round(sum(one["pulled_per_second"] for one in tables), 1),
         "rows_pushed_per_second": round(sum(one["pushed_per_second"] for one in tables), 1),

@@ -68,6 +68,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
             for n in state.roster.nodes.values()
         ],
         "targets": state.roster.targets,
+        "batches_without_effect": master.figures.refused,
         "buckets": state.placing.described(),
         **(
             {}

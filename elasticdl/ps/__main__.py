@@ -110,6 +110,7 @@ def settings_of(job_spec: str) -> ServerSettings:
         grads_to_wait=spec.training.grads_to_wait,
         lr_staleness_modulation=spec.training.lr_staleness_modulation,
         sync_version_tolerance=spec.training.sync_version_tolerance,
+        max_bad_gradients=spec.training.max_bad_gradients,
         memory_limit=int(_ROWS_SHARE * memory.amount) if memory is not None else 0,
     )
 

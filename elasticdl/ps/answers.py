@@ -15,6 +15,8 @@ from elasticdl.ps.tensors import Array
 class Pushed:
     accepted: bool
     version: int
+    # Batches so far of which nothing was applied.
+    refused: int = 0
     # The buckets of the push that are another server's, or have become so before it was safe.
     moved: Mask | None = None
     # The message may still be on its way to others: its memory must stay as it is.
@@ -46,6 +48,7 @@ class Pushing:
 
     accepted: bool
     version: int
+    refused: int
     moved: Mask
     waiting: Waiting
 
@@ -54,6 +57,7 @@ class Pushing:
         return Pushed(
             accepted=self.accepted,
             version=self.version,
+            refused=self.refused,
             moved=moved if moved.any() else None,
             in_use=self.waiting.given_up,
         )
@@ -71,6 +75,7 @@ class StoreStatus:
     pushes: int
     rows: int = 0
     not_finite: int = 0
+    refused: int = 0
     map: BucketMap | None = None
     # By bucket: ids and pushes that were for it.
     loads: Sequence[int] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from elasticdl.ps import _kernels
 from elasticdl.ps.bodies import Body, Mask, describe, lay_out, pack, unpack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cutting import Cut, Cuts
@@ -192,6 +193,7 @@ class PushCall:
         self._versions = versions
         self._newest = max(versions.values(), default=-1)
         self.accepted = True
+        self.refused = 0
         self.reached: dict[int, int] = {}
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
@@ -224,8 +226,18 @@ class PushCall:
         moved = moved_of(reply.moved)
         if (mask & ~moved).any():
             self.accepted = self.accepted and reply.accepted
+            self.refused = max(self.refused, reply.refused)
             self.reached[server] = reply.version
         return moved
+
+
+def find_bad_rows(rows: Mapping[str, RowGradients], transfer: str) -> str | None:
+    """A table with a gradient that is not finite, or would not be when it arrives."""
+    for name, given in rows.items():
+        values = _sendable(given.values, transfer)
+        if values.size and _kernels.count_not_finite(values):
+            return name
+    return None
 
 
 def _sendable(values: Array, transfer: str) -> Array:

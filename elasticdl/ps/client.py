@@ -17,13 +17,22 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import Mask, mask_of, pack
 from elasticdl.ps.buckets import BUCKETS, first_map
-from elasticdl.ps.calls import ExportCall, PullCall, PullRowsCall, PushCall, Values, moved_of, share_of
+from elasticdl.ps.calls import (
+    ExportCall,
+    PullCall,
+    PullRowsCall,
+    PushCall,
+    Values,
+    find_bad_rows,
+    moved_of,
+    share_of,
+)
 from elasticdl.ps.lanes import Caller, Lane, Outgoing, everything
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.shares import STATE, TRAINABLE, buckets_of_names
 from elasticdl.ps.table import TRANSFER, Ids, TableSpec, as_ids
-from elasticdl.ps.tables import check_names, to_config
+from elasticdl.ps.tables import NotFinite, check_names, to_config
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
@@ -57,11 +66,13 @@ class ParameterClient:
         patience_seconds: float | None = None,
         last_sequence: int = 0,
         transfer: str = "float32",
+        tolerant: bool = False,
     ) -> None:
         """`routes`: the newest map and addresses, asked all the time; else servers that stay, at `addresses`.
 
         `last_sequence`: the number of this worker's last batch, if it had another client in this generation.
-        `transfer`: how rows and their gradients travel: float32, float16 or bfloat16.
+        `transfer`: how rows and their gradients travel: float32, float16 or bfloat16. `tolerant`: a batch with
+        gradients that are not finite is passed over, as long as the servers allow it.
         """
         if transfer not in TRANSFER:
             raise UserError(
@@ -79,6 +90,9 @@ class ParameterClient:
         self._generation = generation
         self._sequence = last_sequence
         self._transfer = transfer
+        self.tolerant = tolerant
+        # What was not finite in the last batch, if it was passed over, and how many have been so far.
+        self.passed_over: tuple[str, int] | None = None
         self._refused: tuple[int, int, int] | None = None
         self._buckets: dict[str, dict[str, int]] | None = None
         self._widths: dict[str, int] = {}
@@ -211,7 +225,8 @@ class ParameterClient:
         """Has one batch applied, exactly once on every server, and returns their versions.
 
         Lease, position and batches tell which batch it was. Raises `StaleGradients` if a server refused: the
-        same batch then comes again. Raises `UserError` if the gradients are not finite.
+        same batch then comes again. Raises `UserError` if the gradients are not finite; if that is tolerated, nothing
+        of the batch is applied and `passed_over` tells it.
         """
         if self._buckets is None:
             raise ValueError("initialize comes before push")
@@ -220,6 +235,11 @@ class ParameterClient:
             for name, given in (rows or {}).items()
         }
         self._check(gradients, tables)
+        bad = self._find_bad(gradients, tables)
+        if bad is not None:
+            if not self.tolerant:
+                raise NotFinite.of(bad, worker=self._worker)
+            gradients, tables, state = {}, {}, {}
         batch = (lease_id, position, batches)
         if self._refused not in (None, batch):
             # The batch that was refused does not come again. Some servers may have taken it: its number is
@@ -233,6 +253,7 @@ class ParameterClient:
             position=position,
             batches=batches,
             generation=self._generation,
+            not_finite=bad or "",
         )
         pushed = PushCall(
             head, {TRAINABLE: gradients, STATE: state or {}}, self._buckets, tables, self._transfer, versions
@@ -245,19 +266,20 @@ class ParameterClient:
             raise StaleGradients(pushed.reached)
         self._refused = None
         self._sequence += 1
+        self.passed_over = (bad, pushed.refused) if bad is not None else None
         return pushed.reached
 
-    def _check(self, gradients: Mapping[str, Array], rows: Mapping[str, RowGradients]) -> None:
-        """Before any server has applied its part of it."""
+    def _find_bad(self, gradients: Mapping[str, Array], rows: Mapping[str, RowGradients]) -> str | None:
+        """Before any server has applied its part of it: all of them have to refuse it, or none."""
         bad = find_not_finite(gradients)
-        if bad is None and len(self._routes().map.servers) > 1:
+        if bad is None and self.tolerant:
+            bad = find_bad_rows(rows, self._transfer)
+        elif bad is None and len(self._routes().map.servers) > 1:
             # One server finds out by itself.
             bad = find_not_finite({name: given.values for name, given in rows.items()})
-        if bad is not None:
-            raise UserError(
-                f"The gradient of {bad} is not finite (NaN or infinity).",
-                hint="A smaller learning rate, clipped gradients or other data may help.",
-            )
+        return bad
+
+    def _check(self, gradients: Mapping[str, Array], rows: Mapping[str, RowGradients]) -> None:
         assert self._buckets is not None
         unknown = [name for name in gradients if name not in self._buckets[TRAINABLE]]
         if unknown:

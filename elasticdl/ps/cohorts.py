@@ -39,6 +39,8 @@ class Cohort:
     version: int = 0
     # Updates since the slots began: what optimizers call the step.
     step: int = 0
+    # Batches of which nothing was applied.
+    refused: int = 0
     # Synchronous training: so many gradients have been added up, and this is the last one's learning rate.
     waiting: int = 0
     waiting_learning_rate: float = 0.0
@@ -48,6 +50,7 @@ class Cohort:
         return (
             self.version == other.version
             and self.step == other.step
+            and self.refused == other.refused
             and self.initialized == other.initialized
             and self.waiting == other.waiting
             and self.waiting_learning_rate == other.waiting_learning_rate
@@ -60,6 +63,7 @@ class Cohort:
             "initialized": self.initialized,
             "version": self.version,
             "optimizer_step": self.step,
+            "refused": self.refused,
             "waiting": self.waiting,
             "waiting_learning_rate": self.waiting_learning_rate,
             "last": {
@@ -76,6 +80,7 @@ class Cohort:
             initialized=bool(attributes.get("initialized", True)),
             version=int(attributes.get("version", 0)),
             step=int(attributes.get("optimizer_step", 0)),
+            refused=int(attributes.get("refused", 0)),
             waiting=int(attributes.get("waiting", 0)),
             waiting_learning_rate=float(attributes.get("waiting_learning_rate", 0.0)),
             last={

@@ -38,6 +38,8 @@ class ServerSettings:
     grads_to_wait: int = 1
     lr_staleness_modulation: bool = False
     sync_version_tolerance: int = 0
+    # Batches with gradients that are not finite: so many are passed over.
+    max_bad_gradients: int = 0
     # Bytes that the rows of tables may take; 0: as many as there are.
     memory_limit: int = 0
 
@@ -61,6 +63,8 @@ class Push:
     position: int = 0
     batches: int = 0
     generation: int = 0
+    # The gradient of this is not finite: nothing of the batch is applied.
+    not_finite: str = ""
     # What it is for; None: everything there is. Where the sender believes each array to be.
     buckets: Mask | None = None
     array_buckets: Mapping[str, int] = field(default_factory=dict)
@@ -170,22 +174,10 @@ class Holdings:
     def apply(self, push: Push, cohorts: Sequence[Cohort]) -> None:
         """What a push has for these cohorts. It has been checked."""
         for cohort in cohorts:
-            part = self._part(push, cohort.mask)
-            if self._settings.synchronous:
-                self.dense.add_pending(part.gradients)
-                self.tables.add_waiting(part.rows)
-                cohort.waiting += 1
-                cohort.waiting_learning_rate = push.learning_rate
-                if cohort.waiting >= self._settings.grads_to_wait:
-                    self._apply_waiting(cohort)
+            if push.not_finite:
+                cohort.refused += 1
             else:
-                staleness = cohort.version - push.version
-                modulated = self._settings.lr_staleness_modulation and staleness > 1
-                learning_rate = push.learning_rate / staleness if modulated else push.learning_rate
-                self.dense.apply(part.gradients, learning_rate, cohort.step + 1)
-                self.tables.update(part.rows, learning_rate, cohort.version + 1)
-                self._count_update(cohort)
-            self.dense.set_state(part.state)
+                self._apply(push, cohort)
             cohort.last[push.worker] = LastPush(
                 sequence=push.sequence,
                 lease_id=push.lease_id,
@@ -194,6 +186,24 @@ class Holdings:
                 version=cohort.version,
             )
         self.cohorts.merge(cohorts)
+
+    def _apply(self, push: Push, cohort: Cohort) -> None:
+        part = self._part(push, cohort.mask)
+        if self._settings.synchronous:
+            self.dense.add_pending(part.gradients)
+            self.tables.add_waiting(part.rows)
+            cohort.waiting += 1
+            cohort.waiting_learning_rate = push.learning_rate
+            if cohort.waiting >= self._settings.grads_to_wait:
+                self._apply_waiting(cohort)
+        else:
+            staleness = cohort.version - push.version
+            modulated = self._settings.lr_staleness_modulation and staleness > 1
+            learning_rate = push.learning_rate / staleness if modulated else push.learning_rate
+            self.dense.apply(part.gradients, learning_rate, cohort.step + 1)
+            self.tables.update(part.rows, learning_rate, cohort.version + 1)
+            self._count_update(cohort)
+        self.dense.set_state(part.state)
 
     def replay(self, push: Push, mask: Mask) -> None:
         """A push that another server has applied to some buckets, and found right."""

@@ -35,6 +35,8 @@ _MOST_PLACES = 1 << 18
 _MEMORY = 512
 # With fewer, chance would be reported.
 _LEAST_LOOKS = 4
+# So many are told.
+_TOLD = 10
 # Odd, with bits all over: multiplied by it, ids that lie side by side are far apart.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -53,6 +55,8 @@ class HotIds:
         self._lock = threading.Lock()
         self._make(_FEWEST_PLACES)
         self._looks = 0
+        # What was found out last, if nothing has been looked at since.
+        self._top: list[HotId] | None = None
 
     def _make(self, places: int) -> None:
         self._ids: Ids = np.zeros(places, np.int64)
@@ -86,6 +90,7 @@ class HotIds:
         self._votes[wanted[~free]] -= 1
         self._sit(wanted[free], strangers[free], every, every)
         self._looks += 1
+        self._top = None
         if self._looks >= _MEMORY:
             self._looks //= 2
             self._votes //= 2
@@ -107,17 +112,20 @@ class HotIds:
         self._make(2 * len(self._ids))
         self._sit(self._places(ids), ids, votes, counts)
 
-    def top(self, number: int = 10) -> list[HotId]:
+    def top(self) -> list[HotId]:
         """The hottest first. None, as long as there is too little to tell from."""
         with self._lock:
-            if self._looks < _LEAST_LOOKS:
-                return []
-            counts = np.where(self._votes > 0, self._counts, 0)
-            # Seen once is not hot, however few looks there were.
-            least = max(2, int(np.partition(counts, -number)[-number]))
-            hottest = np.flatnonzero(counts >= least)
-            order = hottest[np.lexsort((self._ids[hottest], -counts[hottest]))][:number]
-            return [
-                HotId(id=int(self._ids[place]), share=min(1.0, float(counts[place]) / self._looks))
-                for place in order
-            ]
+            if self._top is None:
+                self._top = self._find() if self._looks >= _LEAST_LOOKS else []
+            return self._top
+
+    def _find(self) -> list[HotId]:
+        counts = np.where(self._votes > 0, self._counts, 0)
+        # Seen once is not hot, however few looks there were.
+        least = max(2, int(np.partition(counts, -_TOLD)[-_TOLD]))
+        hottest = np.flatnonzero(counts >= least)
+        order = hottest[np.lexsort((self._ids[hottest], -counts[hottest]))][:_TOLD]
+        return [
+            HotId(id=int(self._ids[place]), share=min(1.0, float(counts[place]) / self._looks))
+            for place in order
+        ]

@@ -54,6 +54,7 @@ def read_push(request: ps_pb2.PushRequest, body: memoryview) -> Push:
         position=request.position,
         batches=request.batches,
         generation=request.generation,
+        not_finite=request.not_finite,
         buckets=unpack(request.buckets),
         array_buckets={head.name: head.bucket for head in request.arrays if head.bucket >= 0},
     )

@@ -159,7 +159,12 @@ class _Calls:
         request = ps_pb2.PushRequest.FromString(head)
         pushed = self._store.push(messages.read_push(request, body), message=request, body=(body,))
         self.in_use = pushed.in_use
-        reply = ps_pb2.PushReply(accepted=pushed.accepted, version=pushed.version, moved=_bits(pushed.moved))
+        reply = ps_pb2.PushReply(
+            accepted=pushed.accepted,
+            version=pushed.version,
+            moved=_bits(pushed.moved),
+            refused=pushed.refused,
+        )
         return reply, ()
 
     def _pull(self, head: bytes, body: memoryview) -> _Answer:
@@ -282,6 +287,7 @@ class _Service:
             ready=status.ready,
             rows=status.rows,
             not_finite=status.not_finite,
+            refused=status.refused,
             ps_map=None if status.map is None else status.map.to_wire(),
             loads=status.loads,
             filled=[

@@ -300,6 +300,7 @@ class Store:
             return Pushing(
                 accepted=not stale,
                 version=min(versions, default=0),
+                refused=max((cohort.refused for cohort in cohorts), default=0),
                 moved=asked & ~mine,
                 waiting=Waiting(mask=mine, ticket=ticket, generation=push.generation),
             )
@@ -322,23 +323,33 @@ class Store:
     def _check(self, push: Push, cohorts: Sequence[Cohort], bad: str | None) -> None:
         if bad is not None:
             self._count_not_finite()
-            raise UserError(
-                f"The gradient of {bad} is not finite (NaN or infinity).",
-                hint="A smaller learning rate, clipped gradients or other data may help.",
-            )
+            raise NotFinite.of(bad, worker=push.worker)
+        if push.not_finite:
+            self._check_refused(push, cohorts)
         if not math.isfinite(push.learning_rate):
             raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
         try:
             self._holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
-        except NotFinite:
+        except NotFinite as error:
             self._count_not_finite()
-            raise
+            raise NotFinite(
+                f"{error.message.removesuffix('.')}, in a batch of {push.worker}.", hint=error.hint
+            ) from None
         except TableFull as error:
             for name, refused in error.refused.items():
                 self.tallies.mine().table(name).refused += refused
             raise
 
+    def _check_refused(self, push: Push, cohorts: Sequence[Cohort]) -> None:
+        allowed = self._settings.max_bad_gradients
+        if max(cohort.refused for cohort in cohorts) >= allowed:
+            self._count_not_finite()
+            raise NotFinite.of(push.not_finite, worker=push.worker, allowed=allowed)
+
     def _count(self, push: Push, staleness: int) -> None:
+        if push.not_finite:
+            self._count_not_finite()
+            return
         tally = self.tallies.mine()
         tally.staleness.add(max(0, staleness))
         for name, part in push.rows.items():
@@ -350,7 +361,8 @@ class Store:
 
     def _is_stale(self, cohort: Cohort, push: Push) -> bool:
         tolerated = cohort.version - self._settings.sync_version_tolerance
-        return self._settings.synchronous and push.version < tolerated
+        # Where nothing is applied, nothing is too old for it.
+        return self._settings.synchronous and push.version < tolerated and not push.not_finite
 
     # -- the master ------------------------------------------------------------------------------------------
 
@@ -439,6 +451,7 @@ class Store:
                 pushes=self._pushes,
                 rows=self._holdings.tables.rows,
                 not_finite=self._not_finite,
+                refused=max((cohort.refused for cohort in cohorts), default=0),
                 map=self._roles.map,
                 loads=np.where(mine, self._loads, 0).tolist(),
                 filled=self._peers.filled(),

@@ -289,6 +289,15 @@ class Tables:
 class NotFinite(UserError):
     """A gradient is no number."""
 
+    @classmethod
+    def of(cls, what: str, *, worker: str, allowed: int = 0) -> NotFinite:
+        """`allowed`: so many batches with such gradients were passed over before."""
+        before = f" {allowed:,} such batches were passed over (--max_bad_gradients)." if allowed else ""
+        return cls(
+            f"The gradient of {what} is not finite (NaN or infinity), in a batch of {worker}.{before}",
+            hint="A smaller learning rate, clipped gradients or other data may help.",
+        )
+
 
 def count_by_bucket(ids: Iterable[Ids]) -> NDArray[np.int64]:
     """How many ids there are in each bucket."""

@@ -143,7 +143,7 @@ class PullRowsReply(_message.Message):
     def __init__(self, moved: _Optional[bytes] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets", "not_finite")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class PushRequest(_message.Message):
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
@@ -166,17 +167,20 @@ class PushRequest(_message.Message):
     batches: int
     generation: int
     buckets: bytes
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ...) -> None: ...
+    not_finite: str
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ..., not_finite: _Optional[str] = ...) -> None: ...
 
 class PushReply(_message.Message):
-    __slots__ = ("accepted", "version", "moved")
+    __slots__ = ("accepted", "version", "moved", "refused")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     version: int
     moved: bytes
-    def __init__(self, accepted: bool = ..., version: _Optional[int] = ..., moved: _Optional[bytes] = ...) -> None: ...
+    refused: int
+    def __init__(self, accepted: bool = ..., version: _Optional[int] = ..., moved: _Optional[bytes] = ..., refused: _Optional[int] = ...) -> None: ...
 
 class ReplicateHello(_message.Message):
     __slots__ = ("server", "incarnation", "generation")
@@ -305,7 +309,7 @@ class ServerStatusRequest(_message.Message):
     def __init__(self, figures: bool = ...) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite", "figures")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite", "figures", "refused")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -320,6 +324,7 @@ class ServerStatusReply(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
@@ -334,7 +339,8 @@ class ServerStatusReply(_message.Message):
     rows: int
     not_finite: int
     figures: Figures
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ..., figures: _Optional[_Union[Figures, _Mapping]] = ...) -> None: ...
+    refused: int
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ..., figures: _Optional[_Union[Figures, _Mapping]] = ..., refused: _Optional[int] = ...) -> None: ...
 
 class Figures(_message.Message):
     __slots__ = ("seconds", "calls", "staleness", "tables", "dense_bytes", "not_finite")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from pathlib import Path
 
@@ -186,6 +187,7 @@ class TrainingLoop:
                 worker=self._link.node,
                 generation=generation,
                 stop=lambda: self._abandoned(generation),
+                tolerant=spec.training.max_bad_gradients > 0,
             )
             self._model = ServedModel(
                 self._trainer,
@@ -335,6 +337,9 @@ class TrainingLoop:
         started = time.perf_counter()
 
         def applied(loss: float | None) -> None:
+            if loss is not None and not math.isfinite(loss) and self._spec.training.max_bad_gradients:
+                # A batch that is passed over: the mean of the others says more without it.
+                loss = None
             if batch.last or not batch.atomic:
                 self._reporter.note(
                     lease_id=lease_id,

@@ -9,6 +9,7 @@ asynchronous training is that anyway, as soon as there are two workers. One push
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,10 +18,13 @@ from elasticdl.ps.checkpoints import find_checkpoint
 from elasticdl.ps.client import ParameterClient, StaleGradients, Values
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Lookups
+from elasticdl.ps.tensors import find_not_finite
 from elasticdl.worker.ahead import RowsAhead
 from elasticdl.worker.exchange import Exchange
 from elasticdl.worker.models import Model, of_another_model
 from elasticdl.worker.trainer import Batch, Parameters, Trainer
+
+log = logging.getLogger("elasticdl.worker")
 
 
 class ServedModel(Model):
@@ -51,6 +55,9 @@ class ServedModel(Model):
         self._versions: dict[int, int] = {}
         self._step = 0
         self._ready = False
+        # A batch was passed over. What it has left in the model that is not trained, such as moving averages, must go:
+        # the next pull is of everything.
+        self._spoiled = False
 
     def prepare(self, batch: Batch) -> None:
         if self._ready:
@@ -74,8 +81,12 @@ class ServedModel(Model):
         self._ready = True
 
     def _pull(self) -> None:
-        self._use(self._client.pull(known_versions=self._versions))
+        self._use(self._pull_values())
         self._since_pull = 0
+
+    def _pull_values(self) -> Values:
+        spoiled, self._spoiled = self._spoiled, False
+        return self._client.pull(known_versions={} if spoiled else self._versions)
 
     def _use(self, pulled: Values) -> None:
         self._versions = dict(pulled.versions)
@@ -96,7 +107,7 @@ class ServedModel(Model):
     ) -> float:
         if self._ahead is not None:
             return self._train_ahead(self._ahead, batch, position, batches, applied, upcoming)
-        if self._since_pull >= self._pull_every:
+        if self._since_pull >= self._pull_every or self._spoiled:
             self._pull()
         self._since_pull += 1
         while True:
@@ -136,8 +147,8 @@ class ServedModel(Model):
             push()
             if applied is not None:
                 applied(loss)
-            if pulls:
-                self._pulled = self._client.pull(known_versions=self._versions)
+            if pulls or self._spoiled:
+                self._pulled = self._pull_values()
 
         self._exchange.give(exchange)
         return loss
@@ -146,8 +157,11 @@ class ServedModel(Model):
         self, batch: Batch, gradients: dict[str, Any], position: int, batches: int
     ) -> Callable[[], None]:
         """The push of a batch's gradients, with everything that belongs to it as it is now."""
+        state = self._trainer.state()
+        if self._client.tolerant and find_not_finite(state) is not None:
+            state, self._spoiled = {}, True
         arguments: dict[str, Any] = {
-            "state": self._trainer.state(),
+            "state": state,
             "learning_rate": self._trainer.learning_rate(self.step),
             "versions": self._versions,
             # A part of a shard without order inside cannot be credited if this worker dies now.
@@ -159,6 +173,12 @@ class ServedModel(Model):
 
         def push() -> None:
             self._step = max(self._client.push(gradients, **arguments).values(), default=0)
+            if self._client.passed_over is not None:
+                self._spoiled = True
+                log.warning(
+                    "The gradient of %s is not finite (NaN or infinity): this batch has no effect. So far %d had none.",
+                    *self._client.passed_over,
+                )
 
         return push
 

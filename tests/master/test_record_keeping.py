@@ -17,6 +17,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.keeping import RecordKeeper
 from elasticdl.master.master import Master
 from elasticdl.platforms.cluster import ClusterError, Listing
+from elasticdl.wire import ps_pb2
 
 SPEC = JobSpec.build(job_name="kept", image_name="i", job_command="x", num_workers=2)
 NAME = "elasticdl-kept"
@@ -277,5 +278,20 @@ def test_a_record_that_cannot_be_written_now_is_written_later(play: Play) -> Non
         assert not scene.cluster.refusals
         await asyncio.sleep(3)
         assert scene.cluster.status()["step"] == 1
+
+    play(scenario)
+
+
+def test_figures_of_servers_are_kept_as_far_as_there_is_room(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        for tables, kept in ((3, 3), (5000, 0)):
+            figures = ps_pb2.Figures(
+                seconds=1.0, tables=[ps_pb2.TableFigures(table=f"t{n}", rows=n) for n in range(tables)]
+            )
+            scene.master.figures.take({0: ps_pb2.ServerStatusReply(figures=figures)}, {0: "ps-0"})
+            await scene.keeper.write()
+            (server,) = scene.cluster.status()["servers"]
+            assert (server["name"], len(server["tables"])) == ("ps-0", kept)
+            assert server["rows"] == sum(range(tables))
 
     play(scenario)

@@ -64,6 +64,14 @@ class Worker:
     left: Mask | None = None
     asked: list[tuple[Server, Mask, Pushing]] = field(default_factory=list)
     acknowledged: int = 0
+    # Every so many of its batches have gradients that are not finite; 0: none.
+    bad_every: int = 0
+
+    def is_bad(self, sequence: int) -> bool:
+        return bool(self.bad_every) and sequence % self.bad_every == 0
+
+    def good(self, batches: int) -> int:
+        return sum(not self.is_bad(sequence) for sequence in range(1, batches + 1))
 
 
 class World:
@@ -84,7 +92,10 @@ class World:
         # Synchronous training now and then: so many pushes are added up before their mean is applied.
         self.waits = self.chance.choice([1, 1, 1, 3])
         self.server_settings = ServerSettings(
-            num_ps=count, grads_to_wait=self.waits, sync_version_tolerance=1_000_000
+            num_ps=count,
+            grads_to_wait=self.waits,
+            sync_version_tolerance=1_000_000,
+            max_bad_gradients=1_000_000,
         )
         for number in range(count):
             self.start(number)
@@ -102,7 +113,12 @@ class World:
             # As if told by the primaries; how that goes is tested elsewhere.
             server.store._holdings.initialize(server.store._roles.complete, initial)
         self.workers = [
-            Worker(name=f"worker-{n}", routes=routes, batches=self.chance.randint(5, 25))
+            Worker(
+                name=f"worker-{n}",
+                routes=routes,
+                batches=self.chance.randint(5, 25),
+                bad_every=self.chance.choice([0, 3]),
+            )
             for n in range(self.chance.randint(1, 3))
         ]
 
@@ -277,6 +293,15 @@ class World:
         return True
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
+        if worker.is_bad(worker.sequence):
+            return ps_pb2.PushRequest(
+                worker=worker.name,
+                sequence=worker.sequence,
+                learning_rate=1.0,
+                generation=1,
+                buckets=pack(mask),
+                not_finite="t",
+            ), memoryview(b"")
         minus = {name: -np.ones(3, np.float32) for name in DENSE}
         heads, parts = share_of({"trainable": minus, "state": {}}, DENSE_BUCKETS, mask)
         request = ps_pb2.PushRequest(
@@ -297,7 +322,7 @@ class World:
 
     def check_nothing_lost(self) -> None:
         """Whatever happens next, what was acknowledged is there."""
-        least = sum(worker.acknowledged for worker in self.workers) // self.waits
+        least = sum(worker.good(worker.acknowledged) for worker in self.workers) // self.waits
         for number, server in self.living.items():
             store = server.store
             with store._lock:
@@ -306,7 +331,8 @@ class World:
                     assert (value >= least).all(), (name, value, least)
 
     def check_all(self) -> None:
-        pushes = sum(worker.batches for worker in self.workers)
+        pushes = sum(worker.good(worker.batches) for worker in self.workers)
+        refused = sum(worker.batches for worker in self.workers) - pushes
         total = float(pushes // self.waits)
         seen = np.zeros(BUCKETS, int)
         for number, server in self.living.items():
@@ -325,6 +351,7 @@ class World:
             np.testing.assert_array_equal(out, np.full_like(out, total))
             for cohort in store._holdings.cohorts.select(primary | backup):
                 assert cohort.waiting == pushes % self.waits
+                assert cohort.refused == refused
                 for worker in self.workers:
                     assert cohort.last[worker.name].sequence == worker.batches
         assert (seen == 1).all()

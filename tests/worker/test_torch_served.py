@@ -18,6 +18,7 @@ from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
 IDS = torch.randint(-(2**63), 2**63 - 1, (40,), generator=torch.Generator().manual_seed(0))
+BROKEN = -1
 SHARD = Shard(lease_id=1, epoch=0, start=0, end=800)
 
 
@@ -48,29 +49,51 @@ class Network(nn.Module):
         return self.out(self.embedding(ids).flatten(1)) + self.weights(ids[:, :2]).sum(1)
 
 
+class Normalized(Network):
+    """With moving averages, which a batch changes before its gradients are looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(12)
+
+    def forward(self, ids: Any) -> Any:
+        # An id that no other batch has stands for a number that is none.
+        broken = torch.where(ids == BROKEN, float("nan"), 0.0).sum()
+        return self.out(self.norm(self.embedding(ids).flatten(1) + broken))
+
+
 @pytest.fixture
-def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[[], TorchTrainer]:
-    def make() -> TorchTrainer:
+def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., TorchTrainer]:
+    def make(network: type[Network] = Network) -> TorchTrainer:
         torch.manual_seed(0)
         definition = make_definition(
             loss=lambda labels, predictions: ((labels - predictions) ** 2).mean(),
             optimizer=lambda parameters: torch.optim.Adagrad(parameters, 0.1),
             eval_metrics_fn=dict,
         )
-        return TorchTrainer(Network(), definition)
+        return TorchTrainer(network(), definition)
 
     return make
 
 
 @pytest.fixture
 def served(
-    table_servers: tuple[list[Any], list[str]], trainer: Callable[[], TorchTrainer]
+    table_servers: tuple[list[Any], list[str]], trainer: Callable[..., TorchTrainer]
 ) -> Iterator[Callable[..., tuple[ServedModel, TorchTrainer]]]:
     made: list[ServedModel] = []
 
-    def make(**options: Any) -> tuple[ServedModel, TorchTrainer]:
-        client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
-        own = trainer()
+    def make(
+        network: type[Network] = Network, *, tolerant: bool = False, **options: Any
+    ) -> tuple[ServedModel, TorchTrainer]:
+        client = ParameterClient(
+            table_servers[1],
+            "token",
+            "worker-0",
+            generation=1,
+            patience_seconds=60,
+            tolerant=tolerant,
+        )
+        own = trainer(network)
         made.append(ServedModel(own, client, pull_every=1, restore_from="", **options))
         return made[-1], own
 
@@ -162,3 +185,32 @@ def test_a_push_that_fails_is_told_where_the_next_one_is_made(
     with pytest.raises(UserError, match="not finite"):
         model.settle()
     assert len(counted) == 2
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_batch_that_is_passed_over_leaves_nothing_behind(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+    table_servers: tuple[list[Any], list[str]],
+    caplog: pytest.LogCaptureFixture,
+    asynchronous: bool,
+) -> None:
+    """Neither on the servers nor in the worker, whose moving averages it has spoiled."""
+    model, own = served(Normalized, tolerant=True, asynchronous=asynchronous)
+    given = batches(8)
+    features = given[3].features.clone()
+    features[0, 0] = BROKEN
+    bad = Batch(**{**vars(given[3]), "features": features})
+    counted: list[float] = []
+    losses = train(model, [*given[:3], bad, *given[4:]], applied=counted.append)
+    assert np.isnan(losses[3])
+    assert np.isfinite(losses[:3] + losses[4:]).all()
+    # The account of the samples goes on, as if it had been applied.
+    assert len(counted) == 8
+    assert "out.weight is not finite" in caplog.text
+    assert "So far 1 had none." in caplog.text
+    for store in table_servers[0]:
+        assert store.status().refused == 1
+        assert store.status().version == 7
+    model.thaw()
+    for value in own.parameters().state.values():
+        assert np.isfinite(value).all()
