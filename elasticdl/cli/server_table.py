@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 # Of the hot ids of a table: more would not fit on a line.
@@ -43,16 +44,11 @@ def server_lines(servers: list[dict[str, Any]]) -> list[str]:
 
 
 def server_table(servers: list[dict[str, Any]]) -> RenderableType:
-    """For a terminal."""
-    from rich import box
-    from rich.table import Table
+    """For a terminal: the servers, below them their tables, and what they have refused."""
+    from rich.console import Group
     from rich.text import Text
 
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    shown.add_column("server")
-    for title in ("rows", "memory", "pulls/s", "pushes/s", "hits", "stale", "pull p95", "push p95"):
-        shown.add_column(title, justify="right")
-    shown.add_column("hot ids")
+    shown = _table("server", "rows", "memory", "pulls/s", "pushes/s", "hits", "stale", "pull p95", "push p95")
     for server in servers:
         staleness, hits = server["staleness"], server["hit_rate"]
         shown.add_row(
@@ -65,22 +61,38 @@ def server_table(servers: list[dict[str, Any]]) -> RenderableType:
             f"{number(staleness['mean'])} ≤{number(staleness['max'])}",
             duration(server["pull"]["p95"]),
             duration(server["push"]["p95"]),
-            Text(", ".join(refusals(server)), style="red"),
         )
-        for table in server["tables"]:
-            shown.add_row(
-                Text(f"  {table['table']}", style="dim"),
-                f"{table['rows']:,}",
-                size(table["bytes"]),
-                "",
-                "",
-                percent(table["hit_rate"]),
-                "",
-                "",
-                "",
-                Text(hot_ids(table), style="cyan"),
-            )
-    return shown
+    parts: list[RenderableType] = [shown]
+    if any(server["tables"] for server in servers):
+        tables = _table("server", "rows", "memory", "hits")
+        tables.add_column("table")
+        tables.add_column("hot ids", style="cyan", overflow="fold")
+        for server in servers:
+            for table in server["tables"]:
+                tables.add_row(
+                    server["name"],
+                    f"{table['rows']:,}",
+                    size(table["bytes"]),
+                    percent(table["hit_rate"]),
+                    Text(table["table"], style="bold"),
+                    hot_ids(table),
+                )
+        parts.append(tables)
+    parts += [
+        Text(f"{server['name']}: {said}", style="red") for server in servers for said in refusals(server)
+    ]
+    return Group(*parts)
+
+
+def _table(first: str, *numbers: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    made.add_column(first, no_wrap=True)
+    for title in numbers:
+        made.add_column(title, justify="right", no_wrap=True)
+    return made
 
 
 def hot_ids(table: dict[str, Any]) -> str:
