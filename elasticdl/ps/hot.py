@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.table import Ids
 
-PULLS_PER_LOOK = 256
+PULLS_PER_LOOK = 1024
 # The first looks come sooner: a short job shall see something too.
 EARLY_LOOKS = 16
 PULLS_PER_EARLY_LOOK = 8
