@@ -14,6 +14,7 @@ import torch
 from e2e.conftest import ROOT, Job
 from elasticdl.data.open import open_reader
 from elasticdl.jobs.mode import Mode
+from elasticdl.ps.checkpoints import find_checkpoint
 from model_zoo.criteo import torch_deepfm
 
 ROWS = 6000
@@ -72,6 +73,8 @@ def test_through_servers_as_well_as_alone(
         f"--training_data={clicks}/train",
         f"--validation_data={clicks}/test",
         f"--output={tmp_path / 'model'}",
+        f"--checkpoint_dir={tmp_path / 'checkpoints'}",
+        "--checkpoint_steps=200",
         "--job_name=clicks",
     )
     job.assert_exact(epochs=2, size=ROWS)
@@ -79,16 +82,20 @@ def test_through_servers_as_well_as_alone(
     assert metrics["auc"] > 0.75 - 0.04, job.output
     _assert_figures(job)
 
-    # All of the model is in what was exported: the rows that the servers had at the end too.
-    job = start_job(
-        "evaluate",
-        *MODEL,
-        f"--validation_data={clicks}/test",
-        f"--checkpoint_dir_for_init={tmp_path / 'model'}",
-        "--job_name=again",
-    )
-    assert job.wait() == 0, job.output + job.logs()
-    assert job.status()["evaluations"][-1]["metrics"] == pytest.approx(metrics, rel=1e-4)
+    # All of the model is in what was exported: the rows that the servers had at the end too. And in the last
+    # checkpoint, which holds only what has changed since one in the middle.
+    newest = find_checkpoint(str(tmp_path / "checkpoints"))
+    assert newest.manifest.base
+    for place in (tmp_path / "model", newest.path):
+        job = start_job(
+            "evaluate",
+            *MODEL,
+            f"--validation_data={clicks}/test",
+            f"--checkpoint_dir_for_init={place}",
+            f"--job_name=again-{place.name}",
+        )
+        assert job.wait() == 0, job.output + job.logs()
+        assert job.status()["evaluations"][-1]["metrics"] == pytest.approx(metrics, rel=1e-4)
 
     reader = open_reader(f"{clicks}/train")
     samples = [sample for sample, _ in torch_deepfm.feed(reader.read(0, 64), Mode.TRAINING, reader.metadata)]

@@ -136,6 +136,12 @@ struct Memory {
   Slabs rows, copies;
 };
 
+// How often a table has been frozen, and which of the times were the last two marks: what has changed since one of these
+// is known row by row, and of other times chunk by chunk.
+struct Freezes {
+  std::uint32_t count = 0, mark = 0, mark_before = 0;
+};
+
 // Someone's wish to see a bucket as it was at a freeze.
 struct Claim {
   std::uint32_t freeze;  // they are numbered from 1 on
@@ -170,14 +176,23 @@ class Bucket {
     return search(index_, hash, [&](std::uint32_t number) { return layout.id(row(number, bytes)) == id; });
   }
 
-  // Must be called before a row is changed. `freezes`: how many there have been so far.
-  void touch(std::uint32_t number, std::uint32_t freezes, Memory& memory, std::size_t bytes) {
-    const std::uint32_t chunk = number / kChunk;
-    if (chunks_[chunk].written != freezes) touch_chunk(chunk, freezes, memory, bytes);
+  // Must be called before a row is changed.
+  void touch(std::uint32_t number, const Freezes& freezes, Memory& memory, std::size_t bytes) {
+    Chunk& chunk = chunks_[number / kChunk];
+    if (chunk.written != freezes.count) touch_chunk(number / kChunk, freezes, memory, bytes);
+    chunk.changed |= std::uint32_t(1) << number % kChunk;
+  }
+
+  // Room for rows that are about to come into an empty bucket: its index is made once, and not again and again as it
+  // grows. Without memory for that, it grows.
+  void expect(std::size_t rows, Budget* budget) {
+    if (rows_ || rows > kMostRows) return;
+    index_.replace(index_size(rows), budget);
+    chunks_.reserve((rows + kChunk - 1) / kChunk);
   }
 
   // A new row with nothing in it but its id; kNone if there is no memory for it.
-  std::uint32_t add(std::int64_t id, std::uint64_t hash, std::uint32_t freezes, const Layout& layout, Memory& memory,
+  std::uint32_t add(std::int64_t id, std::uint64_t hash, const Freezes& freezes, const Layout& layout, Memory& memory,
                     Budget* budget) {
     if (rows_ == kMostRows) return kNone;
     if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return kNone;
@@ -186,7 +201,7 @@ class Bucket {
       if (!fresh) return kNone;
       // By an eighth, for a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
-      chunks_.push_back(Chunk{fresh, freezes});
+      chunks_.push_back(Chunk{fresh, freezes.count, freezes.mark, 0});
     }
     touch(rows_, freezes, memory, layout.bytes());
     layout.set_id(row(rows_, layout.bytes()), id);
@@ -194,27 +209,32 @@ class Bucket {
     return rows_++;
   }
 
-  // Removes rows, closes the gaps by moving others, and gives back what is no longer needed. Returns how many.
+  // Removes rows, closes the gaps with the last ones, and gives back what is no longer needed. Returns how many.
   template <class Condition>
-  std::uint32_t remove_if(Condition condition, std::uint32_t freezes, const Layout& layout, Memory& memory,
+  std::uint32_t remove_if(Condition condition, const Freezes& freezes, const Layout& layout, Memory& memory,
                           Budget* budget) {
     const std::size_t bytes = layout.bytes();
-    std::uint32_t kept = 0;
-    for (std::uint32_t number = 0; number < rows_; ++number) {
+    std::uint32_t kept = rows_;
+    const auto is_removed = [&](std::uint32_t number) {
       const char* at = row(number, bytes);
-      if (condition(at)) continue;
-      if (kept != number) {
-        touch(kept, freezes, memory, bytes);
-        std::memcpy(row(kept, bytes), at, bytes);
-      }
-      ++kept;
+      if (!condition(at)) return false;
+      note_forgotten(layout.id(at), freezes);
+      return true;
+    };
+    for (std::uint32_t number = 0; number < kept; ++number) {
+      if (!is_removed(number)) continue;
+      do --kept;
+      while (kept > number && is_removed(kept));
+      if (kept == number) break;
+      touch(number, freezes, memory, bytes);
+      std::memcpy(row(number, bytes), row(kept, bytes), bytes);
     }
     const std::uint32_t removed = rows_ - kept;
     if (!removed) return 0;
     rows_ = kept;
-    emptied_ = freezes;
     while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) drop_last_chunk(freezes, memory);
     chunks_.shrink_to_fit();
+    if (forgotten_.size() > rows_ / kForgottenShare + kChunk) begin_anew(freezes);
     const bool is_claimed = leave_index_to_claims();
     if (!kept) {
       index_.clear();
@@ -228,22 +248,25 @@ class Bucket {
   }
 
   // What comes from now on has nothing to do with what was here before.
-  void begin_anew(std::uint32_t freezes) { emptied_ = freezes; }
+  void begin_anew(const Freezes& freezes) {
+    emptied_ = freezes.count;
+    std::vector<Forgotten>().swap(forgotten_);
+  }
 
   // -- ids that wait for a row -----------------------------------------------------------------------------------
 
   const Sightings& sightings() const { return *sightings_; }
 
   // To change them.
-  Sightings& sightings(std::uint32_t freezes) {
-    if (sightings_written_ != freezes) {
+  Sightings& sightings(const Freezes& freezes) {
+    if (sightings_written_ != freezes.count) {
       std::shared_ptr<const Sightings> copy;
       for (Claim& claim : claims_) {
         if (claim.sightings) continue;
         if (!copy) copy = sightings_->copy();
         claim.sightings = copy;
       }
-      sightings_written_ = freezes;
+      sightings_written_ = freezes.count;
     }
     return *sightings_;
   }
@@ -284,20 +307,40 @@ class Bucket {
 
   // Whether the row may have changed between an earlier freeze and the claim's.
   bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since) const {
-    return chunk_of(number / kChunk, claim.freeze).written >= since;
+    const Chunk& chunk = chunk_of(number / kChunk, claim.freeze);
+    return chunk.written >= since && (chunk.marked > since || chunk.changed >> number % kChunk & 1);
   }
 
-  // Whether rows may have been removed since a freeze.
-  bool has_lost_rows(std::uint32_t since) const { return emptied_ >= since; }
+  // Whether more has happened since a freeze than that rows have changed, come, and been forgotten one by one.
+  bool has_begun_anew(std::uint32_t since) const { return emptied_ >= since || forgotten_from_ > since; }
+
+  // The ids whose rows were removed between an earlier freeze and the claim's; some may be back.
+  std::vector<std::int64_t> forgotten(const Claim& claim, std::uint32_t since) const {
+    std::vector<std::int64_t> found;
+    for (const Forgotten& each : forgotten_)
+      if (since <= each.after && each.after < claim.freeze) found.push_back(each.id);
+    return found;
+  }
 
   const Sightings& sightings(const Claim& claim) const { return claim.sightings ? *claim.sightings : *sightings_; }
 
  private:
   static constexpr std::uint32_t kNumber = (1u << 24) - 1;
 
+  // Of so many rows one may be remembered as forgotten; a byte a row.
+  static constexpr std::uint32_t kForgottenShare = 16;
+
   struct Chunk {
     char* rows;
     std::uint32_t written;  // how many freezes there were when it was last changed
+    std::uint32_t marked;   // the mark since which it is known which rows those were
+    std::uint32_t changed;  // a bit a row
+  };
+
+  // A row that was removed after so many freezes.
+  struct Forgotten {
+    std::int64_t id;
+    std::uint32_t after;
   };
 
   struct Kept {
@@ -335,8 +378,10 @@ class Bucket {
   }
 
   // For so many rows with room for a sixth more.
+  static std::size_t index_size(std::size_t rows) { return rows * 4 / 3 + 8; }
+
   bool rebuild(std::size_t rows, const Layout& layout, Budget* budget, bool beyond = false) {
-    if (!index_.replace(rows * 4 / 3 + 8, budget, beyond)) return false;
+    if (!index_.replace(index_size(rows), budget, beyond)) return false;
     fill_index(layout);
     return true;
   }
@@ -373,28 +418,53 @@ class Bucket {
     return is_kept ? found->second.chunk : chunks_[chunk];
   }
 
-  void touch_chunk(std::uint32_t which, std::uint32_t freezes, Memory& memory, std::size_t bytes) {
+  void touch_chunk(std::uint32_t which, const Freezes& freezes, Memory& memory, std::size_t bytes) {
     Chunk& chunk = chunks_[which];
-    if (is_wanted(which, chunk.written, freezes)) {
-      char* copy = memory.copies.take(true);
-      if (!copy) throw std::bad_alloc();
-      std::memcpy(copy, chunk.rows, kChunk * bytes);
-      kept_.emplace(std::make_pair(which, freezes), Kept{Chunk{copy, chunk.written}, &memory.copies});
+    if (is_wanted(which, chunk.written, freezes.count)) {
+      Chunk copy = chunk;
+      copy.rows = memory.copies.take(true);
+      if (!copy.rows) throw std::bad_alloc();
+      std::memcpy(copy.rows, chunk.rows, kChunk * bytes);
+      kept_.emplace(std::make_pair(which, freezes.count), Kept{copy, &memory.copies});
     }
-    chunk.written = freezes;
+    chunk.written = freezes.count;
+    if (chunk.marked != freezes.mark) {
+      chunk.marked = freezes.mark;
+      chunk.changed = 0;
+    }
   }
 
-  void drop_last_chunk(std::uint32_t freezes, Memory& memory) {
+  void drop_last_chunk(const Freezes& freezes, Memory& memory) {
     const std::uint32_t which = std::uint32_t(chunks_.size() - 1);
     const Chunk chunk = chunks_.back();
     chunks_.pop_back();
-    if (is_wanted(which, chunk.written, freezes)) kept_.emplace(std::make_pair(which, freezes), Kept{chunk, &memory.rows});
-    else memory.rows.give(chunk.rows);
+    if (is_wanted(which, chunk.written, freezes.count))
+      kept_.emplace(std::make_pair(which, freezes.count), Kept{chunk, &memory.rows});
+    else
+      memory.rows.give(chunk.rows);
+  }
+
+  // Before the first mark nobody can ask, and what was before the last but one nobody does.
+  void note_forgotten(std::int64_t id, const Freezes& freezes) {
+    if (!freezes.mark) {
+      emptied_ = freezes.count;
+      return;
+    }
+    if (forgotten_from_ < freezes.mark_before) {
+      forgotten_from_ = freezes.mark_before;
+      forgotten_.erase(std::remove_if(forgotten_.begin(), forgotten_.end(),
+                                      [&](const Forgotten& each) { return each.after < forgotten_from_; }),
+                       forgotten_.end());
+    }
+    forgotten_.push_back(Forgotten{id, freezes.count});
   }
 
   std::uint32_t rows_ = 0;
-  // How many freezes there were when rows were last removed, and when sightings last changed.
+  // How many freezes there were when the bucket last began anew, and when sightings last changed.
   std::uint32_t emptied_ = 0, sightings_written_ = 0;
+  // Since this freeze it is known which rows were removed.
+  std::uint32_t forgotten_from_ = 0;
+  std::vector<Forgotten> forgotten_;
   Zeros index_;
   std::vector<Chunk> chunks_;
   std::unique_ptr<Sightings> sightings_ = std::make_unique<Sightings>();

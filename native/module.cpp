@@ -200,7 +200,7 @@ nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std
     nb::gil_scoped_release released;
     rows = table.take_copy(bucket, frozen, since);
   }
-  const std::size_t n = rows.ids.size(), waiting = rows.waiting_ids.size();
+  const std::size_t n = rows.ids.size(), waiting = rows.waiting_ids.size(), forgotten = rows.forgotten.size();
   nb::dict found;
   found["complete"] = rows.complete;
   found["ids"] = array_of(std::move(rows.ids), {n});
@@ -208,10 +208,16 @@ nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std
   found["slots"] = array_of(std::move(rows.slots), {n, table.layout().slots, table.width()});
   if (table.layout().counts_steps) found["steps"] = array_of(std::move(rows.steps), {n});
   if (table.layout().tracks_seen) found["seen"] = array_of(std::move(rows.seen), {n});
+  found["forgotten"] = array_of(std::move(rows.forgotten), {forgotten});
   found["waiting_ids"] = array_of(std::move(rows.waiting_ids), {waiting});
   found["waiting_counts"] = array_of(std::move(rows.waiting_counts), {waiting});
   found["waiting_seen"] = array_of(std::move(rows.waiting_seen), {waiting});
   return found;
+}
+
+std::size_t forget(Table& table, std::uint32_t bucket, Ids ids) {
+  nb::gil_scoped_release released;
+  return table.forget(bucket, ids.data(), ids.shape(0));
 }
 
 nb::object buckets_of(Ids ids, std::uint32_t buckets) {
@@ -321,7 +327,8 @@ NB_MODULE(_kernels, m) {
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
       .def("put_waiting", &put_waiting, "ids"_a.noconvert(), "counts"_a.noconvert(), "seen"_a.noconvert())
       .def("forget_waiting", &Table::forget_waiting, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("freeze", &Table::freeze, nb::call_guard<nb::gil_scoped_release>())
+      .def("forget", &forget, "bucket"_a, "ids"_a.noconvert())
+      .def("freeze", &Table::freeze, "mark"_a = false, nb::call_guard<nb::gil_scoped_release>())
       .def("release", &Table::release, "bucket"_a, "frozen"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("take_copy", &take_copy, "bucket"_a, "frozen"_a = 0, "since"_a = 0)
       .def("clear", &Table::clear, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -44,10 +45,11 @@ struct Outcome {
   std::size_t not_finite = 0;  // numbers in gradients; if there are any, nothing was changed
 };
 
-// The rows of a bucket, as arrays. Not `complete`: only those that may have changed.
+// The rows of a bucket, as arrays. Not `complete`: only those that may have changed, and the ids of those that were
+// `forgotten` before some of these came back.
 struct Rows {
   bool complete = true;
-  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> ids, forgotten;
   std::vector<float> values, slots;
   std::vector<std::uint32_t> steps, seen;
   std::vector<std::int64_t> waiting_ids;
@@ -248,6 +250,7 @@ class Table {
     sort(*work, ids, n);
     const std::size_t width = layout_.width, bytes = layout_.bytes();
     visit(*work, [&](std::uint32_t from, std::uint32_t to) {
+      expect(*work, from, to);
       auto values_of = [&](std::uint32_t item) { return values + std::size_t(work->places[item]) * width; };
       pipeline(*work, from, to, bytes, values_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t hash) {
         const std::size_t place = work->places[item];
@@ -255,8 +258,9 @@ class Table {
           ++total.found;
           bucket.touch(number, freezes_, memory_, bytes);
         } else {
-          number = make(bucket, work->ids[item], hash, 0, total);
+          number = add(bucket, work->ids[item], hash, 0, total);
           if (number == Bucket::kNone) return;
+          if (!slots) begin_slots(bucket.row(number, bytes));
         }
         char* row = bucket.row(number, bytes);
         std::memcpy(layout_.values(row), values + place * width, width * sizeof(float));
@@ -292,6 +296,14 @@ class Table {
     return remove(bucket, [](const char*) { return true; });
   }
 
+  // Removes some rows of a bucket.
+  std::size_t forget(std::uint32_t which, const std::int64_t* ids, std::size_t n) {
+    Bucket& bucket = at(which);
+    const std::unordered_set<std::int64_t> chosen(ids, ids + n);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    return remove(bucket, [&](const char* row) { return chosen.count(layout_.id(row)) > 0; });
+  }
+
   // Removes rows of a bucket that were last updated before a step, and forgets such sightings.
   std::size_t expire(std::uint32_t which, std::uint32_t before) {
     if (!layout_.tracks_seen) throw std::invalid_argument("rows of this table do not expire");
@@ -304,15 +316,19 @@ class Table {
   // -- copies ----------------------------------------------------------------------------------------------------
 
   // From now on the table can be seen as it is now: with all of each update or nothing of it. Returns the number by
-  // which it is seen.
-  std::uint32_t freeze() {
+  // which it is seen. `mark`: somebody is going to ask what has changed since.
+  std::uint32_t freeze(bool mark) {
     Gate::Closed closed(gate_);
     std::vector<std::unique_lock<std::mutex>> all;
     for (std::mutex& each : locks_) all.emplace_back(each);
-    if (freezes_ == std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many frozen copies");
-    ++freezes_;
-    for (Bucket& bucket : buckets_) bucket.claim(freezes_);
-    return freezes_;
+    if (freezes_.count == std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many frozen copies");
+    ++freezes_.count;
+    if (mark) {
+      freezes_.mark_before = freezes_.mark;
+      freezes_.mark = freezes_.count;
+    }
+    for (Bucket& bucket : buckets_) bucket.claim(freezes_.count);
+    return freezes_.count;
   }
 
   // Nobody will look at a bucket of a frozen copy any more.
@@ -336,8 +352,9 @@ class Table {
       return copy_of;
     }
     const Claim& claim = bucket.claim_of(freeze);
-    copy_of.complete = !since || bucket.has_lost_rows(since);
+    copy_of.complete = !since || bucket.has_begun_anew(since);
     if (copy_of.complete) copy_of.reserve(claim.rows, layout_);
+    else copy_of.forgotten = bucket.forgotten(claim, since);
     for (std::uint32_t number = 0; number < claim.rows; ++number)
       if (copy_of.complete || bucket.has_changed(number, claim, since))
         copy_of.add(bucket.row(number, claim, bytes), layout_);
@@ -564,6 +581,16 @@ class Table {
   }
 
   std::uint32_t make(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
+    const std::uint32_t number = add(bucket, id, hash, step, total);
+    if (number == Bucket::kNone) return number;
+    char* row = bucket.row(number, layout_.bytes());
+    initializer_.fill(id, layout_.values(row), layout_.width);
+    begin_slots(row);
+    return number;
+  }
+
+  // A row whose numbers are still to be written.
+  std::uint32_t add(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
     const std::uint32_t number = bucket.add(id, hash, freezes_, layout_, memory_, budget_.get());
     if (number == Bucket::kNone) {
       ++total.refused;
@@ -574,10 +601,21 @@ class Table {
     char* row = bucket.row(number, layout_.bytes());
     layout_.set_steps(row, 0);
     layout_.set_seen(row, step);
-    initializer_.fill(id, layout_.values(row), layout_.width);
+    return number;
+  }
+
+  void begin_slots(char* row) const {
     for (std::size_t slot = 0; slot < layout_.slots; ++slot)
       std::fill_n(layout_.slot(row, slot), layout_.width, float(rule_->slot_initial()[slot]));
-    return number;
+  }
+
+  // Items that are about to be put: buckets that are still empty will have as many rows.
+  void expect(const Work& work, std::uint32_t from, std::uint32_t to) {
+    for (std::uint32_t item = from; item < to;) {
+      const std::uint32_t which = bucket_of(hash_of(work.ids[item]), buckets()), end = work.starts[which + 1];
+      buckets_[which].expect(end - item, budget_.get());
+      item = end;
+    }
   }
 
   template <class Condition>
@@ -690,8 +728,8 @@ class Table {
   std::vector<Bucket> buckets_;
   std::mutex locks_[kLocks];
   Gate gate_;
-  // How many there have been. Changed with all locks held.
-  std::uint32_t freezes_ = 0;
+  // Changed with all locks held.
+  Freezes freezes_;
   std::atomic<std::size_t> rows_{0};
   std::mutex spare_mutex_;
   std::vector<std::unique_ptr<Work>> spare_;

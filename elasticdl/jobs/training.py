@@ -145,6 +145,13 @@ class CheckpointSection:
     keep_checkpoint_max: int = flag(
         Integer(), 3, "Newest checkpoints to keep; 0: all.", topic=Topic.CHECKPOINT, kinds=TRAIN
     )
+    checkpoint_increments: int = flag(
+        Integer(),
+        8,
+        "Checkpoints in a row that hold of tables only what has changed; 0: each holds everything.",
+        topic=Topic.CHECKPOINT,
+        kinds=TRAIN,
+    )
     checkpoint_dir_for_init: str = flag(
         _FOLDER, "", "Checkpoint or exported model to start from.", topic=Topic.CHECKPOINT
     )

@@ -24,6 +24,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.master.datasets import TRAINING
 from elasticdl.ps import checkpoints
 from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.increments import Increments, Published
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
@@ -37,6 +38,8 @@ class Cutting:
         self._servers = servers
         # The cut whose checkpoint is being written.
         self._saving = 0
+        # Another master's checkpoints are not built upon: whether servers still know them, nobody knows.
+        self._increments = Increments(master.spec.checkpoint.checkpoint_increments)
 
     # -- where, and from where -------------------------------------------------------------------------------
 
@@ -57,6 +60,8 @@ class Cutting:
         if not place:
             return
         checkpoint = checkpoints.find_checkpoint(place)
+        # What is missing is better told now than by servers.
+        checkpoints.chain(checkpoint)
         ledger = self._ledger_to_continue(checkpoint)
         step = checkpoint.manifest.step if ledger is not None else 0
         self._master.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
@@ -127,6 +132,9 @@ class Cutting:
         directory = self.folder()
         partial = checkpoints.temporary_folder(directory, saving.cut)
         addresses = self._master.state.placing.addresses()
+        generation = self._master.state.generation
+        base = self._base(directory, generation) if addresses else None
+        complete = True
         error = ""
         path = ""
         try:
@@ -136,10 +144,12 @@ class Cutting:
             partial.mkdir(parents=True, exist_ok=True)
             entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
             if addresses:
-                entries = await self._save_servers(addresses, saving.cut, partial)
+                entries, complete = await self._save_servers(addresses, saving.cut, partial, base)
             manifest = checkpoints.Manifest(
                 step=saving.step,
                 files=tuple(entries),
+                base="" if complete or base is None else base.folder,
+                base_crc32=0 if complete or base is None else base.manifest_crc32,
                 attributes={
                     "job": self._master.spec.job_name,
                     "model_def": self._master.spec.model.model_def,
@@ -150,11 +160,23 @@ class Cutting:
                 },
             )
             await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
-            path = str(checkpoints.publish(partial, directory, saving.step))
+            published = checkpoints.publish(partial, directory, saving.step)
+            path = str(published)
+            self._increments.add(
+                Published(
+                    folder=published.name,
+                    manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
+                    copy=f"cut-{saving.cut}",
+                    generation=generation,
+                ),
+                size=sum(entry.bytes for entry in entries),
+                complete=complete,
+            )
             section = self._master.spec.checkpoint
             keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
             await asyncio.to_thread(checkpoints.prune, directory, keep)
-            log.info("Checkpoint of step %d written to %s.", saving.step, path)
+            since = "" if complete or base is None else f", with what has changed since {base.folder}"
+            log.info("Checkpoint of step %d written to %s%s.", saving.step, path, since)
         except UserError as problem:
             error = str(problem)
         except OSError as problem:
@@ -173,15 +195,23 @@ class Cutting:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, f"cut-{saving.cut}")
 
+    def _base(self, directory: Path, generation: int) -> Published | None:
+        """The checkpoint that the next one may build on. It may have been removed by somebody."""
+        base = self._increments.base(generation)
+        if base is None or checkpoints.find_base(directory, base.folder, base.manifest_crc32) is None:
+            return None
+        return base
+
     async def _save_servers(
-        self, addresses: dict[int, str], cut: int, folder: Path
-    ) -> list[checkpoints.SavedFile]:
-        """Each writes what it is the primary of."""
+        self, addresses: dict[int, str], cut: int, folder: Path, base: Published | None
+    ) -> tuple[list[checkpoints.SavedFile], bool]:
+        """Each writes what it is the primary of. The second: whether that is all, without a base."""
         placed = self._master.state.placing.map
         assert placed is not None
         primaries = {server: placed.primaries_of(server) for server in addresses}
         writers = {server: address for server, address in addresses.items() if primaries[server]}
-        return await self._servers.save_all(writers, f"cut-{cut}", folder, buckets=primaries)
+        since = base.copy if base is not None else ""
+        return await self._servers.save_all(writers, f"cut-{cut}", folder, buckets=primaries, since=since)
 
     async def release(self, number: int) -> None:
         """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""

@@ -5,7 +5,11 @@
     DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
 
 A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
-may have a base in turn (`chain`). Nobody removes a checkpoint that another one needs.
+may have a base in turn (`chain`). It knows the checksum of the base's manifest, which has those of the files: another
+one under that name is not taken for it. Nobody removes a checkpoint that another one needs. One whose name is wanted
+for a new one, as when a job has gone back to an earlier step, steps aside:
+
+    DIR/version-1200.0a1b2c3d        the checksum of its manifest behind the name
 
 A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has
 the name of a checkpoint is one. The manifest is the last file written.
@@ -27,10 +31,13 @@ from elasticdl.jobs.errors import UserError
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
+# Of those that have a base. Who does not know of that must not read them.
+FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
 _NAME = re.compile(r"version-(\d+)$")
+_ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +53,9 @@ class Manifest:
     files: tuple[SavedFile, ...]
     # Who made it, for messages and for deciding whether its ledger means the same data.
     attributes: dict[str, Any] = field(default_factory=dict)
-    # The name of the folder beside it that it needs; empty: none.
+    # The name of the folder beside it that it needs, and the CRC-32 of the manifest there; empty: none.
     base: str = ""
+    base_crc32: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +93,7 @@ def temporary_folder(directory: Path, number: int) -> Path:
 def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
     if ledger is not None:
         _write(folder / LEDGER, json.dumps(ledger))
-    document = {"format": FORMAT, **asdict(manifest)}
+    document = {"format": FORMAT_WITH_BASE if manifest.base else FORMAT, **asdict(manifest)}
     _write(folder / MANIFEST, json.dumps(document, indent=2))
 
 
@@ -93,8 +101,12 @@ def publish(folder: Path, directory: Path, step: int) -> Path:
     """Gives a complete temporary folder its name."""
     target = directory / f"version-{step}"
     if target.exists():
-        # Left by a run of the same job up to the same step. The new one replaces it.
-        shutil.rmtree(target)
+        # Left by a run of the same job up to the same step, or of this very step. The new one replaces it.
+        known = manifest_crc32(target)
+        if known is not None and (target.name, known) in map(_needs, [folder, *_folders(directory)]):
+            os.rename(target, _aside(target, known))
+        else:
+            shutil.rmtree(target)
     os.rename(folder, target)
     _sync_folder(directory)
     return target
@@ -104,38 +116,90 @@ def prune(directory: Path, keep: int) -> None:
     """Removes the oldest checkpoints beyond `keep` (0 keeps all) but for those that a newer one needs."""
     if keep <= 0:
         return
-    found = [path for _, path in versions(directory)]
-    needed = set(found[-keep:])
-    for path in reversed(found):
-        base = _base_of(path) if path in needed else ""
+    wanted = [path for _, path in versions(directory)][-keep:]
+    needed: set[Path] = set()
+    while wanted:
+        path = wanted.pop()
+        needed.add(path)
+        base, crc32 = _needs(path)
         if base:
-            needed.add(directory / base)
-    for path in found:
+            wanted.extend({directory / base, _aside(directory / base, crc32)} - needed)
+    for path in _folders(directory):
         if path not in needed:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def chain(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """The checkpoint and all that it needs, oldest first."""
+    """The checkpoint and all that it needs, oldest first. Raises `UserError` if one is not there, or has other files.
+
+    What is in the files is checked when it is read.
+    """
     found = [checkpoint]
-    while base := found[0].manifest.base:
-        place = checkpoint.path.parent / base
-        if not (place / MANIFEST).exists():
+    while found[0].manifest.base:
+        base, crc32 = found[0].manifest.base, found[0].manifest.base_crc32
+        place = find_base(checkpoint.path.parent, base, crc32)
+        if place is None:
+            there = (checkpoint.path.parent / base / MANIFEST).exists()
             raise UserError(
-                f"The checkpoint {found[0].path} has only what changed since {base}, which is not beside it.",
+                f"The checkpoint {found[0].path} has only what changed since {base}, "
+                f"{'and the one beside it is another' if there else 'which is not beside it'}.",
                 hint=f"Put {base} into the same folder, or start from an older checkpoint.",
             )
         if any(place == each.path for each in found):
             raise UserError(f"The checkpoint {place} is damaged: it is its own base.")
         found.insert(0, read_checkpoint(place))
+    for each in found:
+        _check_files(each)
     return found
 
 
-def _base_of(path: Path) -> str:
+def _check_files(checkpoint: Checkpoint) -> None:
+    # With NumPy behind it, which a master that starts without a checkpoint does not wait for.
+    from elasticdl.ps.snapshot import SnapshotFile
+
+    for entry in checkpoint.manifest.files:
+        with SnapshotFile(checkpoint.path / entry.name) as file:
+            if file.crc32() != entry.crc32:
+                raise UserError(
+                    f"The checkpoint {checkpoint.path} is damaged: {entry.name} is not the file that was written "
+                    "for it.",
+                    hint="Restore the file, or start from an older checkpoint.",
+                )
+
+
+def find_base(directory: Path, name: str, crc32: int) -> Path | None:
+    """Where the checkpoint of that name is whose manifest has that checksum."""
+    for place in (directory / name, _aside(directory / name, crc32)):
+        if manifest_crc32(place) == crc32:
+            return place
+    return None
+
+
+def _aside(path: Path, crc32: int) -> Path:
+    return path.with_name(f"{path.name}.{crc32:08x}")
+
+
+def manifest_crc32(path: Path) -> int | None:
+    """Of the checkpoint there, if there is one."""
     try:
-        return _base_in(json.loads((path / MANIFEST).read_text()))
-    except (OSError, ValueError):
-        return ""
+        return file_crc32(path / MANIFEST)
+    except OSError:
+        return None
+
+
+def _folders(directory: Path) -> list[Path]:
+    """All checkpoints, those that stepped aside too."""
+    found = [path for _, path in versions(directory)]
+    return found + [path for path in directory.iterdir() if _ASIDE.match(path.name)]
+
+
+def _needs(path: Path) -> tuple[str, int]:
+    """The base of a checkpoint and its checksum, as far as its manifest can be read."""
+    try:
+        document = json.loads((path / MANIFEST).read_text())
+        return _base_in(document), int(document.get("base_crc32", 0))
+    except (OSError, ValueError, TypeError):
+        return "", 0
 
 
 def _base_in(document: dict[str, Any]) -> str:
@@ -186,15 +250,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
     file = path / MANIFEST
     try:
         document = json.loads(file.read_text())
-        if document["format"] != FORMAT:
+        if document["format"] not in (FORMAT, FORMAT_WITH_BASE):
             raise UserError(
-                f"The checkpoint {path} has format {document['format']}, this version reads format {FORMAT}."
+                f"The checkpoint {path} has format {document['format']}; this version of ElasticDL reads formats up "
+                f"to {FORMAT_WITH_BASE}.",
+                hint="Use the version of ElasticDL that wrote it, or a later one.",
             )
         manifest = Manifest(
             step=int(document["step"]),
             files=tuple(SavedFile(**entry) for entry in document["files"]),
             attributes=dict(document["attributes"]),
             base=_base_in(document),
+            base_crc32=int(document.get("base_crc32", 0)),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

@@ -68,25 +68,30 @@ class Coordinator:
         folder: Path,
         *,
         buckets: Mapping[int, Sequence[int]] | None = None,
-    ) -> list[SavedFile]:
+        since: str = "",
+    ) -> tuple[list[SavedFile], bool]:
         """Writes a copy to a folder, one file a server, of the buckets given for each.
 
-        RESOURCE_EXHAUSTED: a file cannot be written there.
+        Of tables only what has changed `since` an earlier copy is written, as far as servers know; the second of the
+        outcome is false if there is some such. RESOURCE_EXHAUSTED: a file cannot be written there.
         """
 
         order = sorted(addresses)
 
-        async def save(stub: Any, number: int) -> SavedFile:
+        async def save(stub: Any, number: int) -> tuple[SavedFile, bool]:
             file = file_name(order.index(number), len(order))
             # However long the disk takes; a server that is gone is noticed by the connection.
             request = ps_pb2.SaveRequest(
-                name=name, path=str(folder.absolute() / file), buckets=(buckets or {}).get(number, ())
+                name=name,
+                path=str(folder.absolute() / file),
+                buckets=(buckets or {}).get(number, ()),
+                since=since,
             )
             reply = await stub.Save(request)
-            return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32)
+            return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32), reply.complete
 
         saved = await self._all(addresses, save)
-        return [saved[number] for number in order]
+        return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
 
     async def fence_all(self, addresses: Mapping[int, str], worker: str) -> ps_pb2.FenceReply:
         """Takes nothing more from a worker, and returns its last batch that every server has applied."""

@@ -20,6 +20,16 @@ from elasticdl.ps.tensors import Array
 
 
 @dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file."""
+
+    bytes: int
+    crc32: int
+    # False: it is worth something only with an earlier one.
+    complete: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrozenCopy:
     # The buckets in it: all that the server had all of.
     mask: Mask
@@ -31,7 +41,8 @@ class FrozenCopy:
     tables: Mapping[str, Frozen]
 
     @classmethod
-    def make(cls, holdings: Holdings, mask: Mask) -> FrozenCopy:
+    def make(cls, holdings: Holdings, mask: Mask, *, mark: bool = False) -> FrozenCopy:
+        """`mark`: it is going to be written, and the next one may have only what has changed since."""
         cohorts = holdings.cohorts.select(mask)
         newest = max(cohorts, key=lambda cohort: cohort.version, default=None)
         history = newest.attributes() if newest is not None else {"version": 0}
@@ -45,7 +56,7 @@ class FrozenCopy:
             },
             groups={**holdings.dense_groups(mask), **holdings.tables.waiting_groups(mask)},
             buckets=dict(holdings.buckets),
-            tables=holdings.tables.freeze(),
+            tables=holdings.tables.freeze(mark=mark),
         )
 
     def snapshot(self, mask: Mask) -> Snapshot:
@@ -60,8 +71,11 @@ class FrozenCopy:
             }
         return Snapshot(attributes=dict(self.attributes), groups=groups)
 
-    def write(self, path: Path, holdings: Holdings, mask: Mask) -> tuple[int, int]:
-        """Writes a file of some buckets. Returns its bytes and its CRC-32."""
+    def write(self, path: Path, holdings: Holdings, mask: Mask, *, since: str = "") -> Written:
+        """Writes a file of some buckets.
+
+        Of their tables, as far as that is known, only what has changed since an earlier copy.
+        """
         snapshot = self.snapshot(mask)
         with SnapshotWriter(path) as file:
             for group, members in snapshot.groups.items():
@@ -69,8 +83,9 @@ class FrozenCopy:
                     file.add_empty(group)
                 for name, array in members.items():
                     file.add(group, name, array)
-            tables = holdings.tables.write(file, mask & self.mask, self.tables)
-            return file.finish({**self.attributes, "tables": tables})
+            complete = holdings.tables.write(file, mask & self.mask, self.tables, since=since)
+            size, crc32 = file.finish(self.attributes)
+        return Written(bytes=size, crc32=crc32, complete=complete)
 
     def release(self, holdings: Holdings) -> None:
         holdings.tables.release(self.tables)

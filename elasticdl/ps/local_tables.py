@@ -20,7 +20,7 @@ from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
 from elasticdl.ps.table import Ids, Table, TableRows, TableSpec
-from elasticdl.ps.table_files import TABLES, SavedTables, write_table
+from elasticdl.ps.table_files import TABLES, SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
 
 # The attribute of a file with the step of its tables.
@@ -119,9 +119,9 @@ class LocalTables:
 
     def write(self, file: SnapshotWriter) -> dict[str, Any]:
         """Into a file of a checkpoint, and returns what belongs to its attributes."""
-        described = {}
-        for name, table in self._tables.items():
-            described[name] = write_table(file, table, table.freeze(), buckets=range(table.buckets))
+        for table in self._tables.values():
+            write_table(file, table, table.freeze(), buckets=range(table.buckets))
+        described = {name: describe(table).as_json() for name, table in self._tables.items()}
         return {TABLES: described, STEP: self.step}
 
     def restore(self, checkpoints: Sequence[Sequence[Path]], *, ignored: Collection[str] = ()) -> None:

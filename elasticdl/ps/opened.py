@@ -5,31 +5,36 @@
         ids, values = snapshot.table("user").to_numpy()
         snapshot.table("user").to_parquet("user.parquet")
 
-A table of many rows need not fit into memory: `batches` gives it in parts, and Parquet is written that way.
+A table of many rows need not fit into memory: `batches` gives it bucket by bucket, and Parquet is written that way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.data.outputs import Sink
+from elasticdl.data.writing import AtomicFile
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.ps.checkpoints import SUFFIX, chain, find_checkpoint
+from elasticdl.ps.checkpoints import SUFFIX, Checkpoint, chain, find_checkpoint
 from elasticdl.ps.shares import TABLE_PREFIX, TRAINABLE
-from elasticdl.ps.snapshot import CannotWrite, SnapshotFile
+from elasticdl.ps.snapshot import SnapshotFile
 from elasticdl.ps.table import TableRows
 from elasticdl.ps.table_files import Description, SavedTables
 from elasticdl.ps.tensors import Array
 
 if TYPE_CHECKING:
     import pyarrow
+
+# Of a Parquet file; but for the last, none has fewer rows.
+_GROUP_ROWS = 1 << 16
 
 
 def open_snapshot(path: str | os.PathLike[str]) -> OpenSnapshot:
@@ -39,21 +44,22 @@ def open_snapshot(path: str | os.PathLike[str]) -> OpenSnapshot:
     """
     place = Path(path)
     if place.is_file() and place.suffix == SUFFIX:
-        return OpenSnapshot(step=None, checkpoints=[[place]])
-    checkpoint = find_checkpoint(str(place))
-    files = [each.data_files() for each in chain(checkpoint)]
-    return OpenSnapshot(step=checkpoint.manifest.step, checkpoints=files)
+        return OpenSnapshot([[place]])
+    found = chain(find_checkpoint(str(place)))
+    return OpenSnapshot([each.data_files() for each in found], found)
 
 
 class OpenSnapshot:
     """Files stay open until it is closed; what was read is the caller's own."""
 
-    def __init__(self, *, step: int | None, checkpoints: list[list[Path]]) -> None:
-        self.step = step
+    def __init__(self, files: Sequence[Sequence[Path]], checkpoints: Sequence[Checkpoint] = ()) -> None:
+        """The files of each checkpoint that is needed, oldest first; and these, unless it is a file by itself."""
+        self.checkpoints = list(checkpoints)
+        self.step = checkpoints[-1].manifest.step if checkpoints else None
         self._stack = contextlib.ExitStack()
         try:
-            self._tables = self._stack.enter_context(SavedTables(checkpoints))
-            self._files = [self._stack.enter_context(SnapshotFile(file)) for file in checkpoints[-1]]
+            self._tables = self._stack.enter_context(SavedTables(files))
+            self._files = [self._stack.enter_context(SnapshotFile(file)) for file in files[-1]]
         except BaseException:
             self._stack.close()
             raise
@@ -66,6 +72,11 @@ class OpenSnapshot:
 
     def close(self) -> None:
         self._stack.close()
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Facts that go with the numbers, such as the optimizer."""
+        return {key: value for file in self._files for key, value in file.attributes.items()}
 
     @property
     def arrays(self) -> Mapping[str, list[str]]:
@@ -116,6 +127,15 @@ class SavedTable:
     def width(self) -> int:
         return self.description.spec.width
 
+    @property
+    def rows(self) -> int:
+        return sum(self._tables.count(self.name, bucket) for bucket in range(self.description.buckets))
+
+    @property
+    def bytes(self) -> int:
+        """On disk, in all checkpoints that are needed for it."""
+        return self._tables.bytes(self.name)
+
     def parts(self) -> Iterator[TableRows]:
         """The rows by bucket."""
         for bucket in range(self.description.buckets):
@@ -161,16 +181,42 @@ class SavedTable:
 
         return pa.Table.from_batches(list(self.batches(slots=slots)), schema=self.schema(slots=slots))
 
-    def to_parquet(self, path: str | os.PathLike[str], *, slots: bool = False) -> int:
-        """Writes a file, and returns how many rows it has."""
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        slots: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Writes a file, which appears under its name when it is complete, and returns how many rows it has.
+
+        `progress` is told of rows as they are written. Raises `UserError` if they cannot be.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = 0
-        try:
-            with pq.ParquetWriter(os.fspath(path), self.schema(slots=slots)) as writer:
-                for batch in self.batches(slots=slots):
-                    writer.write_batch(batch)
-                    rows += batch.num_rows
-        except OSError as error:
-            raise CannotWrite(f"{os.fspath(path)} cannot be written: {error.strerror or error}.") from error
+        schema, rows = self.schema(slots=slots), 0
+        with AtomicFile(Path(path)) as file:
+            sink = pa.PythonFile(Sink(file), mode="w")
+            # Numbers that were learned hardly ever repeat: a dictionary of them would only cost time.
+            with pq.ParquetWriter(sink, schema, use_dictionary=False, write_page_checksum=True) as writer:
+                for table in _in_groups(self.batches(slots=slots), schema):
+                    writer.write_table(table, row_group_size=len(table))
+                    rows += len(table)
+                    if progress is not None:
+                        progress(len(table))
         return rows
+
+
+def _in_groups(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema) -> Iterator[pyarrow.Table]:
+    """Small batches put together."""
+    import pyarrow as pa
+
+    waiting: list[pyarrow.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
+            yield pa.Table.from_batches(waiting, schema=schema)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema=schema)

@@ -262,9 +262,11 @@ class _Service:
     def Save(self, message: bytes) -> bytes:
         request = ps_pb2.SaveRequest.FromString(message)
         with self._saving:
-            size, crc32 = self._store.save(request.name, Path(request.path), request.buckets)
-        log.info("%s written: %d bytes.", request.path, size)
-        return ps_pb2.SaveReply(bytes=size, crc32=crc32).SerializeToString()
+            written = self._store.save(request.name, Path(request.path), request.buckets, since=request.since)
+        log.info("%s written: %d bytes.", request.path, written.bytes)
+        return ps_pb2.SaveReply(
+            bytes=written.bytes, crc32=written.crc32, complete=written.complete
+        ).SerializeToString()
 
     def Fence(self, message: bytes) -> bytes:
         last = self._store.fence(ps_pb2.FenceRequest.FromString(message).worker)

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.checksums import combined
 from elasticdl.ps.tensors import DTYPES, Array, portable, raw_bytes
 
 FORMAT = 1
@@ -194,6 +195,16 @@ class SnapshotFile:
             raise self._damaged(f"the checksum of {name} ({group}) is wrong")
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
+    def crc32(self) -> int:
+        """Of the whole file, if what is in it is as its index says: put together from the checksums there."""
+        total = self._head_crc32
+        for entry in sorted(
+            (entry for members in self.entries.values() for entry in members.values()),
+            key=lambda entry: entry.offset,
+        ):
+            total = combined(total, entry.crc32, entry.bytes)
+        return combined(total, *self._end_crc32)
+
     def _read_index(self) -> tuple[dict[str, Any], dict[str, dict[str, Entry]]]:
         size = os.fstat(self._file.fileno()).st_size
         self._check_header(size)
@@ -209,6 +220,7 @@ class SnapshotFile:
         index = bytearray(length)
         if self._fill(memoryview(index), offset) != crc32:
             raise self._damaged("the checksum of its index is wrong")
+        self._end_crc32 = zlib.crc32(trailer, crc32), length + len(trailer)
         try:
             document = json.loads(index.decode())
             attributes = dict(document["attributes"])
@@ -219,7 +231,7 @@ class SnapshotFile:
 
     def _check_header(self, size: int) -> None:
         header = bytearray(min(size, _HEADER.size))
-        self._fill(memoryview(header), 0)
+        self._head_crc32 = self._fill(memoryview(header), 0)
         if not _MAGIC.startswith(header[: len(_MAGIC)]) or not header:
             raise UserError(
                 f"{self.path} is not a file of parameters: it {'is empty' if not size else 'starts otherwise'}.",
@@ -258,17 +270,17 @@ class SnapshotFile:
         return groups
 
     def _fill(self, buffer: memoryview, offset: int) -> int:
-        """Reads a buffer full, and returns its checksum."""
+        """Reads a buffer full, and returns its checksum. Several threads may do so at once."""
         crc32 = 0
         try:
-            self._file.seek(offset)
             for piece in _pieces(buffer):
                 done = 0
                 while done < len(piece):
-                    count = self._file.readinto(piece[done:])
+                    count = os.preadv(self._file.fileno(), [piece[done:]], offset + done)
                     if not count:
                         raise self._damaged("it is cut off")
                     done += count
+                offset += len(piece)
                 crc32 = zlib.crc32(piece, crc32)
         except OSError as error:
             raise UserError(f"{self.path} cannot be read: {error.strerror or error}.") from error

@@ -30,7 +30,7 @@ from elasticdl.ps.bodies import Mask, mask_of
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cohorts import Cohort, LastPush
 from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration, WorkerFenced
-from elasticdl.ps.frozen import FrozenCopy
+from elasticdl.ps.frozen import FrozenCopy, Written
 from elasticdl.ps.holdings import Holdings, Initial, Push, ServerSettings
 from elasticdl.ps.peers import Peers, Waiting
 from elasticdl.ps.replication import Outbox, Routes, Ticket
@@ -369,7 +369,8 @@ class Store:
     def freeze(self, name: str, *, generation: int, flush: bool = False) -> int:
         """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
 
-        With `flush` gradients that wait for more in synchronous training are applied first, few as they are.
+        With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first, few
+        as they are.
         """
         with self._changed:
             self._check_generation(generation)
@@ -383,7 +384,7 @@ class Store:
                     told = self._tell(mine, (), flush=ps_pb2.Flush())
                     self._wait(Waiting(mask=mine, ticket=told, generation=generation))
                 # Backups too: whoever takes over has what was frozen.
-                self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete)
+                self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete, mark=flush)
             return self._frozen[name].version
 
     def release(self, name: str) -> None:
@@ -398,10 +399,12 @@ class Store:
         with self._lock:
             return self._find_frozen(name).snapshot(self._roles.serving)
 
-    def save(self, name: str, path: Path, buckets: Collection[int] = ()) -> tuple[int, int]:
-        """Writes some buckets of a frozen copy to a file, and returns its bytes and its CRC-32.
+    def save(self, name: str, path: Path, buckets: Collection[int] = (), *, since: str = "") -> Written:
+        """Writes some buckets of a frozen copy to a file.
 
-        Without buckets, those that this server is the primary of.
+        Without buckets, those that this server is the primary of. `since` is an earlier copy, which may have been
+        released: of tables in buckets that this server has saved of it, and has had ever since, only what has changed
+        is written.
         """
         with self._lock:
             copy, holdings = self._find_frozen(name), self._holdings
@@ -409,7 +412,10 @@ class Store:
         missing = mask & ~copy.mask
         if missing.any():
             raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
-        return copy.write(path, holdings, mask)
+        written = copy.write(path, holdings, mask, since=since)
+        with self._lock:
+            holdings.tables.remember(name, mask, copy.tables)
+        return written
 
     def _find_frozen(self, name: str) -> FrozenCopy:
         if name not in self._frozen:

@@ -14,7 +14,7 @@ updated in the last n steps.
 
 `freeze` makes a copy of a table as it is between two updates, to be looked up and exported while updates go on. Nothing
 is copied for it but what changes while it is there, some rows at a time; there may be several. Of two, `export` gives
-what has changed from one to the other.
+what has changed from one to the other: rows that are new or others, and the ids of those that are gone.
 
 A full server: rows that there are stay, are served and are trained. A lookup that needs new ones is refused.
 """
@@ -116,6 +116,8 @@ class TableRows:
     waiting_seen: NDArray[np.uint32] | None = None
     # All rows of the bucket, or only those that may have changed; those who wait are always all there are.
     complete: bool = True
+    # If these are not all: the ids whose rows were removed before these came.
+    forgotten: Ids | None = None
 
 
 class Table:
@@ -231,9 +233,12 @@ class Table:
             )
         return outcome
 
-    def freeze(self) -> Frozen:
-        """A copy of the table as it is when no update is under way: it waits for those that are."""
-        return Frozen(self._table.freeze())
+    def freeze(self, *, mark: bool = False) -> Frozen:
+        """A copy of the table as it is when no update is under way: it waits for those that are.
+
+        `mark`: somebody is going to ask what has changed since. The answer is right without it, and longer.
+        """
+        return Frozen(self._table.freeze(mark))
 
     def release(self, frozen: Frozen, *, bucket: int | None = None) -> None:
         """Nobody will ask for this copy, or for a bucket of it, any more. Twice is as good as once."""
@@ -244,7 +249,7 @@ class Table:
         """What is in a bucket, now or in a frozen copy.
 
         `since` is an earlier one, which may have been released: what has not changed from it to `frozen` is left out.
-        If rows have been removed meanwhile, all rows are there, and the outcome is `complete`.
+        If it cannot be told, all rows are there, and the outcome is `complete`.
         """
         if since is not None and (frozen is None or since > frozen):
             raise ValueError("changes are those between two frozen copies, the earlier and the later one")
@@ -261,6 +266,10 @@ class Table:
                 f"{self.budget.limit:,} bytes are in use on this parameter server.",
                 hint="More parameter servers (--num_ps) or more memory for them may help.",
             )
+
+    def forget(self, bucket: int, ids: Ids) -> int:
+        """Removes rows, and returns how many of these ids had one."""
+        return self._table.forget(bucket, np.ascontiguousarray(ids))
 
     def forget_waiting(self, bucket: int) -> None:
         """Forgets how often ids without a row have been updated."""

@@ -1,22 +1,16 @@
 """Tables in the files of checkpoints: written from frozen copies bucket by bucket, read for the buckets one wants.
 
-In a file (`snapshot.py`) a table is a group `table:NAME`, whose arrays belong to blocks: some buckets, one behind the
-other, until there are some megabytes.
-
-    BLOCK/buckets     their numbers
-    BLOCK/starts      which rows of the block are whose; one number more than there are buckets
-    BLOCK/complete    of each bucket: all rows (1), or those that may have changed since an earlier checkpoint (0)
-    BLOCK/ids, values, slots, steps, seen       of each row; the last two if the table has them
-    BLOCK/waiting_starts, waiting_ids, waiting_counts, waiting_seen     ids that wait for a row, always all
-
-What the table is stands in the file's attribute `tables`. A bucket is in one file of a checkpoint. What it holds is
-found by going back through the chain of checkpoints to one where it is complete, and putting what changed on top.
+What a table is stands in the file's attribute `tables`, what is in it in blocks (`table_blocks.py`). A bucket is in one
+file of a checkpoint. What it holds is found by going back through the chain of checkpoints to one where it is complete,
+and putting what changed on top.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,14 +22,16 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.shares import TABLE_PREFIX
 from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
 from elasticdl.ps.table import Frozen, Table, TableRows, TableSpec
+from elasticdl.ps.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, TableInFile
 from elasticdl.ps.tensors import Array
 
 # The attribute of a file that tells of its tables.
 TABLES = "tables"
 # A block is read and checked as a whole.
 _BLOCK_BYTES = 4 << 20
-_ROW_ARRAYS = ("ids", "values", "slots", "steps", "seen")
-_WAITING_ARRAYS = ("waiting_ids", "waiting_counts", "waiting_seen")
+# Restored by one thread after the other: those of one lock of a table, and of one block of a file if it is small.
+_AT_ONCE = 8
+_THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,32 +82,34 @@ def write_table(
     frozen: Frozen,
     *,
     buckets: Iterable[int],
-    since: Frozen | None = None,
+    since: Mapping[int, Frozen] | None = None,
     release: bool = True,
-) -> dict[str, Any]:
-    """Writes some buckets of a frozen copy, or what has changed in them `since` an earlier one of this table.
+) -> bool:
+    """Writes some buckets of a frozen copy; of some what has changed in them `since` an earlier one of this table.
 
-    Returns what belongs into the file's attribute `tables` under the table's name. The copy of a bucket is released
-    as soon as it is written, so that what changes meanwhile need not be kept; not if others look at it (`release`).
+    Returns whether all of them are complete. What the table is (`describe`) belongs into the file's attribute `tables`
+    under its name. The copy of a bucket is released as soon as it is written, so that what changes meanwhile need not
+    be kept; not if others look at it (`release`).
     """
     block: list[tuple[int, TableRows]] = []
-    size = 0
+    size, complete = 0, True
     for bucket in sorted(buckets):
-        rows = table.export(bucket, frozen=frozen, since=since)
+        rows = table.export(bucket, frozen=frozen, since=since.get(bucket) if since else None)
         if release:
             table.release(frozen, bucket=bucket)
         block.append((bucket, rows))
+        complete &= rows.complete
         size += sum(array.nbytes for array in _arrays_of(rows).values())
         if size >= _BLOCK_BYTES:
             _write_block(file, table, block)
             block, size = [], 0
     if block:
         _write_block(file, table, block)
-    return describe(table).as_json()
+    return complete
 
 
 def _arrays_of(rows: TableRows) -> dict[str, Array]:
-    found = {name: getattr(rows, name) for name in (*_ROW_ARRAYS, *_WAITING_ARRAYS)}
+    found = {name: getattr(rows, name) for name in ALL_ARRAYS}
     return {name: array for name, array in found.items() if array is not None}
 
 
@@ -127,11 +125,19 @@ def _write_block(file: SnapshotWriter, table: Table, block: Sequence[tuple[int, 
         "complete": np.array([rows.complete for _, rows in block], np.uint8),
     }
     waiting = [0 if rows.waiting_ids is None else len(rows.waiting_ids) for _, rows in block]
-    if any(waiting):
-        arrays["waiting_starts"] = starts(waiting)
+    forgotten = [0 if rows.forgotten is None else len(rows.forgotten) for _, rows in block]
+    left_out: set[str] = set()
+    for sizes, name_of_starts, kinds in (
+        (waiting, "waiting_starts", WAITING_ARRAYS),
+        (forgotten, "forgotten_starts", ("forgotten",)),
+    ):
+        if any(sizes):
+            arrays[name_of_starts] = starts(sizes)
+        else:
+            left_out |= set(kinds)
     parts = [_arrays_of(rows) for _, rows in block]
     for kind in parts[0]:
-        if kind not in _WAITING_ARRAYS or any(waiting):
+        if kind not in left_out:
             pieces = [part[kind] for part in parts]
             arrays[kind] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     for kind, array in arrays.items():
@@ -139,86 +145,6 @@ def _write_block(file: SnapshotWriter, table: Table, block: Sequence[tuple[int, 
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where a bucket is: a block of a file, and which rows of it."""
-
-    block: str
-    rows: slice
-    waiting: slice
-    complete: bool
-
-
-class TableInFile:
-    """What one file has of a table."""
-
-    def __init__(self, file: SnapshotFile, description: Description) -> None:
-        self.description = description
-        self._file = file
-        self._group = f"{TABLE_PREFIX}{description.spec.name}"
-        self._entries = file.entries.get(self._group, {})
-        self.places: dict[int, _Place] = {}
-        # The last one: buckets are asked for in their order.
-        self._block: tuple[str, dict[str, Array]] = ("", {})
-        for name in self._entries:
-            block, _, kind = name.partition("/")
-            if kind == "buckets":
-                self._find_buckets(block)
-
-    def _find_buckets(self, block: str) -> None:
-        try:
-            buckets, starts, complete = (
-                self._read(f"{block}/{kind}") for kind in ("buckets", "starts", "complete")
-            )
-            waits = f"{block}/waiting_starts"
-            waiting = self._read(waits) if waits in self._entries else np.zeros(len(buckets) + 1, np.int64)
-            if not len(starts) == len(waiting) == len(buckets) + 1 == len(complete) + 1:
-                raise ValueError(f"block {block} has {len(buckets)} buckets and {len(starts)} starts")
-            self._check_shapes(block, int(starts[-1]))
-            for number, bucket in enumerate(buckets.tolist()):
-                if bucket >= self.description.buckets or bucket in self.places:
-                    raise ValueError(f"bucket {bucket} is one too many")
-                self.places[bucket] = _Place(
-                    block=block,
-                    rows=slice(int(starts[number]), int(starts[number + 1])),
-                    waiting=slice(int(waiting[number]), int(waiting[number + 1])),
-                    complete=bool(complete[number]),
-                )
-        except (KeyError, ValueError) as error:
-            raise self._damaged(str(error)) from error
-
-    def _check_shapes(self, block: str, rows: int) -> None:
-        width, slots = self.description.spec.width, len(self.description.slot_names)
-        expected = {"ids": (rows,), "values": (rows, width), "slots": (rows, slots, width)}
-        for name, shape in expected.items():
-            found = self._entries[f"{block}/{name}"].shape
-            if found != shape:
-                raise ValueError(f"{block}/{name} has shape {list(found)} and not {list(shape)}")
-
-    def read(self, bucket: int) -> TableRows:
-        place = self.places[bucket]
-        if self._block[0] != place.block:
-            names = (*_ROW_ARRAYS, *_WAITING_ARRAYS)
-            keys = {
-                kind: f"{place.block}/{kind}" for kind in names if f"{place.block}/{kind}" in self._entries
-            }
-            self._block = (place.block, {kind: self._read(key) for kind, key in keys.items()})
-        arrays = {
-            kind: array[place.waiting if kind in _WAITING_ARRAYS else place.rows]
-            for kind, array in self._block[1].items()
-        }
-        return TableRows(**arrays, complete=place.complete)
-
-    def _read(self, name: str) -> Array:
-        return self._file.read(self._group, name)
-
-    def _damaged(self, what: str) -> UserError:
-        return UserError(
-            f"{self._file.path} is damaged: the table {self.description.spec.name} makes no sense ({what}).",
-            hint="Restore the file, or start from an older checkpoint.",
-        )
 
 
 class SavedTables:
@@ -257,7 +183,13 @@ class SavedTables:
             # Of several, that of the newest checkpoint.
             self.descriptions[name] = description
             held = self._found.setdefault(name, [{} for _ in range(checkpoints)])[checkpoint]
-            part = TableInFile(file, description)
+            part = TableInFile(
+                file,
+                name=name,
+                width=description.spec.width,
+                slots=len(description.slot_names),
+                buckets=description.buckets,
+            )
             for bucket in part.places:
                 if bucket in held:
                     raise UserError(
@@ -267,8 +199,23 @@ class SavedTables:
                     )
                 held[bucket] = part
 
+    def bytes(self, name: str) -> int:
+        """What all files have of a table."""
+        parts = {id(part): part for held in self._found[name] for part in held.values()}
+        return sum(part.bytes for part in parts.values())
+
+    def count(self, name: str, bucket: int) -> int:
+        """The rows of a bucket."""
+        parts = self._layers(name, bucket)
+        if len(parts) < 2:
+            return sum(part.places[bucket].rows.stop - part.places[bucket].rows.start for part in parts)
+        return sum(int(kept.sum()) for kept in _still_there([part.read_ids(bucket) for part in parts]))
+
     def layers(self, name: str, bucket: int) -> Iterator[TableRows]:
         """What a bucket is made of: a complete one first, then what changed. Nothing, if it is in no file."""
+        return (part.read(bucket) for part in self._layers(name, bucket))
+
+    def _layers(self, name: str, bucket: int) -> list[TableInFile]:
         held = [each.get(bucket) for each in self._found[name]]
         first = max((n for n, part in enumerate(held) if part and part.places[bucket].complete), default=-1)
         if first < 0 and any(held):
@@ -276,24 +223,25 @@ class SavedTables:
                 f"Bucket {bucket} of the table {name} is nowhere complete in these checkpoints.",
                 hint="Start from an older checkpoint.",
             )
-        for part in held[max(first, 0) :]:
-            if part is not None:
-                yield part.read(bucket)
+        return [part for part in held[max(first, 0) :] if part is not None]
 
     def rows(self, name: str, bucket: int) -> TableRows | None:
         """A bucket put together; None if there is nothing of it."""
         layers = list(self.layers(name, bucket))
         if len(layers) < 2:
             return layers[0] if layers else None
-        ids = np.concatenate([layer.ids for layer in layers])
-        # Of rows that come several times, the last.
-        _, from_end = np.unique(ids[::-1], return_index=True)
-        kept = np.sort(len(ids) - 1 - from_end)
+        nothing = np.empty(0, np.int64)
+        kept = _still_there(
+            [(layer.ids, nothing if (f := layer.forgotten) is None else f) for layer in layers]
+        )
         joined: dict[str, Any] = {}
-        for kind in _ROW_ARRAYS:
+        for kind in ROW_ARRAYS:
             arrays = [getattr(layer, kind) for layer in layers]
-            joined[kind] = None if arrays[0] is None else np.concatenate(arrays)[kept]
-        waiting = {kind: getattr(layers[-1], kind) for kind in _WAITING_ARRAYS}
+            if all(array is not None for array in arrays):
+                joined[kind] = np.concatenate(
+                    [each[chosen] for each, chosen in zip(arrays, kept, strict=True)]
+                )
+        waiting = {kind: getattr(layers[-1], kind) for kind in WAITING_ARRAYS}
         return TableRows(**joined, **waiting)
 
     def restore(self, table: Table, *, buckets: Collection[int] | None = None) -> None:
@@ -311,11 +259,35 @@ class SavedTables:
             )
         if saved is not None and saved.buckets != table.buckets:
             raise UserError(f"The checkpoint has {saved.buckets} buckets, and there are {table.buckets}.")
-        for bucket in wanted:
+        parts = [wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)]
+        # Reading, checking and putting in all let the interpreter go.
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "restore") as pool:
+            done = [pool.submit(self._restore, table, part, saved) for part in parts]
+            try:
+                for each in done:
+                    each.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _restore(self, table: Table, buckets: Sequence[int], saved: Description | None) -> None:
+        for bucket in buckets:
             table.delete(bucket)
             for layer in self.layers(table.spec.name, bucket) if saved is not None else ():
                 table.forget_waiting(bucket)
+                if layer.forgotten is not None and len(layer.forgotten):
+                    table.forget(bucket, layer.forgotten)
                 table.put(_fitting(layer, table, saved) if saved is not None else layer)
+
+
+def _still_there(layers: Sequence[tuple[Array, Array]]) -> list[Array]:
+    """Of layers, given as the ids that have rows there and those forgotten, which rows no later one has or forgets."""
+    kept: list[Array] = []
+    later = np.empty(0, np.int64)
+    for ids, forgotten in reversed(layers):
+        kept.insert(0, ~np.isin(ids, later))
+        later = np.concatenate([later, ids, forgotten])
+    return kept
 
 
 def _fitting(rows: TableRows, table: Table, saved: Description) -> TableRows:

@@ -33,6 +33,8 @@ ROWS_PREFIX = "rows:"
 _ARRAYS = ("ids", "values", "slots", "steps", "seen", "waiting_ids", "waiting_counts", "waiting_seen")
 # How often in the time after which a row expires rows are looked through.
 _EXPIRY_ROUNDS = 8
+# The last checkpoint, and the one that is just being written.
+_REMEMBERED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,12 @@ class RowPart:
         return RowPart(ids=self.ids[inside], values=self.values[inside])
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    mask: Mask
+    tables: Mapping[str, Frozen]
+
+
 class Tables:
     """Updates come one at a time; lookups at any time."""
 
@@ -59,6 +67,8 @@ class Tables:
         self._waiting: dict[str, list[RowPart]] = {}
         # Where tables that are declared from now on have their rows from.
         self._saved: tuple[SavedTables, Mask] | None = None
+        # What was written of late, by the names of the copies.
+        self._written: dict[str, _Written] = {}
 
     @property
     def specs(self) -> list[TableSpec]:
@@ -106,6 +116,7 @@ class Tables:
         before = self._tables
         groups = self.groups(np.ones(BUCKETS, np.bool_)) if before else {}
         self._waiting = {}
+        self._written = {}
         self._tables = {}
         for name, old in before.items():
             new = Table(old.spec, optimizer, buckets=BUCKETS)
@@ -204,21 +215,42 @@ class Tables:
 
     # -- copies ----------------------------------------------------------------------------------------------
 
-    def freeze(self) -> dict[str, Frozen]:
-        return {name: table.freeze() for name, table in self._tables.items()}
+    def freeze(self, *, mark: bool = False) -> dict[str, Frozen]:
+        """`mark`: what has changed since is going to be written."""
+        return {name: table.freeze(mark=mark) for name, table in self._tables.items()}
 
     def release(self, frozen: Mapping[str, Frozen]) -> None:
         for name, copy in frozen.items():
             if name in self._tables:
                 self._tables[name].release(copy)
 
-    def write(self, file: SnapshotWriter, mask: Mask, frozen: Mapping[str, Frozen]) -> dict[str, Any]:
-        """Writes some buckets of frozen copies; returns what belongs into the file's attributes."""
-        buckets = list(numbers(mask))
-        return {
-            name: write_table(file, self._tables[name], copy, buckets=buckets, release=False)
-            for name, copy in frozen.items()
-        }
+    def write(
+        self, file: SnapshotWriter, mask: Mask, frozen: Mapping[str, Frozen], *, since: str = ""
+    ) -> bool:
+        """Writes some buckets of frozen copies; returns whether all are complete.
+
+        `since` names an earlier copy: of buckets that were written of it here, only what has changed is.
+        """
+        written = self._written.get(since)
+        changed = mask & written.mask if written is not None else np.zeros_like(mask)
+        complete = True
+        for name, copy in frozen.items():
+            base = written.tables.get(name) if written is not None else None
+            complete &= write_table(
+                file,
+                self._tables[name],
+                copy,
+                buckets=list(numbers(mask)),
+                since=dict.fromkeys(numbers(changed), base) if base is not None else {},
+                release=False,
+            )
+        return complete
+
+    def remember(self, copy: str, mask: Mask, frozen: Mapping[str, Frozen]) -> None:
+        """Some buckets of a copy have been written, and what is written next may build on them."""
+        self._written[copy] = _Written(mask=mask, tables=dict(frozen))
+        while len(self._written) > _REMEMBERED:
+            del self._written[next(iter(self._written))]
 
     def groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
         """The rows of some buckets, and what waits for them."""

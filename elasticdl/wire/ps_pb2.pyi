@@ -265,22 +265,26 @@ class ReleaseReply(_message.Message):
     def __init__(self) -> None: ...
 
 class SaveRequest(_message.Message):
-    __slots__ = ("name", "path", "buckets")
+    __slots__ = ("name", "path", "buckets", "since")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     path: str
     buckets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+    since: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., since: _Optional[str] = ...) -> None: ...
 
 class SaveReply(_message.Message):
-    __slots__ = ("bytes", "crc32")
+    __slots__ = ("bytes", "crc32", "complete")
     BYTES_FIELD_NUMBER: _ClassVar[int]
     CRC32_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
     bytes: int
     crc32: int
-    def __init__(self, bytes: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
+    complete: bool
+    def __init__(self, bytes: _Optional[int] = ..., crc32: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class FenceRequest(_message.Message):
     __slots__ = ("worker",)

@@ -46,7 +46,7 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
         versions = await coordinator.freeze_all(by_number(servers), "cut-1", 1)
         # Training goes on between the cut and the files.
         await asyncio.to_thread(client.push, MODEL, learning_rate=1.0, versions={})
-        files = await coordinator.save_all(by_number(servers), "cut-1", tmp_path)
+        files, _ = await coordinator.save_all(by_number(servers), "cut-1", tmp_path)
         await coordinator.release_all(by_number(servers), "cut-1")
         return versions, files
 
@@ -165,6 +165,6 @@ def test_two_saves_of_one_file_do_not_mix(start_servers: Any, token: str, tmp_pa
             pool.submit(run, token, lambda c: c.save_all(by_number(servers), "cut", tmp_path))
             for _ in range(4)
         ]
-        assert len({save.result()[0].crc32 for save in saves}) == 1
+        assert len({save.result()[0][0].crc32 for save in saves}) == 1
     np.testing.assert_array_equal(read_snapshot(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
     assert len(list(tmp_path.iterdir())) == 1

@@ -15,7 +15,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.ps.table import Frozen, Table, TableSpec
-from elasticdl.ps.table_files import TABLES, SavedTables, write_table
+from elasticdl.ps.table_files import TABLES, SavedTables, describe, write_table
 from elasticdl.wire import ps_pb2
 
 BUCKETS = 16
@@ -48,10 +48,12 @@ def contents(table: Table, buckets: range = range(BUCKETS)) -> dict[int, tuple[o
 def save(
     path: Path, table: Table, *, since: Frozen | None = None, buckets: range = range(BUCKETS)
 ) -> tuple[Path, Frozen]:
-    frozen = table.freeze()
+    frozen = table.freeze(mark=True)
     with SnapshotWriter(path) as file:
-        told = write_table(file, table, frozen, buckets=buckets, since=since)
-        file.finish({TABLES: {table.spec.name: told}})
+        write_table(
+            file, table, frozen, buckets=buckets, since=dict.fromkeys(buckets, since) if since else {}
+        )
+        file.finish({TABLES: {table.spec.name: describe(table).as_json()}})
     return path, frozen
 
 
@@ -92,12 +94,15 @@ def test_a_chain_of_checkpoints_is_the_table(
                 owner[bucket] = target
         files = []
         for number, table in enumerate(tables):
-            frozen = table.freeze()
+            frozen = table.freeze(mark=chance.random() < 0.8)
             path = folder / f"{checkpoint}-{number}.edl"
             with SnapshotWriter(path) as file:
                 mine = [bucket for bucket in range(BUCKETS) if owner[bucket] == number]
-                told = write_table(file, table, frozen, buckets=mine, since=last[number])
-                file.finish({TABLES: {"clicks": told}})
+                base = last[number]
+                since = {} if base is None else dict.fromkeys(mine, base)
+                complete = write_table(file, table, frozen, buckets=mine, since=since)
+                assert complete or since
+                file.finish({TABLES: {"clicks": describe(table).as_json()}})
             files.append(path)
             last[number] = None if chance.random() < 0.2 else frozen
         checkpoints.append(files)
@@ -106,7 +111,9 @@ def test_a_chain_of_checkpoints_is_the_table(
         with SavedTables(checkpoints) as saved:
             saved.restore(restored)
             joined = [saved.rows("clicks", bucket) for bucket in range(BUCKETS)]
+            counts = [saved.count("clicks", bucket) for bucket in range(BUCKETS)]
         assert contents(restored) == expected
+        assert counts == [restored.bucket_rows(bucket) for bucket in range(BUCKETS)]
         by_hand = new_table()
         for each in joined:
             if each is not None:
@@ -126,11 +133,32 @@ def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
     full, frozen = save(tmp_path / "full.edl", table)
     table.update(np.arange(5), np.ones((5, 4), np.float32), learning_rate=0.1)
     changes, _ = save(tmp_path / "changes.edl", table, since=frozen)
+    restored = new_table(table.spec)
+    with SavedTables([[full], [changes]]) as saved:
+        assert sum(saved.count("clicks", bucket) for bucket in range(BUCKETS)) == 20_000
+        saved.restore(restored)
+    assert contents(restored) == contents(table)
+    with SavedTables([[changes]]) as saved:
+        assert saved.bytes("clicks") < 5 * table.row_bytes + BUCKETS * 100
+
+
+def test_rows_that_are_gone_are_not_written_again(tmp_path: Path) -> None:
+    table = new_table(replace(SPEC, admit_after=1))
+    table.update(np.arange(20_000), np.ones((20_000, 4), np.float32), learning_rate=0.1, step=5)
+    table.update(np.arange(200), np.ones((200, 4), np.float32), learning_rate=0.1, step=1)
+    full, frozen = save(tmp_path / "full.edl", table)
+    assert table.expire(8) == 200
+    table.update(np.arange(20), np.ones((20, 4), np.float32), learning_rate=0.1, step=8)
+    changes, _ = save(tmp_path / "changes.edl", table, since=frozen)
     assert changes.stat().st_size * 20 < full.stat().st_size
     restored = new_table(table.spec)
     with SavedTables([[full], [changes]]) as saved:
+        assert sum(saved.count("clicks", bucket) for bucket in range(BUCKETS)) == 19_820
         saved.restore(restored)
+        rows = [saved.rows("clicks", bucket) for bucket in range(BUCKETS)]
     assert contents(restored) == contents(table)
+    ids = np.concatenate([each.ids for each in rows if each is not None])
+    assert sorted(ids.tolist()) == [*range(20), *range(200, 20_000)]
 
 
 def test_training_goes_on_while_a_copy_is_written(tmp_path: Path) -> None:
@@ -139,12 +167,11 @@ def test_training_goes_on_while_a_copy_is_written(tmp_path: Path) -> None:
         train(table, step, chance)
     expected, frozen = contents(table), table.freeze()
     with SnapshotWriter(tmp_path / "x.edl") as file:
-        told = write_table(file, table, frozen, buckets=range(8))
+        write_table(file, table, frozen, buckets=range(8))
         for step in range(5, 9):
             train(table, step, chance)
-        more = write_table(file, table, frozen, buckets=range(8, BUCKETS))
-        assert told == more
-        file.finish({TABLES: {"clicks": told}})
+        write_table(file, table, frozen, buckets=range(8, BUCKETS))
+        file.finish({TABLES: {"clicks": describe(table).as_json()}})
     with pytest.raises(ValueError, match="released"):
         table.export(0, frozen=frozen)
     restored = new_table()

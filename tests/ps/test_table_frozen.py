@@ -90,9 +90,9 @@ class FrozenCopies(RuleBasedStateMachine):
     def delete_a_bucket(self, which: int) -> None:
         self.table.delete(which % self.buckets)
 
-    @rule()
-    def freeze(self) -> None:
-        frozen = self.table.freeze()
+    @rule(mark=st.booleans())
+    def freeze(self, mark: bool) -> None:
+        frozen = self.table.freeze(mark=mark)
         assert not self.copies or frozen > max(self.copies)
         self.copies[frozen] = self.now()
 
@@ -128,6 +128,8 @@ class FrozenCopies(RuleBasedStateMachine):
             changes = self.table.export(bucket, frozen=later, since=earlier)
             if changes.complete:
                 other.delete(bucket)
+            elif changes.forgotten is not None:
+                other.forget(bucket, changes.forgotten)
             other.forget_waiting(bucket)
             other.put(changes)
         assert as_dicts([other.export(bucket) for bucket in range(self.buckets)]) == self.copies[later]
@@ -184,6 +186,45 @@ def test_only_what_changes_is_copied() -> None:
     assert len(changed) <= 100 * 32
     table.release(frozen)
     assert not np.any(table.gather(ids[:100]) == 0)
+
+
+def test_since_a_mark_changes_are_known_row_by_row() -> None:
+    """Whatever is frozen besides, and though rows have been removed."""
+    spec = TableSpec(name="t", width=8, expire_after=5)
+    config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+    table = Table(spec, make_optimizer(config), buckets=16)
+    ids = np.arange(10_000)
+    table.update(ids[:300], np.ones((300, 8), np.float32), learning_rate=1.0, step=1)
+    table.update(ids[300:], np.ones((9_700, 8), np.float32), learning_rate=1.0, step=4)
+    marked = table.freeze(mark=True)
+    for number in range(4):
+        table.update(ids[:30] * 100 + number, np.ones((30, 8), np.float32), learning_rate=1.0, step=6)
+        table.release(table.freeze())
+    assert table.expire(8) == 300 - 4 * 3
+    now = table.freeze(mark=True)
+    assert sum(table.forget(bucket, ids[5000:5010]) for bucket in range(16)) == 10
+    changes = [table.export(bucket, frozen=now, since=marked) for bucket in range(16)]
+    assert not any(each.complete for each in changes)
+    changed = np.concatenate([each.ids for each in changes]).tolist()
+    touched = {100 * n + number for n in range(30) for number in range(4)}
+    assert touched <= set(changed)
+    # Others are those that were moved to where the removed ones had been.
+    assert len(changed) <= len(touched) + 300
+    gone = np.concatenate([each.forgotten for each in changes if each.forgotten is not None])
+    assert sorted(gone.tolist()) == [n for n in range(300) if n not in touched]
+
+
+def test_of_a_bucket_that_lost_too_many_rows_all_are_told() -> None:
+    spec = TableSpec(name="t", width=8, expire_after=5)
+    config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+    table = Table(spec, make_optimizer(config), buckets=2)
+    table.update(np.arange(1000), np.ones((1000, 8), np.float32), learning_rate=1.0, step=1)
+    table.update(np.arange(1000, 1100), np.ones((100, 8), np.float32), learning_rate=1.0, step=9)
+    marked = table.freeze(mark=True)
+    assert table.expire(10) == 1000
+    changes = [table.export(bucket, frozen=table.freeze(), since=marked) for bucket in range(2)]
+    assert all(each.complete for each in changes)
+    assert sorted(np.concatenate([each.ids for each in changes]).tolist()) == list(range(1000, 1100))
 
 
 def test_a_full_table_can_be_frozen_and_trained() -> None:
