@@ -23,9 +23,10 @@ _COLUMNS_SHOWN = 12
 class Progress:
     """How far the work on so many records has come, on the standard error stream."""
 
-    def __init__(self, doing: str, total: int) -> None:
+    def __init__(self, doing: str, total: int, *, what: str = "samples") -> None:
         self._doing = doing
         self._total = total
+        self._what = what
         self._done = 0
         self._told = 0
         self._last = time.monotonic()
@@ -75,7 +76,7 @@ class Progress:
         elif time.monotonic() - self._last >= _LINE_SECONDS:
             self._last = time.monotonic()
             share = f" ({100 * self._done // self._total} %)" if self._total else ""
-            click.echo(f"{self._doing}: {self._done} of {self._total} samples{share}", err=True)
+            click.echo(f"{self._doing}: {self._done} of {self._total} {self._what}{share}", err=True)
 
 
 def human_bytes(size: int) -> str:
@@ -97,11 +98,11 @@ def show_description(description: Description) -> None:
     if len(description.files) > 1:
         files = description.files[:_FILES_SHOWN]
         rows = [(file.path, str(file.samples), human_bytes(file.bytes)) for file in files]
-        _table(["FILE", "SAMPLES", "SIZE"], rows)
+        show_table(["FILE", "SAMPLES", "SIZE"], rows)
         if len(description.files) > _FILES_SHOWN:
             click.echo(f"and {len(description.files) - _FILES_SHOWN} files more")
     if description.columns:
-        _table(
+        show_table(
             ["COLUMN", "TYPE", "VALUES"],
             [(column.name, column.dtype, column.values) for column in description.columns],
         )
@@ -121,7 +122,7 @@ def _files(description: Description) -> str:
     return "1 file" if len(description.files) == 1 else f"{len(description.files)} files"
 
 
-def _table(header: list[str], rows: Sequence[tuple[str, ...]]) -> None:
+def show_table(header: list[str], rows: Sequence[tuple[str, ...]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table

@@ -30,6 +30,9 @@ COMMANDS = {
     ),
     "jobs": Entry(place="elasticdl.cli.jobs:jobs", help="List, watch, scale, stop and delete jobs."),
     "data": Entry(place="elasticdl.cli.data:data", help="Make, convert and describe data sets."),
+    "checkpoints": Entry(
+        place="elasticdl.cli.checkpoints:checkpoints", help="Describe checkpoints and export their tables."
+    ),
     "zoo": Entry(place="elasticdl.cli.zoo:zoo", help="Put a model zoo into an image."),
     "ps": Entry(place="elasticdl.cli.ps:ps", help="Run one parameter server of a job by hand."),
     "completion": Entry(place="elasticdl.cli.completion:completion", help="Print a script for your shell."),
