@@ -44,6 +44,10 @@ class MetricsServer:
 
 def _handler(read: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        # Which Python this is concerns nobody.
+        server_version = "elasticdl"
+        sys_version = ""
+
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != PATH:
                 self._say(HTTPStatus.NOT_FOUND, f"There is only {PATH}.\n", "text/plain; charset=utf-8")
