@@ -193,7 +193,7 @@ class Comeback:
         self._adopt_map(statuses)
         for cut in master.state.gathering.cuts_begun():
             # Copies that nobody will ask for any more.
-            await self._servers.release_all(addresses, f"cut-{cut}")
+            await self._servers.release_all(addresses, checkpoints.copy_name(cut))
 
     def _adopt_map(self, statuses: Mapping[int, ps_pb2.ServerStatusReply]) -> None:
         """Buckets may have moved since the snapshot."""

@@ -95,15 +95,20 @@ class Cutting:
 
     async def take(self, number: int) -> None:
         """All stand still: freezes the model."""
-        addresses = self._master.state.placing.addresses()
-        if self._master.plan.servers and (not addresses or self._master.state.placing.handing_over):
+        placing = self._master.state.placing
+        addresses = placing.addresses()
+        if self._master.plan.servers and (not addresses or placing.handing_over):
             return
         save = self._master.state.cut is not None and self._master.state.cut.save
         if addresses:
             try:
                 # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
                 await self._servers.freeze_all(
-                    addresses, f"cut-{number}", self._master.state.generation, flush=save
+                    addresses,
+                    checkpoints.copy_name(number),
+                    self._master.state.generation,
+                    map_version=placing.map.version if placing.map is not None else 0,
+                    flush=save,
                 )
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The
@@ -114,7 +119,7 @@ class Cutting:
         # Whoever waited here was not idle by its own fault.
         self._master.liveness.excuse()
         if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
-            await self._servers.release_all(addresses, f"cut-{number}")
+            await self._servers.release_all(addresses, checkpoints.copy_name(number))
 
     def to_be_saved(self) -> bool:
         """There is a cut to be saved, and nobody does it yet; whoever asks has to."""
@@ -193,7 +198,7 @@ class Cutting:
         self._master.do("checkpoint_done", cut=saving.cut, path=path, error=error)
         if addresses and self._master.state.evaluation is None:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, f"cut-{saving.cut}")
+                await self._servers.release_all(addresses, checkpoints.copy_name(saving.cut))
 
     def _base(self, directory: Path, generation: int) -> Published | None:
         """The checkpoint that the next one may build on. It may have been removed by somebody."""
@@ -211,14 +216,16 @@ class Cutting:
         primaries = {server: placed.primaries_of(server) for server in addresses}
         writers = {server: address for server, address in addresses.items() if primaries[server]}
         since = base.copy if base is not None else ""
-        return await self._servers.save_all(writers, f"cut-{cut}", folder, buckets=primaries, since=since)
+        return await self._servers.save_all(
+            writers, checkpoints.copy_name(cut), folder, buckets=primaries, since=since
+        )
 
     async def release(self, number: int) -> None:
         """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
         addresses = self._master.state.placing.addresses()
         if addresses and (self._master.state.saving is None or self._master.state.saving.cut != number):
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, f"cut-{number}")
+                await self._servers.release_all(addresses, checkpoints.copy_name(number))
 
 
 def _epochs_done(ledger: dict[str, Any]) -> int:

@@ -39,11 +39,6 @@ class Evaluation:
     def dataset(self) -> str:
         return f"evaluation-{self.number}"
 
-    @property
-    def frozen(self) -> str:
-        """The name of the frozen copy at the parameter servers."""
-        return f"cut-{self.number}"
-
     def add(self, states: JournaledStates) -> None:
         # Not before it is needed: a master is waited for when it starts.
         import numpy as np

@@ -40,6 +40,11 @@ _NAME = re.compile(r"version-(\d+)$")
 _ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
 
 
+def copy_name(cut: int) -> str:
+    """What servers call the copy of the model that they keep of a cut, until it is written and evaluated."""
+    return f"cut-{cut}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class SavedFile:
     name: str

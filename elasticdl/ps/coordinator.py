@@ -40,13 +40,19 @@ class Coordinator:
         await asyncio.gather(*(channel.close(None) for channel in channels))
 
     async def freeze_all(
-        self, addresses: Mapping[int, str], name: str, generation: int, *, flush: bool = False
+        self,
+        addresses: Mapping[int, str],
+        name: str,
+        generation: int,
+        *,
+        map_version: int = 0,
+        flush: bool = False,
     ) -> dict[int, int]:
-        """Keeps a copy of everything under a name, and returns the versions.
+        """Keeps a copy of everything under a name, and returns the versions. The servers have that map, or a newer one.
 
         With `flush` gradients that still wait for others in synchronous training are applied first.
         """
-        request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush)
+        request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush, map_version=map_version)
         replies = await self._all(addresses, lambda stub, _: stub.Freeze(request, timeout=_SECONDS))
         return {number: reply.version for number, reply in replies.items()}
 

@@ -69,7 +69,10 @@ def plan_moves(
     `servers` are those that are there and shall stay; others in the map live, and shall go (those that do not live are
     for `promote`). `loads`: by bucket, in any unit; without them all buckets are alike. `filled`: by bucket, the
     servers that primaries have reported as complete; `taken`: the buckets whose new primaries have been handed them.
+    Without servers there is nobody that anything could move to: it stays where it is.
     """
+    if not servers:
+        return current
     done = filled or {}
     target = _Target(current, sorted(servers), replicas, loads)
     primary, backup = list(current.primary), list(current.backup)
@@ -138,8 +141,6 @@ class _Target:
     def __init__(
         self, current: BucketMap, servers: Sequence[int], replicas: int, loads: Sequence[float] | None
     ) -> None:
-        if not servers:
-            raise ValueError("no parameter server is left to hold anything")
         self.servers = frozenset(servers)
         self._order = servers
         self._current = current

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, pack
+from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, numbers, pack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.failures import NotHere
 from elasticdl.ps.holdings import Holdings
@@ -42,6 +42,9 @@ class Peers:
         self.received: dict[tuple[int, str], int] = {}
         # Buckets to be handed over, and what must have been acknowledged before.
         self._handing: list[tuple[int, Ticket]] = []
+        # Those that were, and to which incarnation of whom: maps go on to list a handover until the master has heard of
+        # it, and whoever has taken a bucket refuses to be handed it again.
+        self._handed: dict[int, tuple[int, str]] = {}
         self._held_before: Mask = np.ones(BUCKETS, np.bool_)
 
     # -- maps ------------------------------------------------------------------------------------------------
@@ -55,6 +58,15 @@ class Peers:
             self.roles.routes = routes
             return False
         self.roles.see(routes)
+        current = routes.map
+        handing = set(self.roles.to_hand_over())
+        self._handed = {
+            bucket: (peer, incarnation)
+            for bucket, (peer, incarnation) in self._handed.items()
+            if bucket in handing
+            and current.primary[bucket] == peer
+            and routes.incarnations.get(peer, incarnation) == incarnation
+        }
         for peer, outbox in list(self.outboxes.items()):
             if routes.incarnations and routes.incarnations.get(peer) != outbox.incarnation:
                 # It is gone, and whoever comes under its number has nothing of what it was told.
@@ -67,7 +79,11 @@ class Peers:
         """Does what the map wants done: copies buckets, hands them over, forgets them."""
         for bucket, peer in self.roles.to_fill():
             self._fill(holdings, bucket, peer, fenced)
-        self._handing = [(bucket, self._told_of(bucket)) for bucket in self.roles.to_hand_over()]
+        self._handing = [
+            (bucket, self._told_of(bucket))
+            for bucket in self.roles.to_hand_over()
+            if bucket not in self._handed
+        ]
         self._hand_over()
         gone = ~self.roles.held & self._held_before
         if gone.any():
@@ -104,7 +120,9 @@ class Peers:
         for peer in {current.primary[bucket] for bucket in ready}:
             theirs = mask_of(bucket for bucket in ready if current.primary[bucket] == peer)
             entry = ps_pb2.Entry(version=current.version, buckets=pack(theirs), handover=ps_pb2.Handover())
-            self._outbox(peer).add(entry)
+            outbox = self._outbox(peer)
+            outbox.add(entry)
+            self._handed |= dict.fromkeys(numbers(theirs), (peer, outbox.incarnation))
 
     # -- telling ---------------------------------------------------------------------------------------------
 

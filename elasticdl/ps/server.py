@@ -36,6 +36,8 @@ log = logging.getLogger("elasticdl.ps")
 
 # Calls of the master answered at once.
 _THREADS = 8
+# A map is on its way for milliseconds. Who waits for one takes up one of those threads.
+_MAP_SECONDS = 1.0
 
 _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
@@ -252,7 +254,13 @@ class _Service:
 
     def Freeze(self, message: bytes) -> bytes:
         request = ps_pb2.FreezeRequest.FromString(message)
-        version = self._store.freeze(request.name, generation=request.generation, flush=request.flush)
+        version = self._store.freeze(
+            request.name,
+            generation=request.generation,
+            flush=request.flush,
+            map_version=request.map_version,
+            seconds=_MAP_SECONDS,
+        )
         return ps_pb2.FreezeReply(version=version).SerializeToString()
 
     def Release(self, message: bytes) -> bytes:

@@ -366,14 +366,20 @@ class Store:
 
     # -- the master ------------------------------------------------------------------------------------------
 
-    def freeze(self, name: str, *, generation: int, flush: bool = False) -> int:
+    def freeze(
+        self, name: str, *, generation: int, flush: bool = False, map_version: int = 0, seconds: float = 0.0
+    ) -> int:
         """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
 
         With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first, few
-        as they are.
+        as they are. What this server is the backup of is frozen, too, and only the newest map says what that is: it
+        waits so many seconds for one of that version. `NotReady`: it has not come.
         """
         with self._changed:
+            self._changed.wait_for(lambda: self._roles.version >= map_version, seconds)
             self._check_generation(generation)
+            if self._roles.version < map_version:
+                raise NotReady(f"this server has not got map {map_version} yet")
             if name not in self._frozen:
                 mine = self._roles.serving
                 cohorts = self._holdings.cohorts.select(mine)

@@ -239,14 +239,16 @@ class Flush(_message.Message):
     def __init__(self) -> None: ...
 
 class FreezeRequest(_message.Message):
-    __slots__ = ("name", "generation", "flush")
+    __slots__ = ("name", "generation", "flush", "map_version")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
     name: str
     generation: int
     flush: bool
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., flush: bool = ...) -> None: ...
+    map_version: int
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., flush: bool = ..., map_version: _Optional[int] = ...) -> None: ...
 
 class FreezeReply(_message.Message):
     __slots__ = ("version",)

@@ -24,6 +24,7 @@ from pathlib import Path
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.ps.checkpoints import copy_name
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import Abandoned, NothingHeld
 from elasticdl.ps.routing import newest_routes
@@ -270,7 +271,7 @@ class TrainingLoop:
         assert self._model is not None
         assert self._validation is not None
         try:
-            self._model.freeze(f"cut-{directive.evaluation}")
+            self._model.freeze(copy_name(directive.evaluation))
         except NothingHeld:
             # The others were quicker: the evaluation is over, and its frozen model gone.
             return

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent import futures
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from elasticdl.ps.failures import NothingHeld
-from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.bodies import mask_of
+from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.failures import NothingHeld, NotReady
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.store import Initial, ServerSettings, Store
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="torch", options={"amsgrad": 1})
@@ -86,3 +91,35 @@ def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
     small.store.freeze("cut", generation=1)
     assert small.pull(frozen="cut", known_version=1).unchanged
     assert not small.pull(frozen="cut", known_version=0).unchanged
+
+
+def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
+    """A store that is nobody's backup as far as it knows, and the map by which it is."""
+    old = first_map(2, replicas=1)
+    new = replace(old, version=2, backup=tuple(1 - server for server in old.primary))
+    store = Store(ServerSettings(num_ps=2), number=1)
+    store.close(1)
+    store.see(Routes(map=old))
+    store.open()
+    initial = Initial(trainable={}, state={}, optimizer=ADAM)
+    # As if the other one had filled it.
+    store._holdings.initialize(mask_of(range(256)), initial)
+    return store, new
+
+
+def test_a_backup_that_does_not_know_it_yet_freezes_nothing() -> None:
+    store, new = a_backup_that_does_not_know()
+    with pytest.raises(NotReady, match="map 2"):
+        store.freeze("cut", generation=1, map_version=2)
+    store.see(Routes(map=new))
+    store.freeze("cut", generation=1, map_version=2)
+    assert store._frozen["cut"].mask.all()
+
+
+def test_whoever_freezes_waits_for_a_map_that_is_on_its_way() -> None:
+    store, new = a_backup_that_does_not_know()
+    with futures.ThreadPoolExecutor(1) as pool:
+        freezing = pool.submit(store.freeze, "cut", generation=1, map_version=2, seconds=60.0)
+        store.see(Routes(map=new))
+        assert freezing.result() == 0
+    assert store._frozen["cut"].mask.all()

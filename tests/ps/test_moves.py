@@ -246,3 +246,8 @@ def test_loads_that_are_nearly_even_move_nothing() -> None:
     made = first_map(3)
     loads = [1.0 + 0.1 * (bucket % 3) for bucket in range(BUCKETS)]
     assert plan_moves(made, range(3), loads=loads) is made
+
+
+def test_without_servers_everything_stays_where_it_is() -> None:
+    current = first_map(2)
+    assert plan_moves(current, []) is current
