@@ -204,6 +204,23 @@ class Master(MasterServicer):
             assert self.changed.wait_for(lambda: self.failure is not None or self.settled(), 200)
         assert self.failure is None
 
+    def kill_one_amid_moves(self, chance: random.Random) -> None:
+        """As soon as something moves, if there are two copies of everything then."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.failure is not None or self.is_moving(), 200)
+            assert self.map is not None
+            there = {
+                number: process
+                for number, process in self.processes.items()
+                if number in self.members and process.poll() is None
+            }
+            if NOBODY not in self.map.backup and self.map.servers <= there.keys():
+                there[chance.choice(sorted(there))].kill()
+
+    def is_moving(self) -> bool:
+        assert self.map is not None
+        return bool(self.map.filling or self.map.handover) or self.settled()
+
     def close(self) -> None:
         with self.changed:
             self.over = True
@@ -258,6 +275,10 @@ def push_on(workers: list[Worker], count: int, check: Callable[[], None]) -> Non
         tick.wait(0.02)
 
 
+KINDS = ("kill", "add", "remove", "add and kill", "remove and kill")
+FIRST = ("kill", "add and kill", "kill", "remove and kill")
+
+
 def run(folder: Path, seed: int, events: int) -> None:
     chance = random.Random(seed)
     master = Master(folder, 2)
@@ -271,20 +292,18 @@ def run(folder: Path, seed: int, events: int) -> None:
         # Losses first of all, then whatever comes.
         for number in range(events):
             push_on(workers, 3, check)
-            kind = (
-                ["kill", "add", "kill", "remove"][number]
-                if number < 4
-                else chance.choice(["kill", "add", "remove"])
-            )
+            kind = FIRST[number] if number < len(FIRST) else chance.choice(KINDS)
             if kind == "kill":
                 # Only one copy of anything at a time: with both, a job goes back to its checkpoint.
                 master.wait_until_settled()
                 push_on(workers, 2, check)
                 master.processes[chance.choice(sorted(master.wanted))].kill()
-            elif kind == "add" and len(master.wanted) < 4:
+            elif kind.startswith("add") and len(master.wanted) < 4:
                 master.wanted.add(min(set(range(8)) - master.wanted))
-            elif kind == "remove" and len(master.wanted) > 2:
+            elif kind.startswith("remove") and len(master.wanted) > 2:
                 master.wanted.discard(chance.choice(sorted(master.wanted)))
+            if kind.endswith("and kill"):
+                master.kill_one_amid_moves(chance)
         master.wait_until_settled()
         push_on(workers, 3, check)
         stop.set()
