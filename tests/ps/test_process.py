@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,135 +15,20 @@ import grpc
 import numpy as np
 import pytest
 
-from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.platforms.credentials import Credentials, tls_name
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
 from elasticdl.ps.checkpoints import Manifest, SavedFile, file_name, write_manifest
-from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import CallStopped, OldGeneration
 from elasticdl.ps.shares import share
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
-from elasticdl.wire import master_pb2, ps_pb2
-from elasticdl.wire.channel import add_port, new_server, open_channel
-from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 from elasticdl.wire.security import Security
+from tests.ps.processes import Job, Master
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 MODEL = {"a": np.arange(30, dtype=np.float32), "b": np.ones(20, np.float32)}
-
-
-class Master(MasterServicer):
-    """Takes notes of who joins, and sends the directives that it is given."""
-
-    def __init__(self, token: str, port: int = 0, *, security: Security | None = None, **job: Any) -> None:
-        spec = JobSpec.build(
-            model_zoo="zoo",
-            model_def="m.m.custom_model",
-            training_data="data",
-            num_workers=2,
-            num_ps=1,
-            **job,
-        )
-        self._job_spec = to_yaml(spec)
-        self.joined: queue.Queue[master_pb2.JoinRequest] = queue.Queue()
-        self.failed: queue.Queue[master_pb2.FailRequest] = queue.Queue()
-        self.watched = threading.Semaphore(0)
-        self._wanted = threading.Condition()
-        self._directive: master_pb2.Directive | None = None
-        self._over = False
-        self._server = new_server(token, threads=4)
-        add_MasterServicer_to_server(self, self._server)
-        self.port = add_port(self._server, f"127.0.0.1:{port}", security=security)
-        self._server.start()
-
-    def Join(self, request: master_pb2.JoinRequest, context: Any) -> master_pb2.JoinReply:
-        self.joined.put(request)
-        return master_pb2.JoinReply(job_spec=self._job_spec)
-
-    def Watch(self, request: master_pb2.WatchRequest, context: Any) -> Iterator[master_pb2.Directive]:
-        told = None
-        self.watched.release()
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda told=told: self._over or self._directive is not told)
-                if self._over:
-                    return
-                told = self._directive
-            assert told is not None
-            yield told
-
-    def Fail(self, request: master_pb2.FailRequest, context: Any) -> master_pb2.FailReply:
-        self.failed.put(request)
-        return master_pb2.FailReply()
-
-    def want(self, **fields: Any) -> None:
-        with self._wanted:
-            self._directive = master_pb2.Directive(**fields)
-            self._wanted.notify_all()
-
-    def stop(self) -> None:
-        with self._wanted:
-            self._over = True
-            self._wanted.notify_all()
-        self._server.stop(None).wait()
-
-
-class Job:
-    """One server process and its master."""
-
-    def __init__(
-        self, folder: Path, token: str, *, security: Security | None = None, **environment: str
-    ) -> None:
-        self.token = token
-        self.security = security
-        self.environment = environment
-        self.token_file = folder / "token"
-        self.token_file.write_text(token)
-        self.master = Master(token, security=security)
-        self.closing: list[Callable[[], Any]] = []
-        self.process = self._start()
-        self.request = self.master.joined.get(timeout=60)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        environment = {
-            **os.environ,
-            "MASTER_ADDR": f"127.0.0.1:{self.master.port}",
-            "ELASTICDL_TOKEN_FILE": str(self.token_file),
-            "ELASTICDL_NODE": "ps-0",
-            "WORKER_ID": "0",
-            **self.environment,
-        }
-        return subprocess.Popen([sys.executable, "-m", "elasticdl.ps"], env=environment)
-
-    def client(self, generation: int, stop: Callable[[], bool] = lambda: False) -> ParameterClient:
-        client = ParameterClient(
-            [self.request.address],
-            self.token,
-            "worker-0",
-            generation=generation,
-            stop=stop,
-            patience_seconds=60,
-        )
-        self.closing.append(client.close)
-        return client
-
-    def stub(self) -> Any:
-        channel = open_channel(self.request.address, self.token, security=self.security)
-        self.closing.append(channel.close)
-        return ParameterServerStub(channel)
-
-    def restart_master(self) -> None:
-        port = self.master.port
-        self.master.stop()
-        self.master = Master(self.token, port)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for close in self.closing:
-            close()
-        self.master.stop()
 
 
 @pytest.fixture
