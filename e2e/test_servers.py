@@ -56,9 +56,10 @@ def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -
 
 
 def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> None:
+    """With an optimizer of the user's own, whose slots move along."""
     for gate in ("train", "epoch-1"):
         gates.hold(gate)
-    job = start_gated("--num_ps=1", "--evaluation_steps=20")
+    job = start_gated("--num_ps=1", "--evaluation_steps=20", "--optimizer=own_optimizer")
     gates.wait_for("train", 2)
     assert job.command("jobs", "scale", job.name, "--num_ps=3").returncode == 0
     gates.release("train")
@@ -70,3 +71,15 @@ def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> 
     )
     gates.release("epoch-1")
     _assert_nothing_lost(job)
+    # Chance is 0.1. It has been measured to come to 0.9.
+    assert job.status()["evaluations"][-1]["metrics"]["accuracy"] > 0.6
+
+
+def test_an_optimizer_of_the_users_own_that_fails(start_gated: Callable[..., Any], gates: Any) -> None:
+    job = start_gated("--num_ps=2", "--optimizer=careless_optimizer")
+    assert job.wait() != 0
+    assert "The optimizer Careless failed on layer." in job.output
+    assert 'e2e/zoo/gated/momentum.py"' in job.output
+    assert "KeyError: 'missing'" in job.output
+    assert "elasticdl/ps/" not in job.output
+    job.assert_nothing_left()

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from elasticdl.jobs.errors import UserError
     from elasticdl.jobs.mode import Mode
     from elasticdl.jobs.spec import JobSpec
+    from elasticdl.ps.custom import Optimizer
     from elasticdl.ps.opened import open_snapshot
     from elasticdl.worker import metrics
 
 __version__ = "2.0.0.dev0"
 
-__all__ = ["JobSpec", "Mode", "UserError", "__version__", "metrics", "open_snapshot", "run"]
+__all__ = ["JobSpec", "Mode", "Optimizer", "UserError", "__version__", "metrics", "open_snapshot", "run"]
 
 _PLACES = {
     "JobSpec": "elasticdl.jobs.spec:JobSpec",
     "Mode": "elasticdl.jobs.mode:Mode",
+    "Optimizer": "elasticdl.ps.custom:Optimizer",
     "UserError": "elasticdl.jobs.errors:UserError",
     "keras": "elasticdl.keras:",
     "metrics": "elasticdl.worker.metrics:",

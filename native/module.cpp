@@ -61,6 +61,13 @@ nb::object array_of(std::vector<T>&& numbers, std::initializer_list<std::size_t>
   return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape, owner));
 }
 
+template <class T>
+nb::object array_of(std::unique_ptr<T[]>&& numbers, std::size_t n) {
+  T* kept = numbers.release();
+  nb::capsule owner(kept, [](void* pointer) noexcept { delete[] static_cast<T*>(pointer); });
+  return nb::cast(nb::ndarray<nb::numpy, T>(kept, {n}, owner));
+}
+
 // -- optimizers --------------------------------------------------------------------------------------------------
 
 template <class T>
@@ -188,6 +195,23 @@ Outcome put(Table& table, Ids ids, Floats values, std::optional<Floats3> slots, 
                    seen ? seen->data() : nullptr);
 }
 
+nb::dict take(Table& table, Ids ids) {
+  const std::size_t n = ids.shape(0), width = table.width(), slots = table.layout().slots;
+  std::vector<float> values(n * width), all_slots(n * slots * width);
+  std::vector<std::uint32_t> steps(n);
+  std::unique_ptr<bool[]> present(new bool[n]());
+  {
+    nb::gil_scoped_release released;
+    table.take(ids.data(), n, values.data(), all_slots.data(), steps.data(), present.get());
+  }
+  nb::dict found;
+  found["values"] = array_of(std::move(values), {n, width});
+  found["slots"] = array_of(std::move(all_slots), {n, slots, width});
+  found["steps"] = array_of(std::move(steps), {n});
+  found["present"] = array_of(std::move(present), n);
+  return found;
+}
+
 void put_waiting(Table& table, Ids ids, Numbers counts, Numbers seen) {
   demand(counts.shape(0) == ids.shape(0) && seen.shape(0) == ids.shape(0), "arrays are of one length");
   nb::gil_scoped_release released;
@@ -232,13 +256,6 @@ nb::object buckets_of(Ids ids, std::uint32_t buckets) {
 }
 
 // -- what is the same in a batch ---------------------------------------------------------------------------------
-
-template <class T>
-nb::object array_of(std::unique_ptr<T[]>&& numbers, std::size_t n) {
-  T* kept = numbers.release();
-  nb::capsule owner(kept, [](void* pointer) noexcept { delete[] static_cast<T*>(pointer); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(kept, {n}, owner));
-}
 
 nb::tuple unique(Ids ids, std::uint32_t buckets) {
   demand(buckets > 0, "there must be a bucket");
@@ -287,6 +304,7 @@ NB_MODULE(_kernels, m) {
   nb::class_<Rule>(m, "Rule")
       .def(nb::init<const std::string&, const std::string&, const std::map<std::string, double>&>(), "flavor"_a,
            "name"_a, "options"_a)
+      .def(nb::init<const std::vector<std::string>&, const std::vector<double>&>(), "slot_names"_a, "slot_initial"_a)
       .def_prop_ro("slot_names", &Rule::slot_names)
       .def_prop_ro("slot_initial", &Rule::slot_initial)
       .def_prop_ro("counts_steps", &Rule::counts_steps)
@@ -325,6 +343,7 @@ NB_MODULE(_kernels, m) {
            "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false)
       .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "slots"_a.noconvert().none(),
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
+      .def("take", &take, "ids"_a.noconvert())
       .def("put_waiting", &put_waiting, "ids"_a.noconvert(), "counts"_a.noconvert(), "seen"_a.noconvert())
       .def("forget_waiting", &Table::forget_waiting, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("forget", &forget, "bucket"_a, "ids"_a.noconvert())

@@ -116,6 +116,13 @@ class Rule {
     }
   }
 
+  // Of an optimizer that is computed elsewhere: rows are made and their updates counted, and numbers are left alone.
+  Rule(const std::vector<std::string>& slot_names, const std::vector<double>& slot_initial)
+      : kind_(Kind::elsewhere), slot_names_(slot_names), slot_initial_(slot_initial) {
+    if (slot_names.size() != slot_initial.size()) throw std::invalid_argument("a first value for each slot");
+    if (slot_names.size() > kMostSlots) throw std::invalid_argument("too many slots");
+  }
+
   const std::vector<std::string>& slot_names() const { return slot_names_; }
   const std::vector<double>& slot_initial() const { return slot_initial_; }
 
@@ -125,6 +132,7 @@ class Rule {
       case Kind::adam:
       case Kind::adamax:
       case Kind::nadam:
+      case Kind::elsewhere:
         return true;
       case Kind::adagrad:
         return torch_ && lr_decay_ != 0;
@@ -206,10 +214,10 @@ class Rule {
     apply_narrow(x, g, slots, n, learning_rate, f);
   }
 
-  static constexpr std::size_t kMostSlots = 3;
+  static constexpr std::size_t kMostSlots = 8;
 
  private:
-  enum class Kind { sgd, adagrad, adam, rmsprop, adadelta, adamax, nadam, ftrl };
+  enum class Kind { sgd, adagrad, adam, rmsprop, adadelta, adamax, nadam, ftrl, elsewhere };
 
   static constexpr std::size_t kBlock = 1024;
   // Steps whose factors are computed once: a row is rarely further, and a power costs as much as the rest of an update.
@@ -256,6 +264,8 @@ class Rule {
       case Kind::ftrl:
         slot("accumulator", initial_accumulator_value);
         slot("linear", 0);
+        break;
+      case Kind::elsewhere:
         break;
     }
   }
@@ -360,6 +370,8 @@ class Rule {
       case Kind::ftrl:
         // The rule divides by it; nothing is what other optimizers do then.
         if (learning_rate != 0) ftrl(x, g, slots, n, learning_rate);
+        return;
+      case Kind::elsewhere:
         return;
     }
   }
@@ -628,9 +640,10 @@ class Rule {
   const bool wide_ = is_wide();
 #endif
   Kind kind_;
-  bool torch_, nesterov_, amsgrad_, centered_, decoupled_, maximize_;
-  double momentum_, dampening_, beta_1_, beta_2_, rho_, epsilon_, lr_decay_, momentum_decay_, learning_rate_power_;
-  double l1_, l2_, l2_shrinkage_, beta_, weight_decay_;
+  bool torch_ = false, nesterov_ = false, amsgrad_ = false, centered_ = false, decoupled_ = false, maximize_ = false;
+  double momentum_ = 0, dampening_ = 0, beta_1_ = 0, beta_2_ = 0, rho_ = 0, epsilon_ = 0, lr_decay_ = 0;
+  double momentum_decay_ = 0, learning_rate_power_ = 0;
+  double l1_ = 0, l2_ = 0, l2_shrinkage_ = 0, beta_ = 0, weight_decay_ = 0;
   std::vector<std::string> slot_names_;
   std::vector<double> slot_initial_;
   std::vector<double> products_;

@@ -273,6 +273,25 @@ class Table {
     return total;
   }
 
+  // Copies whole rows out, those of ids that have one (`present`): values, slots by row, slot and column, and steps.
+  void take(const std::int64_t* ids, std::size_t n, float* values, float* slots, std::uint32_t* steps, bool* present) {
+    Borrowed work(*this);
+    sort(*work, ids, n);
+    const std::size_t width = layout_.width, bytes = layout_.bytes(), size = layout_.slots * width;
+    visit(*work, [&](std::uint32_t from, std::uint32_t to) {
+      auto values_of = [&](std::uint32_t item) { return values + std::size_t(work->places[item]) * width; };
+      pipeline(*work, from, to, bytes, values_of, [&](Bucket& bucket, std::uint32_t item, std::uint32_t number, std::uint64_t) {
+        const std::size_t place = work->places[item];
+        present[place] = number != Bucket::kNone;
+        if (number == Bucket::kNone) return;
+        const char* row = bucket.row(number, bytes);
+        std::memcpy(values + place * width, layout_.values(row), width * sizeof(float));
+        if (size) std::memcpy(slots + place * size, layout_.slot(row, 0), size * sizeof(float));
+        steps[place] = layout_.counts_steps ? layout_.steps(row) : 0;
+      });
+    });
+  }
+
   // Ids that have been updated so often, elsewhere.
   void put_waiting(const std::int64_t* ids, std::size_t n, const std::uint32_t* counts, const std::uint32_t* seen) {
     for (std::size_t i = 0; i < n; ++i) {

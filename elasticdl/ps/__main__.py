@@ -112,6 +112,7 @@ def settings_of(job_spec: str) -> ServerSettings:
         sync_version_tolerance=spec.training.sync_version_tolerance,
         max_bad_gradients=spec.training.max_bad_gradients,
         memory_limit=int(_ROWS_SHARE * memory.amount) if memory is not None else 0,
+        model_zoo=spec.model.model_zoo,
     )
 
 

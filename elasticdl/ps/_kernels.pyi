@@ -1,11 +1,14 @@
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 class Rule:
+    @overload
     def __init__(self, flavor: str, name: str, options: Mapping[str, float]) -> None: ...
+    @overload
+    def __init__(self, slot_names: Sequence[str], slot_initial: Sequence[float]) -> None: ...
     @property
     def slot_names(self) -> list[str]: ...
     @property
@@ -90,6 +93,7 @@ class Table:
         steps: NDArray[np.uint32] | None,
         seen: NDArray[np.uint32] | None,
     ) -> Outcome: ...
+    def take(self, ids: NDArray[np.int64]) -> dict[str, Any]: ...
     def put_waiting(
         self, ids: NDArray[np.int64], counts: NDArray[np.uint32], seen: NDArray[np.uint32]
     ) -> None: ...

@@ -19,6 +19,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.bodies import Mask
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cohorts import Cohort, Cohorts, LastPush
+from elasticdl.ps.custom import NoSuchOptimizer
 from elasticdl.ps.dense import DenseParameters, differences
 from elasticdl.ps.optimizers import Optimizer, make_optimizer
 from elasticdl.ps.shares import STATE, TRAINABLE, WAITING_PREFIX, buckets_of_names
@@ -42,6 +43,8 @@ class ServerSettings:
     max_bad_gradients: int = 0
     # Bytes that the rows of tables may take; 0: as many as there are.
     memory_limit: int = 0
+    # The folder where an optimizer of the user's own is.
+    model_zoo: str = ""
 
     @property
     def synchronous(self) -> bool:
@@ -107,7 +110,7 @@ class Holdings:
         Raises `UserError` if those that there are do not fit.
         """
         config = _document(initial.optimizer)
-        rule = make_optimizer(initial.optimizer)
+        rule = make_optimizer(initial.optimizer, model_zoo=self._settings.model_zoo)
         given = {TRAINABLE: initial.trainable, STATE: initial.state}
         buckets = {**_all_buckets(given), **initial.array_buckets}
         cohorts = self.cohorts.select(mask)
@@ -306,7 +309,11 @@ class Holdings:
         """Takes some buckets from files: dense arrays, which become its own, and tables."""
         self._take(groups, {**_all_buckets(groups), **buckets})
         self.tables.restore_from(saved, mask)
-        kept = self._adopt(attributes)
+        try:
+            kept = self._adopt(attributes)
+        except NoSuchOptimizer:
+            # The user's own, and gone. Whether that matters turns out when a worker says what this job trains with.
+            kept = True
         self.tables.put(
             {group: members for group, members in groups.items() if group.startswith(WAITING_PREFIX)}
         )
@@ -327,7 +334,8 @@ class Holdings:
         kept = True
         optimizer = attributes.get("optimizer")
         if optimizer and self._rule is None:
-            self._rule = make_optimizer(ps_pb2.OptimizerConfig(**optimizer))
+            config = ps_pb2.OptimizerConfig(**optimizer)
+            self._rule = make_optimizer(config, model_zoo=self._settings.model_zoo)
             self.optimizer = dict(optimizer)
             kept = self.dense.use_optimizer(self._rule)
             self.tables.use_optimizer(self._rule)

@@ -23,6 +23,8 @@ Options, where the optimizer has them; switches are 0 or 1:
     maximize                                     all (torch)
 
 An option that is not given has the framework's own default.
+
+An optimizer of the user's own (`custom.py`) is of the flavor "python".
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ import numpy as np
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.ps import _kernels
+from elasticdl.ps.custom import PYTHON, CustomRule, of_config
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
@@ -104,6 +107,9 @@ RULES: dict[str, dict[str, RuleOptions]] = {
 class Optimizer:
     """One rule with its options, for whole parameters and (`rule`) for tables."""
 
+    # If it is the user's own; then `rule` knows the slots and nothing else.
+    custom: CustomRule | None = None
+
     def __init__(self, flavor: str, name: str, options: Mapping[str, float]) -> None:
         self.options = {**RULES[flavor][name].defaults, **options}
         self.rule = _kernels.Rule(flavor, name, self.options)
@@ -133,11 +139,44 @@ class Optimizer:
             slots[STEP] += 1
             step = int(slots[STEP])
         gradient = grad.astype(value.dtype, order="C", copy=False)
+        self._update(name, value, gradient, slots, learning_rate, step)
+
+    def _update(
+        self, name: str, value: Array, gradient: Array, slots: Slots, learning_rate: float, step: int
+    ) -> None:
         self.rule.apply(value, gradient, [slots[slot] for slot in self._names], learning_rate, step)
 
 
-def make_optimizer(config: ps_pb2.OptimizerConfig) -> Optimizer:
-    """The optimizer of that name, flavor and options; `UserError` if there is none."""
+class CustomOptimizer(Optimizer):
+    """One of the user's own. Parameters and rows count their steps, as PyTorch's do."""
+
+    def __init__(self, custom: CustomRule) -> None:
+        if STEP in custom.slots:
+            raise UserError(f"The optimizer {custom.name} has a slot {STEP!r}, which is given to it anyway.")
+        self.options = {}
+        self.custom: CustomRule = custom
+        self.rule = _kernels.Rule(list(custom.slots), list(custom.slots.values()))
+        self._counts = True
+        self._names = self.rule.slot_names
+
+    def _update(
+        self, name: str, value: Array, gradient: Array, slots: Slots, learning_rate: float, step: int
+    ) -> None:
+        # The gradient may be on its way to another server at this moment, and users' code may change what it is given.
+        mine = {slot: slots[slot] for slot in self._names}
+        new, changed = self.custom.update(name, value, gradient.copy(), mine, learning_rate, step)
+        np.copyto(value, new, casting="same_kind")
+        for slot, array in changed.items():
+            np.copyto(slots[slot], array, casting="same_kind")
+
+
+def make_optimizer(config: ps_pb2.OptimizerConfig, *, model_zoo: str = "") -> Optimizer:
+    """The optimizer of that name, flavor and options; `UserError` if there is none.
+
+    `model_zoo`: the folder where those of the user's own are.
+    """
+    if config.flavor == PYTHON:
+        return CustomOptimizer(CustomRule(of_config(config, model_zoo)))
     rules = RULES.get(config.flavor)
     if rules is None:
         raise UserError(

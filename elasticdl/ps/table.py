@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import _kernels
+from elasticdl.ps.custom_rows import update_rows
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.tensors import Array
@@ -128,6 +129,7 @@ class Table:
     ) -> None:
         self.spec = spec
         self.slot_names = optimizer.rule.slot_names
+        self._custom = optimizer.custom
         self.budget = budget or Budget()
         self._table = _kernels.Table(
             width=spec.width,
@@ -215,16 +217,32 @@ class Table:
             )
         if gradients.dtype not in TRANSFER.values():
             gradients = gradients.astype(np.float32)
-        outcome = self._table.update(
-            wanted,
-            np.ascontiguousarray(gradients),
-            learning_rate,
-            step,
-            scale=scale,
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            unique=unique,
-        )
+        given = np.ascontiguousarray(gradients)
+        if self._custom is None:
+            outcome = self._table.update(
+                wanted,
+                given,
+                learning_rate,
+                step,
+                scale=scale,
+                clip_norm=clip_norm,
+                clip_value=clip_value,
+                unique=unique,
+            )
+        else:
+            outcome = update_rows(
+                self._custom,
+                self.spec.name,
+                self._table,
+                wanted,
+                given,
+                learning_rate=learning_rate,
+                step=step,
+                scale=scale,
+                clip_norm=clip_norm,
+                clip_value=clip_value,
+                unique=unique,
+            )
         if outcome.not_finite:
             raise UserError(
                 f"The gradient of the table {self.spec.name} is not finite (NaN or infinity) in "

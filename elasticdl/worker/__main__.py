@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.importing import users_traceback
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import read_token
 from elasticdl.wire.security import NotTrusted
-from elasticdl.worker.definition import ProgramError, load_definition, users_traceback
+from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 
 if TYPE_CHECKING:

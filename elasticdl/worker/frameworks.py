@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.importing import users_traceback
 from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.worker.definition import ModelDefinition, users_traceback
+from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.trainer import Trainer
 
 # The class whose subclasses are models, by the package it is defined in.

@@ -12,7 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.worker.definition import ProgramError, is_machinery, users_traceback
+from elasticdl.jobs.importing import is_machinery, users_traceback
+from elasticdl.worker.definition import ProgramError
 
 _NOISE = re.compile(
     r"\{\{function_node [^}]*\}\}\s*"

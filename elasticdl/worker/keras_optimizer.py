@@ -13,9 +13,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.custom import Optimizer, to_config
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.rows import squared_norm
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.keras_custom import CustomOptimizer
 from elasticdl.worker.keras_errors import definition_error
 from elasticdl.worker.keras_variables import read, stable_names, write_all
 from elasticdl.worker.rates import Rates
@@ -66,6 +68,10 @@ class KerasOptimizer:
             raise definition_error(f"The function optimizer of {name} failed", error) from error
         self._name = name
         self._built = False
+        if isinstance(self.native, type) and issubclass(self.native, Optimizer):
+            self.native = self.native()
+        if isinstance(self.native, Optimizer):
+            self.native = CustomOptimizer(self.native)
         if isinstance(self.native, str) or not hasattr(self.native, "apply_gradients"):
             raise UserError(
                 f"The function optimizer of {name} returns a {type(self.native).__name__}.",
@@ -87,6 +93,9 @@ class KerasOptimizer:
 
     def config(self, variables: Mapping[str, Any]) -> ps_pb2.OptimizerConfig:
         """`UserError` names what the parameter servers cannot do."""
+        self._check_constraints(variables)
+        if isinstance(self.native, CustomOptimizer):
+            return to_config(self.native.custom)
         kind = type(self.native).__name__
         settings = self.native.get_config()
         config = ps_pb2.OptimizerConfig(name=kind.lower(), flavor="keras")
@@ -101,12 +110,6 @@ class KerasOptimizer:
                     f"The optimizer of {self._name} uses {key}={value}, which parameter servers do not know.",
                     hint="Leave it out, or train with --distribution_strategy=Local.",
                 )
-        constrained = [name for name, variable in variables.items() if _constraint(variable)]
-        if constrained:
-            raise UserError(
-                f"Parameters of {self._name} have constraints: {', '.join(constrained)}.",
-                hint="Parameter servers do not keep constraints: use --distribution_strategy=Local.",
-            )
         exempted = [key for key, value in vars(self.native).items() if key.startswith(_EXEMPTED) and value]
         if exempted and config.options.get("weight_decay"):
             raise UserError(
@@ -115,6 +118,14 @@ class KerasOptimizer:
             )
         make_optimizer(config)
         return config
+
+    def _check_constraints(self, variables: Mapping[str, Any]) -> None:
+        constrained = [name for name, variable in variables.items() if _constraint(variable)]
+        if constrained:
+            raise UserError(
+                f"Parameters of {self._name} have constraints: {', '.join(constrained)}.",
+                hint="Parameter servers do not keep constraints: use --distribution_strategy=Local.",
+            )
 
     def clip(self, gradients: list[Any]) -> list[Any]:
         """As the optimizer would do before it applies them: gradients of single rows as they are, where a row may

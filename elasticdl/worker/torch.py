@@ -24,13 +24,14 @@ import torch
 from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
+from elasticdl.jobs.importing import users_traceback
 from elasticdl.jobs.mode import Mode
 from elasticdl.ps.rows import RowGradients
 from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batches import Pace, ReadAhead
 from elasticdl.worker.columns import column_batches
-from elasticdl.worker.definition import ModelDefinition, ProgramError, users_traceback
+from elasticdl.worker.definition import ModelDefinition, ProgramError
 from elasticdl.worker.environment import THREADS
 from elasticdl.worker.shard_batches import ShardBatches, Stop
 from elasticdl.worker.tables import Tables

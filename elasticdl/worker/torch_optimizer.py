@@ -6,7 +6,7 @@ PyTorch's optimizers are made of a model's parameters, so `optimizer` of a defin
 - `optimizer(model)`: is given the model, if the argument is called model, module, net or network or its
   annotation says Module;
 - `optimizer()`: returns something to be called with the parameters, a class of torch.optim or a
-  functools.partial of one.
+  functools.partial of one, or one of the user's own (`elasticdl.Optimizer`).
 
 Each may also return a pair, the second of which is a schedule of torch.optim.lr_scheduler (or a function that
 makes one of the optimizer). Schedules are stepped once a batch.
@@ -23,7 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.custom import Optimizer, to_config
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.torch_custom import CustomOptimizer, as_torch
 from elasticdl.worker.torch_values import to_array
 
 Array = NDArray[Any]
@@ -51,6 +53,10 @@ def make_optimizer(function: Callable[..., Any], model: Any) -> tuple[Any, Any]:
     else:
         made = function()
     made, schedule = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if isinstance(made, type) and issubclass(made, Optimizer):
+        made = made()
+    if isinstance(made, Optimizer):
+        made = as_torch(made, parameters)
     if callable(made) and not isinstance(made, torch.optim.Optimizer):
         made = made(parameters)
     if not isinstance(made, torch.optim.Optimizer):
@@ -130,12 +136,13 @@ _IMPLEMENTATION = {
 def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
     """The optimizer as parameter servers run it."""
     kind = type(optimizer)
-    if kind not in _SERVED:
+    if kind not in _SERVED and not isinstance(optimizer, CustomOptimizer):
         names = ", ".join(sorted(served.__name__ for served in _SERVED))
         nearest = _NEAREST.get(kind.__name__) or ("Adam" if "Adam" in kind.__name__ else "SGD")
         raise UserError(
             f"Parameter servers have no optimizer {kind.__name__}; they have {names}.",
-            hint=f"The nearest is torch.optim.{nearest}; or train with --distribution_strategy=Local.",
+            hint=f"The nearest is torch.optim.{nearest}; or write it in NumPy, as an elasticdl.Optimizer; or train "
+            "with --distribution_strategy=Local.",
         )
     first = {key: value for key, value in optimizer.param_groups[0].items() if key not in _IMPLEMENTATION}
     rate = float(optimizer.param_groups[0]["lr"])
@@ -152,6 +159,8 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
             f"{type(schedule).__name__} also changes the momentum, which parameter servers cannot.",
             hint="Make it with cycle_momentum=False, or train with --distribution_strategy=Local.",
         )
+    if isinstance(optimizer, CustomOptimizer):
+        return to_config(optimizer.custom)
     name, options = _SERVED[kind]
     values = {theirs: float(first[ours]) for theirs, ours in options}
     if "betas" in first:

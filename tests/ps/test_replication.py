@@ -12,16 +12,19 @@ import random
 import sys
 from concurrent import futures
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import elasticdl
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import Mask, pack, unpack
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
 from elasticdl.ps.calls import share_of
+from elasticdl.ps.custom import to_config
 from elasticdl.ps.failures import NotHere, NotReady
 from elasticdl.ps.holdings import Initial
 from elasticdl.ps.initializers import Initializer
@@ -34,6 +37,14 @@ from elasticdl.wire import ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras", options={"momentum": 0.0})
+
+
+class OwnSGD(elasticdl.Optimizer):
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        return value - learning_rate * gradient
+
+
+OWN_SGD = to_config(OwnSGD())
 TABLE = TableSpec(name="t", width=2, initializer=Initializer(kind="zeros"))
 IDS = np.arange(60)
 ID_BUCKETS = buckets_of(IDS, BUCKETS)
@@ -97,6 +108,7 @@ class World:
             sync_version_tolerance=1_000_000,
             max_bad_gradients=1_000_000,
         )
+        self.optimizer = self.chance.choice([SGD, SGD, SGD, OWN_SGD])
         for number in range(count):
             self.start(number)
         routes = self.routes()
@@ -106,7 +118,7 @@ class World:
             initial = Initial(
                 trainable=DENSE,
                 state={},
-                optimizer=SGD,
+                optimizer=self.optimizer,
                 tables=[TABLE],
                 array_buckets=DENSE_BUCKETS["trainable"],
             )

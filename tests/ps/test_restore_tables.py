@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import elasticdl
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps.buckets import first_map
+from elasticdl.ps.custom import to_config
 from elasticdl.ps.duplicates import unique
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.rows import RowGradients
@@ -19,6 +24,17 @@ from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
+
+
+class Momentum(elasticdl.Optimizer):
+    slots: Mapping[str, float] = {"sum": 0.0}
+
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        slots["sum"] = 0.9 * slots["sum"] + gradient
+        return value - learning_rate / np.sqrt(step) * slots["sum"]
+
+
+OWN = to_config(Momentum())
 TABLES = [TableSpec(name="users", width=4), TableSpec(name="items", width=3, admit_after=2, expire_after=50)]
 DENSE = {"a": np.zeros(10, np.float32), "b": np.ones(4, np.float32)}
 
@@ -62,34 +78,40 @@ def restore(servers: Any, paths: list[Path]) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 3), (3, 1)])
 @pytest.mark.parametrize("waits", [1, 4])
-def test_as_if_never_stopped(start_servers: Any, tmp_path: Path, before: int, after: int, waits: int) -> None:
+@pytest.mark.parametrize("optimizer", [ADAM, OWN], ids=["adam", "own"])
+def test_as_if_never_stopped(
+    start_servers: Any, tmp_path: Path, before: int, after: int, waits: int, optimizer: Any
+) -> None:
     settings = {"grads_to_wait": waits, "asynchronous": waits == 1}
     stopped = start_servers(before, **settings)
     client = stopped.client()
-    client.initialize(DENSE, {}, ADAM, TABLES)
+    client.initialize(DENSE, {}, optimizer, TABLES)
     train(client, range(10))
     paths = save(stopped, tmp_path)
     restored = start_servers(after, **settings)
     restore(restored, paths)
     again = restored.client()
-    assert again.initialize(DENSE, {}, ADAM, TABLES) is True
+    assert again.initialize(DENSE, {}, optimizer, TABLES) is True
     train(again, range(10, 20))
     straight = start_servers(1, **settings).client()
-    straight.initialize(DENSE, {}, ADAM, TABLES)
+    straight.initialize(DENSE, {}, optimizer, TABLES)
     train(straight, range(20))
     expected = values(straight)
     for name, found in values(again).items():
         np.testing.assert_array_equal(found, expected[name], err_msg=name)
 
 
+@pytest.mark.parametrize("optimizer", [ADAM, OWN], ids=["adam", "own"])
 def test_another_optimizer_keeps_the_rows_and_starts_with_new_slots(
-    start_servers: Any, tmp_path: Path
+    start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: Any
 ) -> None:
     stopped = start_servers(2)
     client = stopped.client()
-    client.initialize(DENSE, {}, ADAM, TABLES)
+    client.initialize(DENSE, {}, optimizer, TABLES)
     train(client, range(10))
     before = values(client)
+    # Whoever made the checkpoint may have had an optimizer that there is no more.
+    monkeypatch.delattr(sys.modules[__name__], "Momentum")
     restored = start_servers(1)
     restore(restored, save(stopped, tmp_path))
     again = restored.client()
@@ -97,6 +119,20 @@ def test_another_optimizer_keeps_the_rows_and_starts_with_new_slots(
     for name, found in values(again).items():
         np.testing.assert_array_equal(found, before[name], err_msg=name)
     train(again, range(10, 12))
+
+
+def test_the_same_optimizer_must_be_there(
+    start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize(DENSE, {}, OWN, TABLES)
+    train(client, range(2))
+    monkeypatch.delattr(sys.modules[__name__], "Momentum")
+    restored = start_servers(1)
+    restore(restored, save(stopped, tmp_path))
+    with pytest.raises(UserError, match=r"Momentum in .* is no optimizer"):
+        restored.client().initialize(DENSE, {}, OWN, TABLES)
 
 
 def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import torch
 from elasticdl import Mode, metrics
 from elasticdl.data.example import decode_example
 from elasticdl.worker.torch_callbacks import LearningRateScheduler, ReduceLROnPlateau
+from gated.momentum import Careless, Momentum
 
 GATES = Path(os.environ["ELASTICDL_TEST_GATES"])
 
@@ -82,6 +83,14 @@ def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
 
 def optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
+
+
+def own_optimizer() -> Momentum:
+    return Momentum(learning_rate=0.1, keep=0.8)
+
+
+def careless_optimizer() -> Careless:
+    return Careless(learning_rate=0.1)
 
 
 def feed(dataset: Iterable[bytes], mode: Mode, metadata: Any) -> Iterator[Any]:
