@@ -76,8 +76,9 @@ def _training_loop(trainer: Trainer, spec: JobSpec) -> type[TrainingLoop]:
             "AllreduceStrategy is for models in PyTorch; this definition makes one in Keras.",
             hint="Train it with --distribution_strategy=ParameterServerStrategy.",
         )
-    from elasticdl.worker.torch_allreduce import AllReduceLoop
+    from elasticdl.worker.torch_allreduce import AllReduceLoop, check_tables
 
+    check_tables(trainer)
     return AllReduceLoop
 
 

@@ -234,6 +234,11 @@ class TorchTrainer(Trainer):
             self._tables = Tables(table_layers(self._model))
         return self._tables
 
+    @property
+    def table_places(self) -> list[str]:
+        """Where in the model there are embeddings that have tables; it need not be built yet."""
+        return [place for place, _ in table_layers(self._model)]
+
     def parameter_of_table(self, table: str) -> str:
         name = f"{table}.weight"
         return name if name in self._built().trainable else ""

@@ -35,6 +35,18 @@ _DATASET = "training"
 _TRAINABLE, _STATE, _OPTIMIZER = "trainable/", "state/", "optimizer/"
 
 
+def check_tables(trainer: Trainer) -> None:
+    """Raises `UserError` if a model has rows that are in no worker's gradients: each would train rows of its own."""
+    assert isinstance(trainer, TorchTrainer)
+    tables = trainer.table_places
+    if tables:
+        raise UserError(
+            f"Embeddings of the model have tables ({', '.join(tables)}), which AllreduceStrategy cannot train: every "
+            "worker would have rows of its own.",
+            hint="Train with --distribution_strategy=ParameterServerStrategy, or use torch.nn.Embedding.",
+        )
+
+
 class AllReduceLoop(TrainingLoop):
     def __init__(self, *, token: str, **parts: Any) -> None:
         super().__init__(token=token, **parts)

@@ -56,7 +56,7 @@ def network(*, tables: bool) -> Any:
     if tables:
         rows = elasticdl.keras.Embedding(4, initializer="normal", name="users")(given)
     else:
-        rows = tf.keras.layers.Embedding(40, 4)(given)
+        rows = tf.keras.layers.Dense(4)(tf.keras.layers.Rescaling(1 / 40)(given))
     return tf.keras.Model(given, tf.keras.layers.Dense(1)(tf.keras.layers.Flatten()(rows)))
 
 
