@@ -1,17 +1,24 @@
-"""A click model through parameter servers learns what it learns in one worker; what comes out of it fits together."""
+"""A click model through parameter servers learns what it learns in one worker, whatever is killed meanwhile; what comes
+out of it fits together.
+
+Real rows are used where there are some: in the file that ELASTICDL_TEST_CRITEO names, or in `../shared/data` beside the
+checkout. The sample of 200 rows that comes with DeepCTR's examples is one.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from e2e.conftest import ROOT, Job
+from e2e.conftest import ROOT, Job, wait_until
 from elasticdl.data.open import open_reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.ps.checkpoints import find_checkpoint
@@ -105,3 +112,69 @@ def test_through_servers_as_well_as_alone(
     program = torch.export.load(str(tmp_path / "model" / "model.pt2")).module()
     with torch.no_grad():
         torch.testing.assert_close(program(**features), model.eval()(**features), rtol=1e-4, atol=1e-4)
+
+
+def test_kills_do_not_change_what_is_learned(start_job: Callable[..., Job], clicks: Path) -> None:
+    """Servers and a worker are killed; the AUC is that of the test above, which nobody disturbs."""
+    job = start_job(
+        "train",
+        *MODEL,
+        "--num_workers=2",
+        "--num_ps=2",
+        "--num_epochs=2",
+        f"--training_data={clicks}/train",
+        f"--validation_data={clicks}/test",
+        "--job_name=killed",
+    )
+    wait_until(lambda: job.status().get("step", 0) >= 10, "some steps")
+    job.kill("ps-0")
+    wait_until(lambda: job.status()["step"] >= 40, "some more")
+    job.kill("worker-0")
+    wait_until(lambda: _is_safe(job) or job.process.poll() is not None, "two copies of everything")
+    if job.process.poll() is None and "ps-1" in job.processes():
+        job.kill("ps-1")
+    job.assert_exact(epochs=2, size=ROWS)
+    assert job.status()["generation"] == 1
+    assert job.status()["evaluations"][-1]["metrics"]["auc"] > 0.75 - 0.04, job.output
+
+
+def _is_safe(job: Job) -> bool:
+    buckets: dict[str, Any] = job.status().get("buckets") or {}
+    return len(buckets.get("by_server", {})) == 2 and not buckets["moving"] and not buckets["with_one_copy"]
+
+
+@pytest.fixture
+def real_rows() -> Path:
+    named = os.environ.get("ELASTICDL_TEST_CRITEO")
+    path = Path(named) if named else ROOT.parent / "shared" / "data" / "criteo_sample.txt"
+    if not path.is_file():
+        pytest.skip("there are no rows of Criteo's logs here")
+    return path
+
+
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+@pytest.mark.parametrize("form", ["sample", "logs"])
+def test_real_rows(
+    start_job: Callable[..., Job], real_rows: Path, tmp_path: Path, framework: str, form: str
+) -> None:
+    """With commas below a header, as the sample is; with tabs and without one, as the logs are."""
+    data = real_rows
+    if form == "logs":
+        data = tmp_path / "day_0"
+        rows = real_rows.read_text().splitlines()[1:]
+        data.write_text("".join(f"{row.replace(',', chr(9))}\n" for row in rows))
+    job = start_job(
+        "train",
+        "--model_zoo=model_zoo",
+        f"--model_def=criteo.{framework}_deepfm.custom_model",
+        "--num_workers=2",
+        "--num_ps=2",
+        "--minibatch_size=16",
+        "--num_epochs=10",
+        f"--training_data={data}",
+        f"--validation_data={data}",
+        "--job_name=real",
+    )
+    job.assert_exact(epochs=10, size=200)
+    # Of rows that it has seen.
+    assert job.status()["evaluations"][-1]["metrics"]["auc"] > 0.9, job.output

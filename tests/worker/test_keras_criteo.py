@@ -13,7 +13,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.definition import load_definition
 from elasticdl.worker.frameworks import make_trainer
 from elasticdl.worker.models import OwnModel
-from elasticdl.worker.trainer import Shard
+from elasticdl.worker.trainer import Shard, Trainer
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
 OPTIONS: dict[str, Any] = {"batch_size": 32, "max_bad_records": 0}
@@ -26,17 +26,21 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def trainer_of(name: str) -> Trainer:
+    tf.keras.utils.set_random_seed(0)
+    definition = load_definition(
+        model_zoo=str(ZOO), model_def=f"criteo.{name}.custom_model", names={}, model_params={}
+    )
+    return make_trainer(definition)
+
+
 @pytest.mark.parametrize(
     # Chance is 0.5. What is reached here is between 0.03 and 0.05 more.
     ("name", "goal"),
     [("keras_deepfm", 0.69), ("keras_wide_deep", 0.65), ("keras_dcn", 0.62), ("keras_xdeepfm", 0.65)],
 )
 def test_learns(name: str, goal: float, clicks: Path, tmp_path: Path) -> None:
-    tf.keras.utils.set_random_seed(0)
-    definition = load_definition(
-        model_zoo=str(ZOO), model_def=f"criteo.{name}.custom_model", names={}, model_params={}
-    )
-    trainer = make_trainer(definition)
+    trainer = trainer_of(name)
     model = OwnModel(trainer, restore_from="", first_step=0)
     training, testing = open_reader(str(clicks / "train")), open_reader(str(clicks / "test"))
     example = None
@@ -62,3 +66,20 @@ def test_learns(name: str, goal: float, clicks: Path, tmp_path: Path) -> None:
         (found,) = loaded.signatures["serving_default"](**example.features).values()
     (expected,) = trainer.predict(example).values()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["keras_deepfm", "keras_wide_deep", "keras_dcn", "keras_xdeepfm"])
+def test_learns_from_real_rows(name: str, real_clicks: Path) -> None:
+    trainer = trainer_of(name)
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    reader = open_reader(str(real_clicks))
+    losses = []
+    for epoch in range(6):
+        shard = Shard(lease_id=1, epoch=epoch, start=0, end=len(reader))
+        total = 0.0
+        for batch in trainer.batches(reader, [shard], mode=Mode.TRAINING, **OPTIONS):
+            model.prepare(batch)
+            total += batch.size * model.train(batch, position=0, batches=1)
+        losses.append(total / len(reader))
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.85 * losses[0], losses

@@ -96,3 +96,20 @@ def test_rows_with_commas_below_a_header_and_rows_without_a_label(clicks: Path, 
     for other in batches[1:]:
         for key in ("numbers", "ids"):
             assert torch.equal(batches[0].features[key], other.features[key])
+
+
+@pytest.mark.parametrize("name", ["torch_deepfm", "torch_wide_deep", "torch_dcn", "torch_xdeepfm"])
+def test_learns_from_real_rows(name: str, real_clicks: Path) -> None:
+    trainer = trainer_of(name)
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    reader = open_reader(str(real_clicks))
+    losses = []
+    for epoch in range(6):
+        shard = Shard(lease_id=1, epoch=epoch, start=0, end=len(reader))
+        total = 0.0
+        for batch in trainer.batches(reader, [shard], mode=Mode.TRAINING, **OPTIONS):
+            model.prepare(batch)
+            total += batch.size * model.train(batch, position=0, batches=1)
+        losses.append(total / len(reader))
+    assert np.isfinite(losses).all()
+    assert losses[-1] < 0.85 * losses[0], losses
