@@ -55,6 +55,8 @@ class Streams:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
             outboxes = self._store.correspondents(self._known, seconds=_IDLE_SECONDS)
+            # Those of servers that have gone have ended.
+            threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
                 if outbox not in self._known:
                     thread = threading.Thread(target=self._empty, args=(outbox,), name="stream", daemon=True)
