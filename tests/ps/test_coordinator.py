@@ -125,7 +125,10 @@ def test_flushing(start_servers: Any, token: str) -> None:
     np.testing.assert_array_equal(client.pull(frozen="flushed").trainable["a"], 0 * MODEL["a"])
 
 
-def test_errors_are_those_of_grpc(start_servers: Any, token: str, tmp_path: Path) -> None:
+def test_errors_are_those_of_grpc(
+    start_servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elasticdl.ps.server._MAP_SECONDS", 0.0)
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     gone = {0: servers.addresses[0], 1: "127.0.0.1:1"}
@@ -139,6 +142,8 @@ def test_errors_are_those_of_grpc(start_servers: Any, token: str, tmp_path: Path
 
     assert code(lambda c: c.freeze_all(by_number(servers), "cut", 0)) is grpc.StatusCode.FAILED_PRECONDITION
     assert code(lambda c: c.freeze_all(by_number(servers), "cut", 2)) is grpc.StatusCode.UNAVAILABLE
+    later = code(lambda c: c.freeze_all(by_number(servers), "cut", 1, map_version=9))
+    assert later is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.fence_all(gone, "worker-0")) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.save_all(by_number(servers), "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
