@@ -35,7 +35,7 @@ DENSE = {f"w{number}": np.zeros(500, np.float32) for number in range(4)}
 # Of each: after a warm-up of the same, and less than a message would be.
 PUSHES, COPIES, CONNECTIONS, MOVES = 250, 30, 30, 3
 WARM_UP, ROUNDS = 2, 4
-BYTES_A_CALL = 300
+BYTES_A_CALL = 700
 
 
 class Pair:
