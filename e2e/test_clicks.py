@@ -152,8 +152,7 @@ def real_rows() -> Path:
     return path
 
 
-@pytest.mark.parametrize("framework", ["keras", "torch"])
-@pytest.mark.parametrize("form", ["sample", "logs"])
+@pytest.mark.parametrize(("framework", "form"), [("keras", "logs"), ("torch", "sample")])
 def test_real_rows(
     start_job: Callable[..., Job], real_rows: Path, tmp_path: Path, framework: str, form: str
 ) -> None:
