@@ -125,21 +125,14 @@ class _Calls:
             messages.PULL_ROWS: calls["pull_rows"],
             messages.PUSH: calls["push"],
         }
-        self._methods: dict[int, Callable[[bytes, memoryview], _Answer]] = {
-            messages.INITIALIZE: self._initialize,
-            messages.PULL: self._pull,
-            messages.PUSH: self._push,
-            messages.PULL_ROWS: self._pull_rows,
-            messages.EXPORT: self._export,
-        }
 
     def answer(self, frame: Frame) -> _Answer:
         self.in_use = False
-        method = self._methods.get(frame.kind)
+        method = _METHODS.get(frame.kind)
         if method is None:
             raise ValueError(f"there is no method {frame.kind}")
         begun = time.perf_counter_ns()
-        answer = method(frame.head, frame.body)
+        answer = method(self, frame.head, frame.body)
         took = self._took.get(frame.kind)
         if took is not None:
             took.add((time.perf_counter_ns() - begun) // 1000)
@@ -238,6 +231,17 @@ class _Calls:
         if len(self._memory) < size:
             self._memory = np.empty(size + size // 4, np.uint8)
         return self._memory
+
+
+# Not bound to a connection's calls: those would hold each other, and their memory, until Python looks for such cycles,
+# which it rarely does.
+_METHODS: dict[int, Callable[[_Calls, bytes, memoryview], _Answer]] = {
+    messages.INITIALIZE: _Calls._initialize,
+    messages.PULL: _Calls._pull,
+    messages.PUSH: _Calls._push,
+    messages.PULL_ROWS: _Calls._pull_rows,
+    messages.EXPORT: _Calls._export,
+}
 
 
 def _bits(moved: Any) -> bytes:

@@ -91,8 +91,19 @@ class Tallies:
         if found is None:
             found = self._own.tally = Tally()
             with self._lock:
+                # Connections come and go, also where nobody ever asks.
+                self._add_up_ended()
                 self._counting.append((threading.current_thread(), found))
         return found
+
+    def _add_up_ended(self) -> None:
+        counting = []
+        for thread, tally in self._counting:
+            if thread.is_alive():
+                counting.append((thread, tally))
+            else:
+                self._ended.merge(tally)
+        self._counting = counting
 
     def look(self, pulled: Sequence[tuple[str, Ids]]) -> None:
         """At the ids of a pull, to see which are hot."""
@@ -105,13 +116,7 @@ class Tallies:
 
     def total(self) -> Tally:
         with self._lock:
-            counting = []
-            for thread, tally in self._counting:
-                if thread.is_alive():
-                    counting.append((thread, tally))
-                else:
-                    self._ended.merge(tally)
-            self._counting = counting
+            self._add_up_ended()
             total = Tally()
             for tally in (self._ended, *(tally for _, tally in self._counting)):
                 total.merge(tally)
