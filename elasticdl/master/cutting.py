@@ -171,7 +171,7 @@ class Cutting:
                 Published(
                     folder=published.name,
                     manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
-                    copy=f"cut-{saving.cut}",
+                    copy=checkpoints.copy_name(saving.cut),
                     generation=generation,
                 ),
                 size=sum(entry.bytes for entry in entries),
