@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checksums import combined
@@ -187,10 +188,13 @@ class SnapshotFile:
     def close(self) -> None:
         self._file.close()
 
-    def read(self, group: str, name: str) -> Array:
-        """An array, checked. It is the caller's own."""
+    def read(self, group: str, name: str, memory: NDArray[np.uint8] | None = None) -> Array:
+        """An array, checked. It is the caller's own, or in memory of the caller's, of as many bytes."""
         entry = self.entries[group][name]
-        array = np.empty(entry.shape, DTYPES[entry.dtype])
+        if memory is None:
+            array = np.empty(entry.shape, DTYPES[entry.dtype])
+        else:
+            array = memory.view(DTYPES[entry.dtype]).reshape(entry.shape)
         if self._fill(raw_bytes(array), entry.offset) != entry.crc32:
             raise self._damaged(f"the checksum of {name} ({group}) is wrong")
         return array.astype(array.dtype.newbyteorder("="), copy=False)

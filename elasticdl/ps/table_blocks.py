@@ -14,9 +14,11 @@ other, until there are some megabytes.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.shares import TABLE_PREFIX
@@ -27,6 +29,8 @@ from elasticdl.ps.tensors import Array
 ROW_ARRAYS = ("ids", "values", "slots", "steps", "seen")
 WAITING_ARRAYS = ("waiting_ids", "waiting_counts", "waiting_seen")
 ALL_ARRAYS = (*ROW_ARRAYS, *WAITING_ARRAYS, "forgotten")
+# In memory, arrays begin at multiples of it.
+_ALIGNED = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,21 @@ class _Place:
         return self.waiting if kind in WAITING_ARRAYS else self.rows
 
 
+class Scratch:
+    """Memory for a block at a time: fresh memory for each would take longer than reading it."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, sizes: Sequence[int]) -> list[NDArray[np.uint8]]:
+        """A piece for each size. Those given before are taken back."""
+        ends = np.cumsum([-(-size // _ALIGNED) * _ALIGNED for size in sizes])
+        if len(sizes) and len(self._memory) < ends[-1]:
+            self._memory = np.empty(int(ends[-1]), np.uint8)
+        starts = [0, *ends[:-1].tolist()]
+        return [self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+
+
 class TableInFile:
     """What one file has of a table."""
 
@@ -54,6 +73,8 @@ class TableInFile:
         self._group = f"{TABLE_PREFIX}{name}"
         self._entries = file.entries.get(self._group, {})
         self.places: dict[int, _Place] = {}
+        # Large buckets have a block to themselves.
+        self._alone: set[str] = set()
         # The last block that each thread has read: buckets are asked for in their order.
         self._last = threading.local()
         for key in self._entries:
@@ -74,6 +95,8 @@ class TableInFile:
             if not len(starts) == len(waiting) == len(forgotten) == len(buckets) + 1 == len(complete) + 1:
                 raise ValueError(f"block {block} has {len(buckets)} buckets and {len(starts)} starts")
             self._check_shapes(block, int(starts[-1]))
+            if len(buckets) == 1:
+                self._alone.add(block)
             for number, bucket in enumerate(buckets.tolist()):
                 if bucket >= self._buckets or bucket in self.places:
                     raise ValueError(f"bucket {bucket} is one too many")
@@ -95,10 +118,24 @@ class TableInFile:
             if found != shape:
                 raise ValueError(f"{block}/{name} has shape {list(found)} and not {list(shape)}")
 
-    def read(self, bucket: int) -> TableRows:
+    def read(self, bucket: int, scratch: Scratch | None = None) -> TableRows:
+        """With `scratch` the outcome is good until that is used again."""
         place = self.places[bucket]
-        arrays = {kind: array[place.of(kind)] for kind, array in self._read_block(place.block).items()}
+        if scratch is not None and place.block in self._alone:
+            keys = self._keys(place.block)
+            memory = scratch.take([self._entries[key].bytes for key in keys.values()])
+            found = {
+                kind: self._file.read(self._group, key, piece)
+                for (kind, key), piece in zip(keys.items(), memory, strict=True)
+            }
+        else:
+            found = self._read_block(place.block)
+        arrays = {kind: array[place.of(kind)] for kind, array in found.items()}
         return TableRows(**arrays, complete=place.complete)
+
+    def _keys(self, block: str) -> dict[str, str]:
+        """The names of a block's arrays, by what they are."""
+        return {kind: f"{block}/{kind}" for kind in ALL_ARRAYS if f"{block}/{kind}" in self._entries}
 
     def read_ids(self, bucket: int) -> tuple[Array, Array]:
         """Those that have rows here, and those whose rows were removed before. Nothing else of the bucket is read."""
@@ -116,8 +153,8 @@ class TableInFile:
         if last[0] != block:
             # Not two of them at once.
             self._last.block = last = ("", {})
-            keys = {kind: f"{block}/{kind}" for kind in ALL_ARRAYS if f"{block}/{kind}" in self._entries}
-            self._last.block = last = (block, {kind: self._read(key) for kind, key in keys.items()})
+            found = {kind: self._read(key) for kind, key in self._keys(block).items()}
+            self._last.block = last = (block, found)
         return last[1]
 
     def _read(self, name: str) -> Array:

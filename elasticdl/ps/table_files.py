@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.shares import TABLE_PREFIX
 from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
 from elasticdl.ps.table import Frozen, Table, TableRows, TableSpec
-from elasticdl.ps.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, TableInFile
+from elasticdl.ps.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, Scratch, TableInFile
 from elasticdl.ps.tensors import Array
 
 # The attribute of a file that tells of its tables.
@@ -260,9 +261,10 @@ class SavedTables:
         if saved is not None and saved.buckets != table.buckets:
             raise UserError(f"The checkpoint has {saved.buckets} buckets, and there are {table.buckets}.")
         parts = [wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)]
+        scratch = _Scratch()
         # Reading, checking and putting in all let the interpreter go.
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "restore") as pool:
-            done = [pool.submit(self._restore, table, part, saved) for part in parts]
+            done = [pool.submit(self._restore, table, part, saved, scratch) for part in parts]
             try:
                 for each in done:
                     each.result()
@@ -270,14 +272,26 @@ class SavedTables:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _restore(self, table: Table, buckets: Sequence[int], saved: Description | None) -> None:
+    def _restore(
+        self, table: Table, buckets: Sequence[int], saved: Description | None, scratch: _Scratch
+    ) -> None:
         for bucket in buckets:
             table.delete(bucket)
-            for layer in self.layers(table.spec.name, bucket) if saved is not None else ():
+            if saved is None:
+                continue
+            for part in self._layers(table.spec.name, bucket):
+                layer = part.read(bucket, scratch.memory)
                 table.forget_waiting(bucket)
                 if layer.forgotten is not None and len(layer.forgotten):
                     table.forget(bucket, layer.forgotten)
-                table.put(_fitting(layer, table, saved) if saved is not None else layer)
+                table.put(_fitting(layer, table, saved))
+
+
+class _Scratch(threading.local):
+    """Each thread has its own."""
+
+    def __init__(self) -> None:
+        self.memory = Scratch()
 
 
 def _still_there(layers: Sequence[tuple[Array, Array]]) -> list[Array]:
