@@ -79,9 +79,15 @@ class Slabs {
     char* piece = newest_ + slab.fresh++ * piece_;
     ++slab.in_use;
     // A large table can do with more than it needs at the moment; in a small one, only what is full becomes huge.
-    const std::size_t ahead = bytes_ >= kLarge ? kHuge - 1 : 0;
+    const std::size_t ahead = bytes_ >= kLarge || expected_ >= kLarge ? kHuge - 1 : 0;
     for (; slab.huge + kHuge <= slab.fresh * piece_ + ahead; slab.huge += kHuge) make_huge(newest_ + slab.huge, !ahead);
     return piece;
+  }
+
+  // So much is about to be taken. Huge pages that are so from the start need not be put together from others later.
+  void expect(std::size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    expected_ = bytes;
   }
 
   void give(char* address) {
@@ -163,7 +169,7 @@ class Slabs {
   const std::size_t piece_, slab_bytes_;
   const std::shared_ptr<Budget> budget_;
   std::mutex mutex_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, expected_ = 0;
   char* newest_ = nullptr;
   std::map<char*, Slab> slabs_;
   // By address: the lowest are filled first, so that the others may become empty.

@@ -344,6 +344,7 @@ NB_MODULE(_kernels, m) {
       .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "slots"_a.noconvert().none(),
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
       .def("take", &take, "ids"_a.noconvert())
+      .def("expect_rows", &Table::expect_rows, "rows"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("put_waiting", &put_waiting, "ids"_a.noconvert(), "counts"_a.noconvert(), "seen"_a.noconvert())
       .def("forget_waiting", &Table::forget_waiting, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("forget", &forget, "bucket"_a, "ids"_a.noconvert())

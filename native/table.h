@@ -292,6 +292,9 @@ class Table {
     });
   }
 
+  // So many rows are about to be put in.
+  void expect_rows(std::size_t rows) { memory_.rows.expect(rows * layout_.bytes()); }
+
   // Ids that have been updated so often, elsewhere.
   void put_waiting(const std::int64_t* ids, std::size_t n, const std::uint32_t* counts, const std::uint32_t* seen) {
     for (std::size_t i = 0; i < n; ++i) {

@@ -273,6 +273,10 @@ class Table:
             raise ValueError("changes are those between two frozen copies, the earlier and the later one")
         return TableRows(**self._table.take_copy(bucket, frozen or 0, since or 0))
 
+    def expect(self, rows: int) -> None:
+        """So many rows are about to be put in; it goes faster if this is known."""
+        self._table.expect_rows(rows)
+
     def put(self, rows: TableRows) -> None:
         """Takes rows in, in place of those with the same ids. Raises `TableFull` if some found no memory."""
         outcome = self._table.put(rows.ids, rows.values, rows.slots, rows.steps, rows.seen)

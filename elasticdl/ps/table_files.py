@@ -209,8 +209,13 @@ class SavedTables:
         """The rows of a bucket."""
         parts = self._layers(name, bucket)
         if len(parts) < 2:
-            return sum(part.places[bucket].rows.stop - part.places[bucket].rows.start for part in parts)
+            return self._first_rows(name, bucket)
         return sum(int(kept.sum()) for kept in _still_there([part.read_ids(bucket) for part in parts]))
+
+    def _first_rows(self, name: str, bucket: int) -> int:
+        """Those that a bucket begins with."""
+        places = [part.places[bucket].rows for part in self._layers(name, bucket)[:1]]
+        return sum(place.stop - place.start for place in places)
 
     def layers(self, name: str, bucket: int) -> Iterator[TableRows]:
         """What a bucket is made of: a complete one first, then what changed. Nothing, if it is in no file."""
@@ -262,6 +267,8 @@ class SavedTables:
             raise UserError(f"The checkpoint has {saved.buckets} buckets, and there are {table.buckets}.")
         parts = [wanted[start : start + _AT_ONCE] for start in range(0, len(wanted), _AT_ONCE)]
         scratch = _Scratch()
+        if saved is not None:
+            table.expect(sum(self._first_rows(table.spec.name, bucket) for bucket in wanted))
         # Reading, checking and putting in all let the interpreter go.
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "restore") as pool:
             done = [pool.submit(self._restore, table, part, saved, scratch) for part in parts]
