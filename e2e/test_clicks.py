@@ -170,6 +170,7 @@ def test_real_rows(
         "--num_ps=2",
         "--minibatch_size=16",
         "--num_epochs=10",
+        "--row_transfer=bfloat16",
         f"--training_data={data}",
         f"--validation_data={data}",
         "--job_name=real",

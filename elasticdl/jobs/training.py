@@ -92,6 +92,14 @@ class TrainingSection:
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
+    row_transfer: str = flag(
+        # As the parameter servers know them.
+        Choice(choices=("float32", "float16", "bfloat16")),
+        "float32",
+        "How the rows of tables and their gradients travel; servers keep and add them up as float32.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
     log_loss_steps: int = flag(
         Integer(minimum=1),
         100,

@@ -188,6 +188,7 @@ class TrainingLoop:
                 worker=self._link.node,
                 generation=generation,
                 stop=lambda: self._abandoned(generation),
+                transfer=spec.training.row_transfer,
                 tolerant=spec.training.max_bad_gradients > 0,
             )
             self._model = ServedModel(
