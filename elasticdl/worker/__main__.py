@@ -16,6 +16,7 @@ from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMO
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import read_token
 from elasticdl.wire.security import NotTrusted
+from elasticdl.worker.allocation import keep_memory
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 
@@ -26,6 +27,7 @@ log = logging.getLogger("elasticdl.worker")
 
 
 def main() -> int:
+    keep_memory()
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     link = MasterLink(address=os.environ["MASTER_ADDR"], token=token, node=os.environ["ELASTICDL_NODE"])
     try:
