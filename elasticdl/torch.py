@@ -17,7 +17,7 @@ Rows are made while training only. Otherwise an id that was never trained has th
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,15 +27,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elasticdl.data.feeds import batched
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.duplicates import sum_by
+from elasticdl.ps.duplicates import sum_by, take_rows
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.lookups import Declaration, Found, Lookups, as_initializer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.table import TableSpec, as_ids
+from elasticdl.ps.tensors import Array
 
 __all__ = ["Embedding", "EmbeddingBag", "batched", "table_layers"]
 
 _MODES = ("sum", "mean", "sqrtn")
+
+# What is done with the gradients of a lookup's rows.
+Give = Callable[[Array], None]
 
 
 class TableLayer(nn.Module):  # type: ignore[misc]
@@ -87,24 +91,32 @@ class TableLayer(nn.Module):  # type: ignore[misc]
 
     # -- looking up ------------------------------------------------------------------------------------------
 
-    def _rows(self, ids: Any) -> tuple[Any, Any]:
-        """The rows of the different ids, and for each id, flat, which of them it is."""
+    def _look_up(self, ids: Any) -> tuple[Found, Give | None]:
+        """The rows of the different ids; where the layer is trained, also what takes their gradients."""
         trains = self.training and torch.is_grad_enabled()
         found, table, lookups = self._find(ids, create=trains)
+        alone = self._alone if self._joined is None else None
+
+        def give(gradients: Array) -> None:
+            if alone is not None:
+                alone.note_backward(self.handle)
+            lookups.add(table, RowGradients(ids=found.ids, values=gradients))
+
+        return found, give if trains else None
+
+    def _rows(self, ids: Any) -> tuple[Any, Any]:
+        """The rows of the different ids, and for each id, flat, which of them it is."""
+        found, give = self._look_up(ids)
         array = found.rows if found.rows.flags.writeable else found.rows.copy()
         rows = torch.from_numpy(array).to(ids.device)
-        if trains:
-            rows.requires_grad_()
-            alone = self._alone if self._joined is None else None
+        if give is not None:
+            taker = give
 
-            def give(leaf: Any) -> None:
-                if alone is not None:
-                    alone.note_backward(self.handle)
-                values = leaf.grad.detach().cpu().contiguous().numpy()
+            def take(leaf: Any) -> None:
+                taker(leaf.grad.detach().cpu().contiguous().numpy())
                 leaf.grad = None
-                lookups.add(table, RowGradients(ids=found.ids, values=values))
 
-            rows.register_post_accumulate_grad_hook(give)
+            rows.requires_grad_().register_post_accumulate_grad_hook(take)
         return rows, torch.from_numpy(found.inverse).to(ids.device)
 
     def _find(self, ids: Any, *, create: bool) -> tuple[Found, str, Lookups]:
@@ -148,8 +160,13 @@ class Embedding(TableLayer):
         return self._looked_up(ids)
 
     def _looked_up(self, ids: Any) -> Any:
-        rows, inverse = self._rows(ids)
-        return _Gather.apply(rows, inverse).reshape(*ids.shape, self.embedding_dim)
+        found, give = self._look_up(ids)
+        if give is None:
+            rows = _gathered(found, ids.device)
+        else:
+            # Autograd knows of rows only what passes through here: something has to ask for their gradients.
+            rows = _Gather.apply(torch.empty(0, requires_grad=True), found, ids.device, give)
+        return rows.reshape(*ids.shape, self.embedding_dim)
 
 
 class EmbeddingBag(TableLayer):
@@ -202,20 +219,29 @@ def table_layers(model: Any) -> list[tuple[str, TableLayer]]:
 
 
 class _Gather(torch.autograd.Function):  # type: ignore[misc]
-    """rows[inverse]; the sums of the way back are those of the kernels, which are faster than PyTorch's."""
+    """A row for each id; on the way back each id's sum of gradients, which goes where it is wanted without a detour."""
 
     @staticmethod
-    def forward(context: Any, rows: Any, inverse: Any) -> Any:
-        context.save_for_backward(inverse)
-        context.number = len(rows)
-        return rows.index_select(0, inverse)
+    def forward(context: Any, asking: Any, found: Found, device: Any, give: Give) -> Any:
+        context.found, context.give = found, give
+        return _gathered(found, device)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(context: Any, gradient: Any) -> Any:
-        (inverse,) = context.saved_tensors
-        sums = sum_by(inverse.cpu().numpy(), gradient.float().contiguous().cpu().numpy(), context.number)
-        return torch.from_numpy(sums).to(gradient.device), None
+        found = context.found
+        context.give(sum_by(found.inverse, gradient.float().contiguous().cpu().numpy(), len(found.ids)))
+        return None, None, None, None
+
+
+def _gathered(found: Found, device: Any) -> Any:
+    if device.type != "cpu":
+        # The different ones alone make the way to the device.
+        rows = torch.from_numpy(np.require(found.rows, requirements="W")).to(device)
+        return rows.index_select(0, torch.from_numpy(found.inverse).to(device))
+    out = torch.empty(len(found.inverse), found.rows.shape[1])
+    take_rows(found.rows, found.inverse, out=out.numpy())
+    return out
 
 
 # -- bags ----------------------------------------------------------------------------------------------------

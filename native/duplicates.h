@@ -23,8 +23,9 @@
 
 namespace elasticdl {
 
-// Writes the different ids to `different` (room for n), bucket by bucket and in each in the order of their first sight;
-// and for each id, where in that order it is, to `inverse`. Returns how many are different.
+// Writes the different ids to `different`, bucket by bucket and in each in the order of their first sight; and for each
+// id, where in that order it is, to `inverse`. Returns how many are different. There is room for n of them, and one
+// before them that may be read.
 inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint32_t buckets, std::int64_t* different,
                                std::int64_t* inverse) {
   if (n >= std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many ids in one call");
@@ -32,13 +33,12 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
     std::int64_t id;
     std::uint32_t hash, place;
   };
-  std::unique_ptr<std::uint32_t[]> hashes(new std::uint32_t[n]);
+  std::unique_ptr<std::uint64_t[]> hashes(new std::uint64_t[n]);
   std::unique_ptr<Item[]> items(new Item[n]);
   std::vector<std::uint32_t> ends(buckets + 1, 0);
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint64_t hash = hash_of(ids[i]);
-    // The bucket, from upper bits, here; the place in a table, from lower bits, there.
-    hashes[i] = std::uint32_t(hash);
+    hashes[i] = hash;
     ++ends[bucket_of(hash, buckets) + 1];
   }
   std::uint32_t most = 0;
@@ -46,8 +46,9 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
     most = std::max(most, ends[bucket + 1]);
     ends[bucket + 1] += ends[bucket];
   }
+  // The bucket, from upper bits, here; the place in a table, from lower bits, there.
   for (std::size_t i = 0; i < n; ++i)
-    items[ends[bucket_of(hash_of(ids[i]), buckets)]++] = Item{ids[i], hashes[i], std::uint32_t(i)};
+    items[ends[bucket_of(hashes[i], buckets)]++] = Item{ids[i], std::uint32_t(hashes[i]), std::uint32_t(i)};
 
   std::size_t room = 4;
   while (room < 2 * std::size_t(most)) room *= 2;
@@ -61,17 +62,23 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
     while (size < 2 * std::size_t(to - from)) size *= 2;
     const std::uint32_t mask = std::uint32_t(size - 1);
     std::fill_n(table.begin(), size, 0);
-    std::int64_t* const first = different + found;
+    // Counted from 1: 0 stands for nothing, so that what is new and what is not take the same way, which no processor
+    // could foretell.
+    std::int64_t* const first = different + found - 1;
     std::uint32_t count = 0;
     for (std::uint32_t item = from; item < to; ++item) {
       const Item& each = items[item];
-      std::uint32_t at = each.hash & mask;
-      while (table[at] && first[table[at] - 1] != each.id) at = (at + 1) & mask;
-      if (!table[at]) {
-        first[count] = each.id;
-        table[at] = ++count;
+      std::uint32_t at = each.hash & mask, known = table[at];
+      while (!((known == 0) | (first[known] == each.id))) {
+        at = (at + 1) & mask;
+        known = table[at];
       }
-      inverse[each.place] = std::int64_t(found) + table[at] - 1;
+      const std::uint32_t is_new = known == 0;
+      first[count + 1] = each.id;
+      count += is_new;
+      known += is_new * count;
+      table[at] = known;
+      inverse[each.place] = std::int64_t(found) + known - 1;
     }
     found += count;
     from = to;
@@ -79,14 +86,23 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
   return found;
 }
 
+// Throws unless all of them are from 0 to count - 1. Without a branch for each: one that is not leaves its sign.
+inline void check_places(const std::int64_t* which, std::size_t n, std::size_t count) {
+  std::uint64_t any = 0;
+  for (std::size_t i = 0; i < n; ++i) any |= std::uint64_t(which[i]) | (std::uint64_t(count) - 1 - std::uint64_t(which[i]));
+  if (any >> 63) throw std::out_of_range("there is no such row");
+}
+
+// How many rows are on their way from memory at once.
+constexpr std::size_t kRowsAhead = 16;
+
 // sums[which[i]] += rows[i], in order. `width` 0: it is known only at run time.
 template <std::size_t width, class In>
-void add_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t given, float* sums) {
-  constexpr std::size_t ahead = 16;
+INSIDE void add_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t given, float* sums) {
   const std::size_t numbers = width ? width : given;
   for (std::size_t i = 0; i < n; ++i) {
-    if (i + ahead < n) {
-      const char* next = reinterpret_cast<const char*>(sums + std::size_t(which[i + ahead]) * numbers);
+    if (i + kRowsAhead < n) {
+      const char* next = reinterpret_cast<const char*>(sums + std::size_t(which[i + kRowsAhead]) * numbers);
       __builtin_prefetch(next, 1);
       __builtin_prefetch(next + numbers * sizeof(float) - 1, 1);
     }
@@ -97,15 +113,60 @@ void add_rows(const std::int64_t* which, const In* rows, std::size_t n, std::siz
 }
 
 template <class In>
-void sum_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t width, float* sums,
-              std::size_t count) {
-  for (std::size_t i = 0; i < n; ++i)
-    if (which[i] < 0 || std::size_t(which[i]) >= count) throw std::out_of_range("there is no such sum");
-  std::fill_n(sums, count * width, 0.0f);
+INSIDE void add_rows_of(const std::int64_t* which, const In* rows, std::size_t n, std::size_t width, float* sums) {
   if (std::is_same_v<In, float> && width == 16) return add_rows<16>(which, rows, n, width, sums);
   if (std::is_same_v<In, float> && width == 8) return add_rows<8>(which, rows, n, width, sums);
   if (std::is_same_v<In, float> && width == 1) return add_rows<1>(which, rows, n, width, sums);
   add_rows<0>(which, rows, n, width, sums);
+}
+
+#ifdef HAS_WIDE
+template <class In>
+WIDE void add_rows_wide(const std::int64_t* which, const In* rows, std::size_t n, std::size_t width, float* sums) {
+  add_rows_of(which, rows, n, width, sums);
+}
+#endif
+
+template <class In>
+void sum_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t width, float* sums,
+              std::size_t count) {
+  check_places(which, n, count);
+  std::fill_n(sums, count * width, 0.0f);
+#ifdef HAS_WIDE
+  if (is_wide()) return add_rows_wide(which, rows, n, width, sums);
+#endif
+  add_rows_of(which, rows, n, width, sums);
+}
+
+// out[i] = rows[which[i]]: what a model sees of the rows of different ids.
+template <std::size_t width>
+void copy_rows(const std::int64_t* which, const float* rows, std::size_t n, std::size_t given, float* out) {
+  const std::size_t numbers = width ? width : given;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i + kRowsAhead < n) {
+      const char* next = reinterpret_cast<const char*>(rows + std::size_t(which[i + kRowsAhead]) * numbers);
+      __builtin_prefetch(next);
+      __builtin_prefetch(next + numbers * sizeof(float) - 1);
+    }
+    std::memcpy(out + i * numbers, rows + std::size_t(which[i]) * numbers, numbers * sizeof(float));
+  }
+}
+
+inline void spread_rows(const std::int64_t* which, const float* rows, std::size_t n, std::size_t width, std::size_t count,
+                        float* out) {
+  check_places(which, n, count);
+  switch (width) {
+    case 1:
+      return copy_rows<1>(which, rows, n, width, out);
+    case 8:
+      return copy_rows<8>(which, rows, n, width, out);
+    case 16:
+      return copy_rows<16>(which, rows, n, width, out);
+    case 32:
+      return copy_rows<32>(which, rows, n, width, out);
+    default:
+      return copy_rows<0>(which, rows, n, width, out);
+  }
 }
 
 }  // namespace elasticdl

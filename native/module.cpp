@@ -173,12 +173,12 @@ Outcome gather(Table& table, Ids ids, AnyOut out, std::uint32_t step, bool creat
 }
 
 Outcome update(Table& table, Ids ids, AnyIn gradients, double learning_rate, std::uint32_t step, double scale,
-               double clip_norm, double clip_value, bool unique) {
+               double clip_norm, double clip_value, bool unique, bool finite) {
   demand_rows(table, ids, gradients);
   return with_type(gradients, [&](const auto* rows) {
     nb::gil_scoped_release released;
     return table.update(ids.data(), ids.shape(0), rows, learning_rate, step, Preparation{scale, clip_norm, clip_value},
-                        unique);
+                        unique, finite);
   });
 }
 
@@ -264,11 +264,12 @@ nb::tuple unique(Ids ids, std::uint32_t buckets) {
   std::size_t count;
   {
     nb::gil_scoped_release released;
-    std::unique_ptr<std::int64_t[]> room(new std::int64_t[n]);
-    count = find_unique(ids.data(), n, buckets, room.get(), inverse.get());
+    std::unique_ptr<std::int64_t[]> room(new std::int64_t[n + 1]);
+    room[0] = 0;
+    count = find_unique(ids.data(), n, buckets, room.get() + 1, inverse.get());
     // What is kept is as long as it has to be.
     different.reset(new std::int64_t[count]);
-    std::copy_n(room.get(), count, different.get());
+    std::copy_n(room.get() + 1, count, different.get());
   }
   return nb::make_tuple(array_of(std::move(different), count), array_of(std::move(inverse), n));
 }
@@ -280,6 +281,14 @@ void sum_by(Ids inverse, AnyIn rows, nb::ndarray<float, nb::ndim<2>, nb::c_conti
     nb::gil_scoped_release released;
     sum_rows(inverse.data(), numbers, inverse.shape(0), sums.shape(1), sums.data(), sums.shape(0));
   });
+}
+
+void spread(nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu> rows, Ids inverse,
+            nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
+  demand(out.shape(0) == inverse.shape(0) && out.shape(1) == rows.shape(1),
+         "there must be room for a row of that width for each number");
+  nb::gil_scoped_release released;
+  spread_rows(inverse.data(), rows.data(), inverse.shape(0), rows.shape(1), rows.shape(0), out.data());
 }
 
 // -- numbers on their way ----------------------------------------------------------------------------------------
@@ -340,7 +349,7 @@ NB_MODULE(_kernels, m) {
       .def("bucket_rows", &Table::bucket_rows, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a, "frozen"_a = 0)
       .def("update", &update, "ids"_a.noconvert(), "gradients"_a.noconvert(), "learning_rate"_a, "step"_a,
-           "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false)
+           "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false, "finite"_a = false)
       .def("put", &put, "ids"_a.noconvert(), "values"_a.noconvert(), "slots"_a.noconvert().none(),
            "steps"_a.noconvert().none(), "seen"_a.noconvert().none())
       .def("take", &take, "ids"_a.noconvert())
@@ -357,6 +366,7 @@ NB_MODULE(_kernels, m) {
   m.def("buckets_of", &buckets_of, "ids"_a.noconvert(), "buckets"_a);
   m.def("unique", &unique, "ids"_a.noconvert(), "buckets"_a);
   m.def("sum_by", &sum_by, "inverse"_a.noconvert(), "rows"_a.noconvert(), "sums"_a.noconvert());
+  m.def("spread", &spread, "rows"_a.noconvert(), "inverse"_a.noconvert(), "out"_a.noconvert());
   m.def("count_not_finite", &not_finite, "array"_a.noconvert());
   m.def("convert", &convert, "source"_a.noconvert(), "target"_a.noconvert());
 }

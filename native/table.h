@@ -215,11 +215,12 @@ class Table {
 
   // One update of each id's row by the sum of its gradients. Ids without a row get one, unless they must wait: then
   // their gradients have nowhere to go. `unique`: the caller says that no id comes twice (each would be an update).
+  // `finite`: the caller has looked at the gradients.
   template <class In>
   Outcome update(const std::int64_t* ids, std::size_t n, const In* gradients, double learning_rate,
-                 std::uint32_t step, const Preparation& preparation, bool unique = false) {
+                 std::uint32_t step, const Preparation& preparation, bool unique = false, bool finite = false) {
     Outcome total;
-    total.not_finite = count_not_finite(gradients, n * layout_.width);
+    if (!finite) total.not_finite = count_not_finite(gradients, n * layout_.width);
     if (total.not_finite) return total;
     Borrowed work(*this);
     Gate::Pass pass(gate_);

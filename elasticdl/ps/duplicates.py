@@ -1,7 +1,7 @@
 """The ids of a batch that come more than once: each is asked for once, and its gradients are sent as one sum.
 
     ids, inverse = unique(batch)            ids[inverse] is the batch
-    rows = ...                              pulled for `ids`; rows[inverse] is what the model sees
+    rows = ...                              pulled for `ids`; rows[inverse] is what the model sees (`take_rows`)
     sums = sum_by(inverse, gradients, len(ids))
 
 Unique ids come in the order of the buckets that they belong to (`bucket_starts`): what a server gets of them is a few
@@ -37,6 +37,11 @@ def sum_by(
     sums = np.empty((n, gradients.shape[1]), np.float32) if out is None else out
     _kernels.sum_by(inverse, np.ascontiguousarray(gradients), sums)
     return sums
+
+
+def take_rows(rows: Array, inverse: Ids, *, out: NDArray[np.float32]) -> None:
+    """out[:] = rows[inverse], all of float32."""
+    _kernels.spread(np.ascontiguousarray(rows), inverse, out)
 
 
 def bucket_starts(ids: Ids) -> Ids | None:

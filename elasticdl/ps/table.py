@@ -200,14 +200,15 @@ class Table:
         clip_norm: float = 0.0,
         clip_value: float = 0.0,
         unique: bool = False,
+        finite: bool = False,
     ) -> Outcome:
         """One update of each id's row by the sum of its gradients.
 
         Gradients are multiplied by `scale`, then clipped to a norm (each row's), then number by number; 0 is not at
-        all. Who knows that no id comes twice says so (`unique`) and saves the time to find out; ids in the order of
-        their buckets save some, too. Raises `UserError`, with nothing changed, if gradients do not fit or are not
-        finite. The outcome tells how many ids have no row because they must wait, or because there is no memory:
-        their gradients are lost.
+        all. Who knows that no id comes twice says so (`unique`), or that gradients are numbers (`finite`), and saves
+        the time to find out; ids in the order of their buckets save some, too. Raises `UserError`, with nothing
+        changed, if gradients do not fit or are not finite. The outcome tells how many ids have no row because they
+        must wait, or because there is no memory: their gradients are lost.
         """
         wanted = as_ids(ids, what=self.spec.name)
         if gradients.shape != (len(wanted), self.spec.width):
@@ -228,6 +229,7 @@ class Table:
                 clip_norm=clip_norm,
                 clip_value=clip_value,
                 unique=unique,
+                finite=finite,
             )
         else:
             outcome = update_rows(

@@ -162,9 +162,10 @@ class Tables:
             )
 
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
+        """With gradients that have been checked, here or by the server that has told of them."""
         for name, part in rows.items():
             self._tables[name].update(
-                part.ids, part.values, learning_rate=learning_rate, step=step, unique=True
+                part.ids, part.values, learning_rate=learning_rate, step=step, unique=True, finite=True
             )
 
     def expire(self, mask: Mask, step: int) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.duplicates import bucket_starts, sum_by, unique
+from elasticdl.ps.duplicates import bucket_starts, sum_by, take_rows, unique
 from elasticdl.ps.table import buckets_of, convert
 
 IDS = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=200)
@@ -59,6 +59,16 @@ def test_sums_are_those_of_numpy_to_the_bit(width: int) -> None:
     np.testing.assert_array_equal(kept, expected)
 
 
+@pytest.mark.parametrize("width", [1, 3, 8, 16, 32, 33])
+def test_rows_are_taken_as_numpy_takes_them(width: int) -> None:
+    chance = np.random.default_rng(width)
+    inverse = chance.integers(0, 50, 1000)
+    rows = chance.normal(size=(50, width)).astype(np.float32)
+    out = np.full((1000, width), np.nan, np.float32)
+    take_rows(rows, inverse, out=out)
+    np.testing.assert_array_equal(out, rows[inverse])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_of_narrow_gradients_are_wide(dtype: str) -> None:
     chance = np.random.default_rng(3)
@@ -83,3 +93,9 @@ def test_bad_input_is_refused() -> None:
         sum_by(np.array([0, -1]), np.ones((2, 3), np.float32), 2)
     with pytest.raises(ValueError, match="for each number"):
         sum_by(np.array([0]), np.ones((2, 3), np.float32), 2)
+    rows, out = np.ones((2, 3), np.float32), np.empty((2, 3), np.float32)
+    for bad in (-1, 2, -(1 << 63), (1 << 63) - 1):
+        with pytest.raises(IndexError):
+            take_rows(rows, np.array([0, bad]), out=out)
+    with pytest.raises(ValueError, match="for each number"):
+        take_rows(rows, np.array([0]), out=out)
