@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.tensors import DTYPES, Array, portable, raw_bytes, view
+from elasticdl.ps.tensors import DTYPES, NAMES, Array, portable, raw_bytes, view
 from elasticdl.wire import ps_pb2
 
 Mask = NDArray[np.bool_]
@@ -43,7 +43,7 @@ def describe(groups: Groups, buckets: Mapping[str, int]) -> tuple[list[ps_pb2.Ar
             heads.append(
                 ps_pb2.ArrayHead(
                     name=name,
-                    dtype=array.dtype.name,
+                    dtype=NAMES[array.dtype],
                     shape=array.shape,
                     group=group,
                     bucket=buckets.get(name, -1),

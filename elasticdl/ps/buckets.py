@@ -19,6 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.wire import master_pb2
 
@@ -57,6 +61,16 @@ class BucketMap:
         for bucket, server in self.handover.items():
             if server == self.primary[bucket]:
                 raise ValueError(f"bucket {bucket} is handed over to its own primary")
+
+    @cached_property
+    def owners(self) -> NDArray[np.int64]:
+        """The primaries, as an array that must not be changed."""
+        return np.array(self.primary, np.int64)
+
+    @cached_property
+    def asked(self) -> tuple[int, ...]:
+        """The servers that workers turn to."""
+        return tuple(sorted(set(self.primary)))
 
     @property
     def servers(self) -> frozenset[int]:

@@ -274,7 +274,7 @@ class ParameterClient:
         bad = find_not_finite(gradients)
         if bad is None and self.tolerant:
             bad = find_bad_rows(rows, self._transfer)
-        elif bad is None and len(self._routes().map.servers) > 1:
+        elif bad is None and len(self._routes().map.asked) > 1:
             # One server finds out by itself.
             bad = find_not_finite({name: given.values for name, given in rows.items()})
         return bad

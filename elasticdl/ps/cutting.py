@@ -61,7 +61,7 @@ class Cuts:
 
     def of(self, current: BucketMap, server: int, mask: Mask) -> Iterator[tuple[str, Cut, list[slice]]]:
         """By table: what of some buckets, which a server is the primary of, goes to it. Nothing: it is left out."""
-        owners = np.array(current.primary)
+        owners = current.owners
         whole = bool((mask == (owners == server)).all())
         if whole and self._known[0] is not current:
             everything = np.ones(BUCKETS, np.bool_)

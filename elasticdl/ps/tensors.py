@@ -38,19 +38,21 @@ DTYPES: dict[str, np.dtype[Any]] = {
         "float64",
     )
 }
+# To work a name out takes NumPy as long as to add up a thousand numbers.
+NAMES: dict[np.dtype[Any], str] = {dtype: name for name, dtype in DTYPES.items()}
 _SWAP = sys.byteorder != "little"
 
 
 def portable(array: Any, *, what: str = "the array") -> Array:
     """The array as it goes on the wire: a known dtype, little-endian, C order. Copied only if need be."""
     value = np.asarray(array, order="C")
+    if value.dtype in NAMES:
+        return value
     if value.dtype.name not in DTYPES:
         raise ValueError(
             f"{what} has dtype {value.dtype}, which cannot be sent; known are {', '.join(DTYPES)}"
         )
-    if value.dtype != DTYPES[value.dtype.name]:
-        value = value.astype(DTYPES[value.dtype.name])
-    return value
+    return value.astype(DTYPES[value.dtype.name])
 
 
 def raw_bytes(array: Array) -> memoryview:
@@ -78,7 +80,7 @@ def view(data: bytes | memoryview, dtype: str, shape: Sequence[int], *, what: st
 
 def to_wire(name: str, array: Any) -> master_pb2.Tensor:
     value = portable(array, what=name)
-    return master_pb2.Tensor(name=name, dtype=value.dtype.name, shape=value.shape, data=value.tobytes())
+    return master_pb2.Tensor(name=name, dtype=NAMES[value.dtype], shape=value.shape, data=value.tobytes())
 
 
 def from_wire(tensor: master_pb2.Tensor) -> Array:
