@@ -113,12 +113,14 @@ class Lane:
         begun: float,
     ) -> Mask:
         """Asks everybody once; returns what is left."""
-        owners = np.array(routes.map.primary)
+        owners = routes.map.owners
         left = pending.copy()
         asked: dict[int, tuple[Connection, Mask, Outgoing]] = {}
         try:
-            for server in np.unique(owners[pending]).tolist():
+            for server in routes.map.asked:
                 mask = pending & (owners == server)
+                if not mask.any():
+                    continue
                 outgoing = prepare(routes, server, mask)
                 try:
                     connection = self._connection(routes, server, begun)
@@ -157,7 +159,10 @@ class Lane:
             self._drop(server)
             try:
                 connection = connect(
-                    address, self._caller.token, waiting=self._waiting(routes, server, begun)
+                    address,
+                    self._caller.token,
+                    waiting=self._waiting(routes, server, begun),
+                    shares=True,
                 )
             except NotTrusted as error:
                 raise ServerFailure(str(error)) from error
@@ -179,7 +184,7 @@ class Lane:
         end = time.monotonic() + pause
         while True:
             newest = self._caller.routes()
-            self._caller.check(self._kind, begun, np.unique(np.array(newest.map.primary)[pending]).tolist())
+            self._caller.check(self._kind, begun, np.unique(newest.map.owners[pending]).tolist())
             if newest.map.version != version:
                 return True
             rest = end - time.monotonic()

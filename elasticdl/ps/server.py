@@ -31,6 +31,7 @@ from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import add_port, new_server
 from elasticdl.wire.frames import OK, Connection, ConnectionLost, Frame
 from elasticdl.wire.front import Front
+from elasticdl.wire.sharing import copy
 
 log = logging.getLogger("elasticdl.ps")
 
@@ -85,7 +86,7 @@ class ParameterServer:
 
 def _serve(connection: Connection, store: Store) -> None:
     """Answers the calls of one connection until it ends."""
-    calls = _Calls(store)
+    calls = _Calls(store, connection)
     while True:
         try:
             frame = connection.receive()
@@ -113,9 +114,9 @@ def _serve(connection: Connection, store: Store) -> None:
 class _Calls:
     """The calls of one connection: one at a time, their answers in memory that is used again."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, connection: Connection) -> None:
         self._store = store
-        self._memory = np.empty(0, np.uint8)
+        self._connection = connection
         # Whether the last call's own memory must stay as it is.
         self.in_use = False
         # A connection is one thread's.
@@ -175,12 +176,8 @@ class _Calls:
     def _pulled(self, pulled: Pulled) -> _Answer:
         """A copy, since values change as soon as this is over."""
         heads, parts = messages.write_arrays({TRAINABLE: pulled.trainable, STATE: pulled.state}, {})
-        size = sum(len(part) for part in parts)
-        memory = self._reserve(size)
-        at = 0
-        for part in parts:
-            memory[at : at + len(part)] = part
-            at += len(part)
+        memory = self._connection.reserve(sum(len(part) for part in parts))
+        copy(memory, parts)
         reply = ps_pb2.PullReply(
             initialized=pulled.initialized,
             version=pulled.version,
@@ -188,22 +185,22 @@ class _Calls:
             arrays=heads,
             moved=_bits(pulled.moved),
         )
-        return reply, (memory[:size].data,)
+        return reply, (memory,)
 
     def _pull_rows(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.PullRowsRequest.FromString(head)
         if request.dtype not in TRANSFER:
             raise ValueError(f"rows cannot be sent as {request.dtype!r}")
         dtype = TRANSFER[request.dtype]
-        size = 0
+        memory = memoryview(b"")
 
         def reserve(shapes: Sequence[tuple[int, int]]) -> list[Array]:
-            nonlocal size
-            size = sum(count * width for count, width in shapes) * dtype.itemsize
-            memory = self._reserve(size)[:size].view(dtype)
+            nonlocal memory
+            memory = self._connection.reserve(sum(count * width for count, width in shapes) * dtype.itemsize)
+            numbers = np.frombuffer(memory, dtype) if len(memory) else np.empty(0, dtype)
             ends = np.cumsum([count * width for count, width in shapes])
             return [
-                memory[end - count * width : end].reshape(count, width)
+                numbers[end - count * width : end].reshape(count, width)
                 for (count, width), end in zip(shapes, ends, strict=True)
             ]
 
@@ -214,7 +211,7 @@ class _Calls:
             frozen=request.frozen,
             buckets=unpack(request.buckets),
         )
-        return ps_pb2.PullRowsReply(moved=_bits(moved)), (self._memory[:size].data,)
+        return ps_pb2.PullRowsReply(moved=_bits(moved)), (memory,)
 
     def _export(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.PullRowsRequest.FromString(head)
@@ -226,11 +223,6 @@ class _Calls:
         )
         heads, parts = messages.write_arrays({name: {"ids": ids, "values": values}}, {})
         return ps_pb2.PullReply(arrays=heads, moved=_bits(moved)), parts
-
-    def _reserve(self, size: int) -> Any:
-        if len(self._memory) < size:
-            self._memory = np.empty(size + size // 4, np.uint8)
-        return self._memory
 
 
 # Not bound to a connection's calls: those would hold each other, and their memory, until Python looks for such cycles,

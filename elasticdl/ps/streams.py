@@ -88,6 +88,7 @@ class Streams:
         hearing: threading.Thread | None = None
         try:
             position = self._greet(connection, outbox)
+            connection.share()
             self._store.acknowledge(outbox, position)
             broken = threading.Event()
             hearing = threading.Thread(
@@ -98,7 +99,7 @@ class Streams:
                 told = self._store.next_told(outbox, position, seconds=_IDLE_SECONDS)
                 if told is not None:
                     position, entry, body = told
-                    connection.send(messages.ENTRY, entry, body)
+                    connection.send(messages.ENTRY, entry, body, ticket=position)
         finally:
             connection.interrupt()
             if hearing is not None:
@@ -127,7 +128,9 @@ class Streams:
                 if frame.kind != OK:
                     log.info("ps-%d refuses what it is told: %s", outbox.peer, frame.head.decode())
                     return
-                self._store.acknowledge(outbox, ps_pb2.ReplicateWelcome.FromString(frame.head).position)
+                position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
+                connection.release(position)
+                self._store.acknowledge(outbox, position)
         except (OSError, DecodeError):
             return
         finally:

@@ -10,11 +10,17 @@ at once have a connection each.
     opening   MAGIC, unencrypted · the TLS handshake, where the job has certificates · a frame with the token
 
 MAGIC comes before anything else so that a port can be shared with another protocol (`front.py`).
+
+On one machine a body does not travel: it lies in memory that both sides see (`segments.py`). Where a connection is used
+for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay; where
+frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A frame
+whose body lies there says so with its first bit, and where with the upper half of the body's size.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import os
 import socket
 import ssl
@@ -27,6 +33,8 @@ from typing import NamedTuple
 import grpc
 
 from elasticdl.wire.security import NotTrusted, Security
+from elasticdl.wire.segments import NotShared, Offered, accept
+from elasticdl.wire.sharing import LEAST, Part, SharedBodies, copy
 
 MAGIC = b"EDL-FRM1"
 _HEADER = struct.Struct("<IIQ")
@@ -43,6 +51,12 @@ _CONNECT_SECONDS = 5.0
 # How often a caller who waits is asked whether to go on.
 _PATIENCE_SECONDS = 0.1
 _MOST_PARTS = 512
+# Of a frame: its body lies in the segment; the segment is in use and must not be written to any more; it is no call but
+# the offer of a segment.
+_SHARED = 1 << 31
+_LET_GO = 1 << 30
+_SEGMENT = _LET_GO - 1
+_REFUSED: int = grpc.StatusCode.FAILED_PRECONDITION.value[0]
 
 
 class ConnectionLost(OSError):
@@ -59,13 +73,24 @@ class Frame(NamedTuple):
 class Connection:
     """One side of an open connection. Not for two threads at once, but one may send while another receives."""
 
-    def __init__(self, opened: socket.socket, *, waiting: Callable[[], None] | None = None) -> None:
-        """`waiting` is called all the time while nothing comes or goes, and may raise to end that."""
+    def __init__(
+        self, opened: socket.socket, *, waiting: Callable[[], None] | None = None, shares: bool = False
+    ) -> None:
+        """`waiting` is called all the time while nothing comes or goes, and may raise to end that. `shares`: it is for
+        calls alone, so that memory may be offered between them.
+        """
         self._socket = opened
         self._waiting = waiting
         self._encrypted = isinstance(opened, ssl.SSLSocket)
         self._header = bytearray(_HEADER.size)
         self._spare = bytearray()
+        self._room = bytearray()
+        # Of the server's side it is known when it is offered memory.
+        self._shares = shares and not self._encrypted and _is_local(opened)
+        self._largest = 0
+        self._bodies: SharedBodies | None = None
+        # Whether the last frame's body lies in the segment; and whether it is in use there after the answer.
+        self._was_shared = self._in_use = False
 
     @property
     def waiting(self) -> Callable[[], None] | None:
@@ -86,13 +111,85 @@ class Connection:
             # Gone already.
             return
 
-    def send(self, kind: int, head: bytes = b"", body: Sequence[bytes | bytearray | memoryview] = ()) -> None:
+    def send(
+        self,
+        kind: int,
+        head: bytes = b"",
+        body: Sequence[Part] = (),
+        *,
+        ticket: int = 0,
+    ) -> None:
+        """`ticket`: by which the memory of the body is released, after `share`. They must grow."""
         size = sum(len(part) for part in body)
+        if self._shares and self._bodies is None and max(size, self._largest) >= LEAST:
+            self._provide(answered=True)
+        at = self._bodies.put(body, size, ticket) if self._bodies is not None else None
+        if self._in_use:
+            kind |= _LET_GO
+        if at is None:
+            self._send(kind, head, size, body)
+        else:
+            self._send(kind | _SHARED, head, size | at << 32)
+        if self._in_use:
+            self._bodies, self._in_use = None, False
+
+    def _send(self, kind: int, head: bytes, size: int, body: Sequence[Part] = ()) -> None:
         start = _HEADER.pack(kind, len(head), size) + head
         if self._encrypted:
             self._send_each([start, *body])
         else:
             self._send_parts([memoryview(start), *(memoryview(part) for part in body if len(part))])
+
+    def reserve(self, size: int) -> memoryview:
+        """Memory for the body of an answer: all of it, and given to `send` as it was got here."""
+        reserved = self._bodies.reserve(size) if self._bodies is not None else None
+        if reserved is not None:
+            return reserved
+        if len(self._room) < size:
+            self._room = bytearray(size + size // 4)
+        return memoryview(self._room)[:size]
+
+    def share(self) -> None:
+        """Offers memory for frames that are sent before others are answered; answers to them have small bodies.
+
+        Nobody may be receiving yet.
+        """
+        if not self._encrypted and _is_local(self._socket):
+            self._provide(answered=False)
+            # That was all: between frames nothing can be offered.
+            self._shares = False
+
+    def release(self, ticket: int) -> None:
+        """The other side has no need any more for bodies up to this one."""
+        if self._bodies is not None:
+            self._bodies.release(ticket)
+
+    def _provide(self, *, answered: bool) -> None:
+        """Offers memory, as much as could be needed: the system has to find it only where it is used."""
+        try:
+            offered = Offered()
+        except OSError:
+            self._shares = False
+            return
+        try:
+            self._send(_SEGMENT, offered.words, 0)
+            self._shares = self.receive().kind == OK
+        finally:
+            offered.close()
+        if self._shares:
+            self._bodies = SharedBodies(offered.segment, serves=False, answered=answered)
+
+    def _take_offer(self, words: bytes) -> None:
+        """The other side of it."""
+        try:
+            if self._encrypted or not _is_local(self._socket):
+                raise NotShared("it comes from another machine")
+            segment = accept(words)
+        except NotShared as error:
+            self._send(_REFUSED, str(error).encode(), 0)
+            return
+        self._bodies = SharedBodies(segment, serves=True)
+        self._send(OK, b"", 0)
 
     def _send_parts(self, parts: list[memoryview]) -> None:
         first = 0
@@ -108,7 +205,7 @@ class Connection:
             if sent:
                 parts[first] = parts[first][sent:]
 
-    def _send_each(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+    def _send_each(self, parts: Sequence[Part]) -> None:
         for part in parts:
             rest = memoryview(part)
             while len(rest):
@@ -123,17 +220,42 @@ class Connection:
         `into`: if the frame is no error and has a body, it must be of the size of these together; then the frame's
         own body is empty. Raises `ConnectionLost` at the end.
         """
-        kind, head_size, body_size = self._receive_header()
-        head = bytearray(head_size)
-        self._fill(memoryview(head))
+        while True:
+            kind, head_size, body_size = self._receive_header()
+            head = bytearray(head_size)
+            self._fill(memoryview(head))
+            if kind != _SEGMENT:
+                break
+            self._take_offer(bytes(head))
+        self._was_shared = bool(kind & _SHARED)
+        shared: memoryview | None = None
+        if self._was_shared:
+            at, body_size = body_size >> 32, body_size & 0xFFFFFFFF
+            shared = self._bodies.look(at, body_size) if self._bodies is not None else None
+            if shared is None:
+                raise ConnectionLost("a body lies where there is no memory")
+        if kind & _LET_GO:
+            # What lies there can be looked at all the same.
+            self._bodies = None
+        kind &= ~(_SHARED | _LET_GO)
+        self._largest = max(self._largest, body_size)
         if into is not None and kind == OK and body_size:
             if sum(len(part) for part in into) != body_size:
                 raise ConnectionLost(f"an answer has {body_size} bytes, {sum(map(len, into))} were expected")
             for part in into:
-                self._fill(part)
+                if shared is None:
+                    self._fill(part)
+                else:
+                    copy(part, [shared[: len(part)]])
+                    shared = shared[len(part) :]
             return Frame(kind, bytes(head), memoryview(b""))
+        if shared is not None and not keep:
+            return Frame(kind, bytes(head), shared)
         body = memoryview(bytearray(body_size)) if keep else self._reused(body_size)
-        self._fill(body)
+        if shared is None:
+            self._fill(body)
+        else:
+            copy(body, [shared])
         return Frame(kind, bytes(head), body)
 
     def receive_hello(self) -> bytes:
@@ -160,6 +282,8 @@ class Connection:
     def renew(self) -> None:
         """The memory of the last frame is in use somewhere: the next one gets other memory."""
         self._spare = bytearray()
+        # The other side would write to it again: it is told not to.
+        self._in_use = self._was_shared
 
     def _fill(self, target: memoryview) -> None:
         flags = 0 if self._encrypted else socket.MSG_WAITALL
@@ -185,11 +309,12 @@ def connect(
     *,
     security: Security | None = None,
     waiting: Callable[[], None] | None = None,
+    shares: bool = False,
 ) -> Connection:
     """A connection to HOST:PORT that has been let in.
 
-    `security`: that of the environment, unless given. Raises `OSError` if nobody answers there, `NotTrusted` if the
-    token or the certificate is not of this job.
+    `security`: that of the environment, unless given. `waiting` and `shares` as for `Connection`. Raises `OSError` if
+    nobody answers there, `NotTrusted` if the token or the certificate is not of this job.
     """
     security = security or Security.of_environment()
     host, _, port = address.rpartition(":")
@@ -199,7 +324,7 @@ def connect(
         if security is not None:
             opened = _client_context(security).wrap_socket(opened, server_hostname=security.name)
         prepare(opened, patient=waiting is None)
-        connection = Connection(opened, waiting=waiting)
+        connection = Connection(opened, waiting=waiting, shares=shares)
         connection.send(_HELLO, token.encode())
         answer = connection.receive()
     except ssl.SSLCertVerificationError as error:
@@ -242,6 +367,13 @@ def prepare(opened: socket.socket, *, patient: bool) -> None:
     interval = struct.pack("ll", int(patience), int(patience % 1 * 1_000_000))
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, interval)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, interval)
+
+
+def _is_local(opened: socket.socket) -> bool:
+    """Whether the other side is on this machine, or something on this machine passes on what it says."""
+    if opened.family == socket.AF_UNIX:
+        return True
+    return ipaddress.ip_address(opened.getpeername()[0].partition("%")[0]).is_loopback
 
 
 def server_context(security: Security) -> ssl.SSLContext:

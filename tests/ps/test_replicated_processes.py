@@ -38,7 +38,8 @@ from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 TOKEN = "a token for tests"
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 TABLE = TableSpec(name="t", width=3, initializer=Initializer(kind="zeros"))
-IDS = np.arange(2000)
+# So many that gradients lie in memory which all processes see (`wire/sharing.py`).
+IDS = np.arange(20_000)
 DENSE = {f"d{number}": np.zeros(50, np.float32) for number in range(6)}
 
 
@@ -235,10 +236,11 @@ class Master(MasterServicer):
 
 
 class Worker:
-    """Pushes ones, and writes down what was acknowledged."""
+    """Pushes another number with each batch, and writes down what was acknowledged."""
 
     def __init__(self, name: str, master: Master, stop: threading.Event) -> None:
         self.acknowledged = 0
+        self.total = 0
         self.failure: BaseException | None = None
         self._stop = stop
         self._client = ParameterClient(
@@ -249,12 +251,17 @@ class Worker:
         self._thread.start()
 
     def _work(self) -> None:
-        minus = {name: -np.ones(50, np.float32) for name in DENSE}
-        rows = {"t": RowGradients(ids=IDS, values=-np.ones((len(IDS), 3), np.float32))}
+        minus = {name: np.empty(50, np.float32) for name in DENSE}
+        rows = {"t": RowGradients(ids=IDS, values=np.empty((len(IDS), 3), np.float32))}
         try:
             while not self._stop.is_set():
+                # In memory that is written to as soon as a push is acknowledged.
+                number = 1 + self.acknowledged % 7
+                for array in (*minus.values(), rows["t"].values):
+                    array[:] = -number
                 self._client.push(minus, rows=rows, learning_rate=1.0, versions={})
                 self.acknowledged += 1
+                self.total += number
         except BaseException as error:
             self.failure = error
             raise
@@ -310,24 +317,22 @@ def run(folder: Path, seed: int, events: int) -> None:
         for worker in workers:
             worker.close()
             assert worker.failure is None
-        compare(master, sum(worker.acknowledged for worker in workers))
+        compare(master, sum(worker.total for worker in workers))
     finally:
         stop.set()
         master.close()
 
 
-def compare(master: Master, acknowledged: int) -> None:
+def compare(master: Master, total: int) -> None:
     reader = ParameterClient(
         token=TOKEN, worker="reader", generation=1, routes=master.routes, patience_seconds=60
     )
     reader.initialize(DENSE, {}, SGD, [TABLE])
     pulled = reader.pull()
     for name in DENSE:
-        np.testing.assert_array_equal(
-            pulled.trainable[name], np.full(50, acknowledged, np.float32), err_msg=name
-        )
+        np.testing.assert_array_equal(pulled.trainable[name], np.full(50, total, np.float32), err_msg=name)
     rows = reader.pull_rows({"t": IDS})["t"]
-    np.testing.assert_array_equal(rows, np.full((len(IDS), 3), acknowledged, np.float32))
+    np.testing.assert_array_equal(rows, np.full((len(IDS), 3), total, np.float32))
     reader.close()
 
 

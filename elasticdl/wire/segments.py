@@ -1,0 +1,85 @@
+"""Memory that two processes of one machine see, for the bodies of frames between them.
+
+What goes through a socket is copied into the system and out of it again, in small pieces. Between processes of one
+machine the numbers can lie in memory that both have in sight, and the socket only says that they are there.
+
+Who connects makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. Who
+cannot open that, or finds another secret there, is somewhere else (another machine, another container), and refuses;
+then everything goes through the socket. Such memory has no name that could be left behind: it is gone with those who
+see it. It cannot be made smaller, so that looking at it never fails.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import mmap
+import os
+import secrets
+import struct
+
+_OFFER = struct.Struct("<IIQ32s")
+_SECRET_BYTES = 32
+# The secret has it to itself.
+_START = mmap.PAGESIZE
+# Of each part: what is larger goes through the socket. The system finds memory for what is used of it, and no more.
+_SIZE = 64 << 20
+
+
+class NotShared(Exception):
+    """The memory cannot be had here."""
+
+
+class Segment:
+    """Two parts of the same size: one for what goes to the server, one for what comes from it."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Raises `OSError` if there is no such memory."""
+        whole = memoryview(mmap.mmap(descriptor, _START + 2 * _SIZE))
+        self.secret = whole[:_SECRET_BYTES]
+        self.to_server = whole[_START : _START + _SIZE]
+        self.to_client = whole[_START + _SIZE :]
+
+
+class Offered:
+    """A new segment, and where the other side finds it until this is closed."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` if the system has no such memory."""
+        self._descriptor = os.memfd_create("elasticdl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._descriptor, _START + 2 * _SIZE)
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            self.segment = Segment(self._descriptor)
+        except BaseException:
+            self.close()
+            raise
+        self.segment.secret[:] = secrets.token_bytes(_SECRET_BYTES)
+        self.words = _OFFER.pack(os.getpid(), self._descriptor, _SIZE, bytes(self.segment.secret))
+
+    def close(self) -> None:
+        """The memory stays for those who have it in sight."""
+        os.close(self._descriptor)
+
+
+def accept(words: bytes) -> Segment:
+    """The segment that was offered. Raises `NotShared` if it is not to be had here."""
+    try:
+        process, number, size, secret = _OFFER.unpack(words)
+        descriptor = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    except (struct.error, OSError) as error:
+        raise NotShared(str(error)) from error
+    try:
+        # Whatever else has that number on this machine cannot be shrunk meanwhile, or is none of ours.
+        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise NotShared("it is other memory")
+        if size != _SIZE or os.fstat(descriptor).st_size != _START + 2 * _SIZE:
+            raise NotShared("it is of another size")
+        segment = Segment(descriptor)
+    except (OSError, ValueError) as error:
+        raise NotShared(str(error)) from error
+    finally:
+        os.close(descriptor)
+    if not hmac.compare_digest(bytes(segment.secret), secret):
+        raise NotShared("it is somebody else's")
+    return segment
