@@ -64,8 +64,10 @@ class BucketMap:
 
     @cached_property
     def owners(self) -> NDArray[np.int64]:
-        """The primaries, as an array that must not be changed."""
-        return np.array(self.primary, np.int64)
+        """The primaries, as an array that cannot be changed."""
+        found = np.array(self.primary, np.int64)
+        found.setflags(write=False)
+        return found
 
     @cached_property
     def asked(self) -> tuple[int, ...]:

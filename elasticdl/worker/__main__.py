@@ -18,6 +18,7 @@ from elasticdl.wire.channel import read_token
 from elasticdl.wire.security import NotTrusted
 from elasticdl.worker.allocation import keep_memory
 from elasticdl.worker.definition import ProgramError, load_definition
+from elasticdl.worker.environment import wait_asleep
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def main() -> int:
 
 
 def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
+    if spec.nodes.num_ps:
+        wait_asleep()
     definition = load_definition(
         model_zoo=spec.model.model_zoo,
         model_def=spec.model.model_def,

@@ -31,3 +31,14 @@ def prepare_environment(environment: MutableMapping[str, str] | None = None) -> 
         raise UserError(f"{THREADS}={threads} is not a number of threads.")
     for name in _THREAD_VARIABLES:
         variables.setdefault(name, threads)
+
+
+def wait_asleep(environment: MutableMapping[str, str] | None = None) -> None:
+    """Has the threads of OpenMP, with which PyTorch computes, sleep while they wait for each other.
+
+    By itself a thread that waits goes on looking, for milliseconds, on a core of its own. Beside a worker there are
+    parameter servers, and in it threads that pull and push: what they compute, the others wait for.
+    """
+    variables = os.environ if environment is None else environment
+    if "GOMP_SPINCOUNT" not in variables:
+        variables.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -3,7 +3,7 @@
 import pytest
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.worker.environment import prepare_environment
+from elasticdl.worker.environment import prepare_environment, wait_asleep
 
 
 def test_greetings_are_quieted() -> None:
@@ -29,3 +29,13 @@ def test_what_the_user_set_stays() -> None:
 def test_no_number_of_threads() -> None:
     with pytest.raises(UserError, match="ELASTICDL_THREADS=many"):
         prepare_environment({"ELASTICDL_THREADS": "many"})
+
+
+def test_threads_that_wait_sleep_unless_the_user_wants_them_awake() -> None:
+    environment: dict[str, str] = {}
+    wait_asleep(environment)
+    assert environment == {"OMP_WAIT_POLICY": "PASSIVE"}
+    for chosen in ({"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}):
+        environment = dict(chosen)
+        wait_asleep(environment)
+        assert environment == chosen
