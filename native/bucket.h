@@ -201,7 +201,7 @@ class Bucket {
       if (!fresh) return kNone;
       // By an eighth, for a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
-      chunks_.push_back(Chunk{fresh, freezes.count, freezes.mark, 0});
+      chunks_.push_back(Chunk{fresh, freezes.count, 0});
     }
     touch(rows_, freezes, memory, layout.bytes());
     layout.set_id(row(rows_, layout.bytes()), id);
@@ -306,9 +306,12 @@ class Bucket {
   }
 
   // Whether the row may have changed between an earlier freeze and the claim's.
-  bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since) const {
+  bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since, const Freezes& freezes) const {
     const Chunk& chunk = chunk_of(number / kChunk, claim.freeze);
-    return chunk.written >= since && (chunk.marked > since || chunk.changed >> number % kChunk & 1);
+    if (chunk.written < since) return false;
+    // Bits are those since the last mark before the chunk was written, which must not be later than what is asked for.
+    const bool too_late = since < freezes.mark_before || (since < freezes.mark && freezes.mark <= chunk.written);
+    return too_late || chunk.changed >> number % kChunk & 1;
   }
 
   // Whether more has happened since a freeze than that rows have changed, come, and been forgotten one by one.
@@ -333,8 +336,7 @@ class Bucket {
   struct Chunk {
     char* rows;
     std::uint32_t written;  // how many freezes there were when it was last changed
-    std::uint32_t marked;   // the mark since which it is known which rows those were
-    std::uint32_t changed;  // a bit a row
+    std::uint32_t changed;  // a bit a row: since the last mark before that
   };
 
   // A row that was removed after so many freezes.
@@ -427,11 +429,8 @@ class Bucket {
       std::memcpy(copy.rows, chunk.rows, kChunk * bytes);
       kept_.emplace(std::make_pair(which, freezes.count), Kept{copy, &memory.copies});
     }
+    if (chunk.written < freezes.mark) chunk.changed = 0;
     chunk.written = freezes.count;
-    if (chunk.marked != freezes.mark) {
-      chunk.marked = freezes.mark;
-      chunk.changed = 0;
-    }
   }
 
   void drop_last_chunk(const Freezes& freezes, Memory& memory) {

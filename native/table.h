@@ -379,7 +379,7 @@ class Table {
     if (copy_of.complete) copy_of.reserve(claim.rows, layout_);
     else copy_of.forgotten = bucket.forgotten(claim, since);
     for (std::uint32_t number = 0; number < claim.rows; ++number)
-      if (copy_of.complete || bucket.has_changed(number, claim, since))
+      if (copy_of.complete || bucket.has_changed(number, claim, since, freezes_))
         copy_of.add(bucket.row(number, claim, bytes), layout_);
     copy_of.add(bucket.sightings(claim));
     return copy_of;
