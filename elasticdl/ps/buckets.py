@@ -20,11 +20,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from elasticdl.wire import master_pb2
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # A power of two. With 16 servers each still has 16, so that loads can be evened out to a few percent.
 BUCKETS = 256
@@ -65,6 +67,9 @@ class BucketMap:
     @cached_property
     def owners(self) -> NDArray[np.int64]:
         """The primaries, as an array that cannot be changed."""
+        # A master has maps, too, and never asks for this: it starts sooner without NumPy.
+        import numpy as np
+
         found = np.array(self.primary, np.int64)
         found.setflags(write=False)
         return found
