@@ -239,7 +239,8 @@ def _gathered(found: Found, device: Any) -> Any:
         # The different ones alone make the way to the device.
         rows = torch.from_numpy(np.require(found.rows, requirements="W")).to(device)
         return rows.index_select(0, torch.from_numpy(found.inverse).to(device))
-    out = torch.empty(len(found.inverse), found.rows.shape[1])
+    # Whatever a definition has made the usual.
+    out = torch.empty(len(found.inverse), found.rows.shape[1], dtype=torch.float32, device="cpu")
     take_rows(found.rows, found.inverse, out=out.numpy())
     return out
 

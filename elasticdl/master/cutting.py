@@ -165,6 +165,11 @@ class Cutting:
                 },
             )
             await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
+            if self._master.state.saving is not saving or self._master.state.generation != generation:
+                # What it would hold has been given up meanwhile, and the one before is needed.
+                log.warning("Checkpoint of step %d given up: the model was lost meanwhile.", saving.step)
+                shutil.rmtree(partial, ignore_errors=True)
+                return
             published = checkpoints.publish(partial, directory, saving.step)
             path = str(published)
             self._increments.add(
@@ -177,9 +182,6 @@ class Cutting:
                 size=sum(entry.bytes for entry in entries),
                 complete=complete,
             )
-            section = self._master.spec.checkpoint
-            keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
-            await asyncio.to_thread(checkpoints.prune, directory, keep)
             since = "" if complete or base is None else f", with what has changed since {base.folder}"
             log.info("Checkpoint of step %d written to %s%s.", saving.step, path, since)
         except UserError as problem:
@@ -196,6 +198,17 @@ class Cutting:
                 return
             error = problem.details() or "a parameter server could not write its file"
         self._master.do("checkpoint_done", cut=saving.cut, path=path, error=error)
+        if error:
+            # Half of it is of no use, and may be what fills the disk.
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            # Only now: until then the job goes back to the one before.
+            section = self._master.spec.checkpoint
+            keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
+            try:
+                await asyncio.to_thread(checkpoints.prune, directory, keep)
+            except OSError as problem:
+                log.warning("%s: older checkpoints could not be removed: %s", directory, problem)
         if addresses and self._master.state.evaluation is None:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, checkpoints.copy_name(saving.cut))

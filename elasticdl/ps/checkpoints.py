@@ -105,23 +105,32 @@ def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | No
 def publish(folder: Path, directory: Path, step: int) -> Path:
     """Gives a complete temporary folder its name."""
     target = directory / f"version-{step}"
-    if target.exists():
-        # Left by a run of the same job up to the same step, or of this very step. The new one replaces it.
-        known = manifest_crc32(target)
-        if known is not None and (target.name, known) in map(_needs, [folder, *_folders(directory)]):
-            os.rename(target, _aside(target, known))
-        else:
-            shutil.rmtree(target)
+    if not target.exists():
+        os.rename(folder, target)
+        _sync_folder(directory)
+        return target
+    # Left by a run of the same job up to the same step, or of this very step. It is whole until the new one is there.
+    known = manifest_crc32(target)
+    needed = known is not None and (target.name, known) in map(_needs, [folder, *_folders(directory)])
+    aside = _aside(target, known or 0)
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(target, aside)
     os.rename(folder, target)
     _sync_folder(directory)
+    if not needed:
+        shutil.rmtree(aside, ignore_errors=True)
     return target
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Removes the oldest checkpoints beyond `keep` (0 keeps all) but for those that a newer one needs."""
+    """Removes the checkpoints that were written first beyond `keep` (0 keeps all) but for those that another one needs.
+
+    Not those of the fewest steps: in the folder of an earlier run a new one begins to count anew.
+    """
     if keep <= 0:
         return
-    wanted = [path for _, path in versions(directory)][-keep:]
+    by_age = sorted(versions(directory), key=lambda version: (_written_at(version[1]), version[0]))
+    wanted = [path for _, path in by_age][-keep:]
     needed: set[Path] = set()
     while wanted:
         path = wanted.pop()
@@ -134,17 +143,26 @@ def prune(directory: Path, keep: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _written_at(path: Path) -> int:
+    try:
+        return (path / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def chain(checkpoint: Checkpoint) -> list[Checkpoint]:
     """The checkpoint and all that it needs, oldest first. Raises `UserError` if one is not there, or has other files.
 
     What is in the files is checked when it is read.
     """
     found = [checkpoint]
+    # Whoever names it by a link, or as the folder they are in, means the place where it is.
+    directory = checkpoint.path.resolve().parent
     while found[0].manifest.base:
         base, crc32 = found[0].manifest.base, found[0].manifest.base_crc32
-        place = find_base(checkpoint.path.parent, base, crc32)
+        place = find_base(directory, base, crc32)
         if place is None:
-            there = (checkpoint.path.parent / base / MANIFEST).exists()
+            there = (directory / base / MANIFEST).exists()
             raise UserError(
                 f"The checkpoint {found[0].path} has only what changed since {base}, "
                 f"{'and the one beside it is another' if there else 'which is not beside it'}.",

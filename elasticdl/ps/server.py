@@ -103,7 +103,8 @@ def _serve(connection: Connection, store: Store) -> None:
             connection.send(status_number(error), str(error).encode())
             continue
         except Exception as error:
-            # A fault of ours: who asked is told, and does not ask for ever.
+            # A fault of ours: who asked is told, and does not ask for ever. Others may have been told here, too.
+            connection.renew()
             connection.send(_INTERNAL, f"a fault of the parameter server: {error!r}".encode())
             raise
         if calls.in_use:

@@ -389,8 +389,11 @@ class Store:
                     self._holdings.flush(mine)
                     told = self._tell(mine, (), flush=ps_pb2.Flush())
                     self._wait(Waiting(mask=mine, ticket=told, generation=generation))
-                # Backups too: whoever takes over has what was frozen.
-                self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete, mark=flush)
+                    self._check_generation(generation)
+                # Who asked before, and was not waited for, may have waited here too.
+                if name not in self._frozen:
+                    # Backups too: whoever takes over has what was frozen.
+                    self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete, mark=flush)
             return self._frozen[name].version
 
     def release(self, name: str) -> None:

@@ -76,6 +76,10 @@ class Streams:
                 self._send(outbox)
             except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
                 log.info("ps-%d cannot be told what has changed: %s", outbox.peer, error)
+            except BaseException:
+                # Whoever waits for the other copy would wait for ever.
+                log.critical("ps-%d cannot be told what has changed.", outbox.peer, exc_info=True)
+                os._exit(_EXIT_FAULT)
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _send(self, outbox: Outbox) -> None:

@@ -11,6 +11,7 @@ see it. It cannot be made smaller, so that looking at it never fails.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hmac
 import mmap
@@ -24,6 +25,11 @@ _SECRET_BYTES = 32
 _START = mmap.PAGESIZE
 # Of each part: what is larger goes through the socket. The system finds memory for what is used of it, and no more.
 _SIZE = 64 << 20
+
+
+def _is_there() -> bool:
+    """Pythons that were built for old systems have none of it, wherever they run."""
+    return hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 
 
 class NotShared(Exception):
@@ -45,7 +51,9 @@ class Offered:
     """A new segment, and where the other side finds it until this is closed."""
 
     def __init__(self) -> None:
-        """Raises `OSError` if the system has no such memory."""
+        """Raises `OSError` if the system, or this Python, has no such memory."""
+        if not _is_there():
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._descriptor = os.memfd_create("elasticdl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._descriptor, _START + 2 * _SIZE)
@@ -64,6 +72,8 @@ class Offered:
 
 def accept(words: bytes) -> Segment:
     """The segment that was offered. Raises `NotShared` if it is not to be had here."""
+    if not _is_there():
+        raise NotShared("this Python has no such memory")
     try:
         process, number, size, secret = _OFFER.unpack(words)
         descriptor = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)

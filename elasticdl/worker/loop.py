@@ -122,6 +122,10 @@ class TrainingLoop:
             self._train(batch, directive)
         return True
 
+    def _is_passed_over(self, loss: float) -> bool:
+        """The batch of this loss has no effect; the mean of the others says more without it."""
+        return not math.isfinite(loss) and self._spec.training.max_bad_gradients > 0
+
     def _wait_for_news(self, *, until_directive: bool = False) -> None:
         """Waits for a directive not yet looked at or, if that is what is missing, for a batch."""
         seen, queue = self._looked_at, self._queue
@@ -339,8 +343,7 @@ class TrainingLoop:
         started = time.perf_counter()
 
         def applied(loss: float | None) -> None:
-            if loss is not None and not math.isfinite(loss) and self._spec.training.max_bad_gradients:
-                # A batch that is passed over: the mean of the others says more without it.
+            if loss is not None and self._is_passed_over(loss):
                 loss = None
             if batch.last or not batch.atomic:
                 self._reporter.note(
@@ -369,7 +372,8 @@ class TrainingLoop:
                 upcoming=self._queue.upcoming() if self._queue is not None else None,
             )
             callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
-            self._loss_log.add(self._model.step, loss)
+            if not self._is_passed_over(loss):
+                self._loss_log.add(self._model.step, loss)
             if callbacks.stop_training:
                 self._reporter.ask_to_stop()
             if not self._model.works_ahead:

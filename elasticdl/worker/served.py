@@ -58,6 +58,8 @@ class ServedModel(Model):
         # A batch was passed over. What it has left in the model that is not trained, such as moving averages, must go:
         # the next pull is of everything.
         self._spoiled = False
+        # Of the model that is not trained, what was never finite: masks, for instance.
+        self._never_finite: frozenset[str] = frozenset()
 
     def prepare(self, batch: Batch) -> None:
         if self._ready:
@@ -78,6 +80,10 @@ class ServedModel(Model):
             if self._asynchronous:
                 self._ahead = self._lookups.ahead = RowsAhead(self._client, self._trainer.features)
         self._pull()
+        if self._client.tolerant:
+            self._never_finite = frozenset(
+                name for name, array in self._trainer.state().items() if find_not_finite({name: array})
+            )
         self._ready = True
 
     def _pull(self) -> None:
@@ -158,7 +164,7 @@ class ServedModel(Model):
     ) -> Callable[[], None]:
         """The push of a batch's gradients, with everything that belongs to it as it is now."""
         state = self._trainer.state()
-        if self._client.tolerant and find_not_finite(state) is not None:
+        if self._client.tolerant and self._is_spoiled(state):
             state, self._spoiled = {}, True
         arguments: dict[str, Any] = {
             "state": state,
@@ -181,6 +187,10 @@ class ServedModel(Model):
                 )
 
         return push
+
+    def _is_spoiled(self, state: dict[str, Any]) -> bool:
+        usual = {name: array for name, array in state.items() if name not in self._never_finite}
+        return find_not_finite(usual) is not None
 
     def settle(self) -> None:
         self._exchange.settle()

@@ -21,7 +21,7 @@ from elasticdl.ps.checkpoints import (
     read_checkpoint,
     write_manifest,
 )
-from elasticdl.ps.snapshot import Snapshot, write_snapshot
+from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 
 FILE = "ps-0-of-1.edl"
 
@@ -58,6 +58,36 @@ def test_what_is_needed_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["version-40", "version-50"]
 
 
+def test_the_first_written_go_whatever_their_step(tmp_path: Path) -> None:
+    for step in (300, 400, 500):
+        write(tmp_path, step)
+    # Another run in the same folder.
+    write(tmp_path, 100)
+    prune(tmp_path, 3)
+    assert names(tmp_path) == ["version-100", "version-400", "version-500"]
+    prune(tmp_path, 1)
+    assert names(tmp_path) == ["version-100"]
+
+
+def test_of_a_step_there_is_one(tmp_path: Path) -> None:
+    for value in (1, 2, 3):
+        write(tmp_path, 10, value=value)
+    assert names(tmp_path) == ["version-10"]
+    (found,) = chain(find_checkpoint(str(tmp_path)))
+    assert read_snapshot(found.data_files()[0]).groups["g"]["a"][0] == 3
+
+
+def test_one_may_be_named_in_other_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    write(folder, 10)
+    newest = write(folder, 20, base="version-10")
+    (tmp_path / "link").symlink_to(newest)
+    assert steps(tmp_path / "link") == [10, 20]
+    monkeypatch.chdir(newest)
+    assert steps(Path()) == [10, 20]
+
+
 def test_one_that_is_needed_steps_aside_for_another_of_its_name(tmp_path: Path) -> None:
     write(tmp_path, 10, value=1)
     write(tmp_path, 20, base="version-10", value=2)
@@ -75,7 +105,7 @@ def test_one_that_is_needed_steps_aside_for_another_of_its_name(tmp_path: Path) 
         "version-10",
         "version-20",
     ]
-    prune(tmp_path, 2)
+    prune(tmp_path, 3)
     assert len(names(tmp_path)) == 5
     write(tmp_path, 30, base="version-20", value=6)
     prune(tmp_path, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent import futures
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.bodies import mask_of
-from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 from elasticdl.ps.failures import NothingHeld, NotReady
+from elasticdl.ps.frozen import FrozenCopy
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.store import Initial, ServerSettings, Store
 from elasticdl.wire import ps_pb2
@@ -123,3 +125,34 @@ def test_whoever_freezes_waits_for_a_map_that_is_on_its_way() -> None:
         store.see(Routes(map=new))
         assert freezing.result() == 0
     assert store._frozen["cut"].mask.all()
+
+
+def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the master was not patient enough, and asks again while the first call waits for the other copy."""
+    both = first_map(2, replicas=2)
+    store = Store(ServerSettings(num_ps=2), number=1)
+    store.close(1)
+    store.see(Routes(map=both, addresses={0: "127.0.0.1:1"}))
+    store.open()
+    store._holdings.initialize(mask_of(range(256)), Initial(trainable={}, state={}, optimizer=ADAM))
+    waiting, made = threading.Semaphore(0), []
+    wait, make = store._wait, FrozenCopy.make
+
+    def seen_waiting(*given: Any) -> Any:
+        waiting.release()
+        return wait(*given)
+
+    def counted(*given: Any, **more: Any) -> FrozenCopy:
+        made.append(make(*given, **more))
+        return made[-1]
+
+    monkeypatch.setattr(store, "_wait", seen_waiting)
+    monkeypatch.setattr(FrozenCopy, "make", counted)
+    with futures.ThreadPoolExecutor(2) as pool:
+        freezing = [pool.submit(store.freeze, "cut", generation=1, flush=True) for _ in range(2)]
+        for _ in freezing:
+            waiting.acquire()
+        alone = replace(both, version=2, primary=(1,) * 256, backup=(NOBODY,) * 256)
+        store.see(Routes(map=alone))
+        assert [each.result() for each in freezing] == [0, 0]
+    assert len(made) == 1

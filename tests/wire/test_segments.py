@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import threading
@@ -83,6 +84,29 @@ def test_large_bodies_of_calls_do_not_travel(server: Server) -> None:
         assert isinstance(frame.body.obj, mmap.mmap)
     assert server.shared == [True] * 3
     connection.close()
+
+
+@pytest.mark.parametrize("missing", [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
+def test_they_do_where_python_has_no_such_memory(
+    server: Server, monkeypatch: pytest.MonkeyPatch, missing: tuple[Any, str]
+) -> None:
+    monkeypatch.delattr(*missing)
+    connection = connect(server.address, "secret", shares=True)
+    assert call(connection, numbers(1)).body == numbers(1)
+    assert server.shared == [False]
+    connection.close()
+    stream = connect(server.address, "secret")
+    stream.share()
+    assert call(stream, numbers(2)).body == numbers(2)
+    stream.close()
+
+
+def test_an_offer_is_refused_where_python_has_no_such_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = Offered()
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(NotShared):
+        accept(offered.words)
+    offered.close()
 
 
 def test_small_ones_do(server: Server) -> None:

@@ -62,6 +62,15 @@ def test_a_plain_loop_trains_rows_as_pytorch_trains_its_own(optimizer: Callable[
     )
 
 
+def test_rows_are_what_they_are_whatever_is_usual() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        row = elasticdl.torch.Embedding(4, name="users")(torch.tensor([7, 8]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert row.dtype == torch.float32
+
+
 def test_gradients_that_were_taken_away_are_not_applied() -> None:
     layer = elasticdl.torch.Embedding(4, initializer="normal")
     optimizer = torch.optim.SGD(layer.parameters(), 1.0)

@@ -62,6 +62,14 @@ class Normalized(Network):
         return self.out(self.norm(self.embedding(ids).flatten(1) + broken))
 
 
+class Masked(Normalized):
+    """With numbers that were never finite, and should not be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+
+
 @pytest.fixture
 def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., TorchTrainer]:
     def make(network: type[Network] = Network) -> TorchTrainer:
@@ -214,3 +222,13 @@ def test_a_batch_that_is_passed_over_leaves_nothing_behind(
     model.thaw()
     for value in own.parameters().state.values():
         assert np.isfinite(value).all()
+
+
+def test_what_was_never_finite_spoils_nothing(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+) -> None:
+    model, own = served(Masked, tolerant=True)
+    train(model, batches(3))
+    # As the servers have it.
+    model.thaw()
+    assert own.parameters().state["norm.running_mean"].any()
