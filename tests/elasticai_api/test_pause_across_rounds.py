@@ -4,13 +4,15 @@ waits for the others then.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-import pytest
 import torch
 
 from elasticai_api.proto import allreduce_pb2 as pb
@@ -136,56 +138,61 @@ class Member:
         self.line.close()
 
 
-@pytest.fixture
-def master() -> Iterator[tuple[Master, str]]:
+@contextlib.contextmanager
+def running(master: Master) -> Iterator[str]:
     server = grpc.server(ThreadPoolExecutor(8))
-    master = Master()
     add_AllReduceServicer_to_server(master, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield master, f"127.0.0.1:{port}"
+    yield f"127.0.0.1:{port}"
     server.stop(None)
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """Ends after the members have: what still waits for one of them ends with it."""
-    with ThreadPoolExecutor(2) as pool:
-        yield pool
+@contextlib.contextmanager
+def two_members(address: str) -> Iterator[list[Member]]:
+    members = [Member(name, address) for name in ("worker-0", "worker-1")]
+    try:
+        yield members
+    finally:
+        for member in members:
+            member.close()
 
 
-@pytest.fixture
-def members(master: tuple[Master, str], pool: ThreadPoolExecutor) -> Iterator[list[Member]]:
-    members = [Member(name, master[1]) for name in ("worker-0", "worker-1")]
-    yield members
-    for member in members:
-        member.close()
+def scenario() -> None:
+    master = Master()
+    # Threads end after the members have: what still waits for one of them ends with it.
+    with running(master) as address, ThreadPoolExecutor(2) as pool, two_members(address) as members:
+        early, late = members
+        master.begin_round()
+        for stepped in [pool.submit(member.step) for member in members]:
+            stepped.result()
+        assert [member.team.next() for member in members] == [None, None]
+        assert all(member.team.halted for member in members)
 
-
-def test_who_has_heard_of_its_end_goes_on(
-    master: tuple[Master, str], members: list[Member], pool: ThreadPoolExecutor
-) -> None:
-    early, late = members
-    master[0].begin_round()
-    for stepped in [pool.submit(member.step) for member in members]:
-        stepped.result()
-    assert [member.team.next() for member in members] == [None, None]
-    assert all(member.team.halted for member in members)
-
-    early.heard_of_the_end = True
-    master[0].begin_round()
-    for member in members:
-        wait_for_round(member, 2)
-    # One is in the next step already, with nobody to add up with: the other one comes to the new round only.
-    next_of_early = pool.submit(early.step_in_vain_and_look)
-    assert pool.submit(late.team.next).result() is None
-    late.heard_of_the_end = True
-    stepped = pool.submit(late.step)
-    assert next_of_early.result() is not None
-    stepped.result()
+        early.heard_of_the_end = True
+        master.begin_round()
+        for member in members:
+            wait_for_round(member, 2)
+        # One is in the next step already, with nobody to add up with: the other one comes to the new round only.
+        next_of_early = pool.submit(early.step_in_vain_and_look)
+        assert pool.submit(late.team.next).result() is None
+        late.heard_of_the_end = True
+        stepped_too = pool.submit(late.step)
+        assert next_of_early.result() is not None
+        stepped_too.result()
 
 
 def wait_for_round(member: Member, number: int) -> None:
     while member.team.standing().round != number:
         assert member.news.wait(60)
         member.news.clear()
+
+
+def test_who_has_heard_of_its_end_goes_on() -> None:
+    # In a process of its own: tests that fork must not find the threads of its connections.
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    scenario()
