@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wait_until
+from elasticdl.ps.checkpoints import versions
 
 SIZE = 1437
 EPOCHS = 2
@@ -71,7 +72,7 @@ def test_killed_around_checkpoints(start_gated: Callable[..., Any], gates: Any, 
 
 
 def _newest(checkpoints: Path) -> int:
-    return max((int(path.name.rpartition("-")[2]) for path in checkpoints.glob("version-*")), default=0)
+    return max((step for step, _ in versions(checkpoints)), default=0)
 
 
 # With a checkpoint at the end of each epoch, with some inside of it, and with a model that outlives its workers.

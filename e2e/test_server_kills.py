@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.conftest import wait_until
+from elasticdl.ps.checkpoints import versions
 
 SIZE = 1437
 EPOCHS = 2
@@ -32,7 +33,7 @@ def _wait_for_two_copies(job: Any, servers: int, *, killed: str) -> set[str]:
 
 
 def _newest(checkpoints: Path) -> int:
-    return max((int(path.name.rpartition("-")[2]) for path in checkpoints.glob("version-*")), default=0)
+    return max((step for step, _ in versions(checkpoints)), default=0)
 
 
 def test_one_at_a_time_and_nothing_is_trained_again(
