@@ -1,13 +1,9 @@
 """A click model through parameter servers learns what it learns in one worker, whatever is killed meanwhile; what comes
 out of it fits together.
-
-Real rows are used where there are some: in the file that ELASTICDL_TEST_CRITEO names, or in `../shared/data` beside the
-checkout. The sample of 200 rows that comes with DeepCTR's examples is one.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from e2e import click_rows
 from e2e.conftest import ROOT, Job, wait_until
 from elasticdl.data.open import open_reader
 from elasticdl.jobs.mode import Mode
@@ -143,24 +140,15 @@ def _is_safe(job: Job) -> bool:
     return len(buckets.get("by_server", {})) == 2 and not buckets["moving"] and not buckets["with_one_copy"]
 
 
-@pytest.fixture
-def real_rows() -> Path:
-    named = os.environ.get("ELASTICDL_TEST_CRITEO")
-    path = Path(named) if named else ROOT.parent / "shared" / "data" / "criteo_sample.txt"
-    if not path.is_file():
-        pytest.skip("there are no rows of Criteo's logs here")
-    return path
-
-
 @pytest.mark.parametrize(("framework", "form"), [("keras", "logs"), ("torch", "sample")])
-def test_real_rows(
-    start_job: Callable[..., Job], real_rows: Path, tmp_path: Path, framework: str, form: str
+def test_rows_in_the_form_of_the_logs(
+    start_job: Callable[..., Job], tmp_path: Path, framework: str, form: str
 ) -> None:
     """With commas below a header, as the sample is; with tabs and without one, as the logs are."""
-    data = real_rows
+    data = click_rows.provide(tmp_path)
     if form == "logs":
+        rows = data.read_text().splitlines()[1:]
         data = tmp_path / "day_0"
-        rows = real_rows.read_text().splitlines()[1:]
         data.write_text("".join(f"{row.replace(',', chr(9))}\n" for row in rows))
     job = start_job(
         "train",
@@ -175,6 +163,6 @@ def test_real_rows(
         f"--validation_data={data}",
         "--job_name=real",
     )
-    job.assert_exact(epochs=10, size=200)
+    job.assert_exact(epochs=10, size=click_rows.ROWS)
     # Of rows that it has seen.
     assert job.status()["evaluations"][-1]["metrics"]["auc"] > 0.9, job.output

@@ -1,7 +1,6 @@
 """Readers and model definitions without files, for the tests of this room."""
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,18 +45,6 @@ def memory_reader() -> Callable[..., MemoryReader]:
         return MemoryReader(origin="memory", records=records, corrupt=corrupt or [], **fields)
 
     return make
-
-
-@pytest.fixture
-def real_clicks() -> Path:
-    """Rows of Criteo's logs, where there are some: in the file that ELASTICDL_TEST_CRITEO names, or in `../shared/data`
-    beside the checkout.
-    """
-    named = os.environ.get("ELASTICDL_TEST_CRITEO")
-    path = Path(named) if named else Path(__file__).parents[3] / "shared" / "data" / "criteo_sample.txt"
-    if not path.is_file():
-        pytest.skip("there are no rows of Criteo's logs here")
-    return path
 
 
 @pytest.fixture
