@@ -104,6 +104,11 @@ class Holdings:
     def has_optimizer(self) -> bool:
         return self._rule is not None
 
+    @property
+    def runs_users_code(self) -> bool:
+        """Whether updates may fail for reasons that no check finds before."""
+        return self._rule is not None and self._rule.custom is not None
+
     def initialize(self, mask: Mask, initial: Initial) -> bool:
         """Takes initial values for buckets that have none; returns whether some had.
 

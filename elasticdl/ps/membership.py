@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 
 import grpc
 
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import chain, find_checkpoint
 from elasticdl.ps.identity import Identity
 from elasticdl.ps.routing import routes_of
@@ -62,12 +63,15 @@ class Member:
         self._settings: ServerSettings | None = None
         self._store: Store | None = None
         self._stopped = threading.Event()
+        # What the store says has failed; and the master's directives, which are not waited for then.
+        self._failure: UserError | None = None
+        self._directives: grpc.CallIterator[master_pb2.Directive] | None = None
 
     def run(self) -> None:
         """Serves until the master says that it is enough, or until `close` in another thread.
 
-        Raises `UserError` if a checkpoint cannot be used, `NotWanted` if the master has no use for this node,
-        `NotTrusted` if what listens at its address is not the master of this job.
+        Raises `UserError` if a checkpoint cannot be used, or if the user's own optimizer has failed; `NotWanted` if the
+        master has no use for this node; `NotTrusted` if what listens at its address is not the master of this job.
         """
         check_peer(self._identity.master_address)
         pause = _FIRST_PAUSE_SECONDS
@@ -79,6 +83,8 @@ class Member:
                     if not self.obey(directive):
                         return
             except grpc.RpcError as error:
+                if self._failure is not None:
+                    raise self._failure from None
                 if error.code() in _FINAL:
                     raise NotWanted(error.details()) from error
                 log.info("The master is away (%s); waiting for it.", error.code().name)
@@ -112,14 +118,28 @@ class Member:
         )
         if self._store is None:
             self._settings = self._settings_of(reply.job_spec)
-            self._store = Store(self._settings, number=self._identity.number, incarnation=self._incarnation)
+            self._store = Store(
+                self._settings,
+                number=self._identity.number,
+                incarnation=self._incarnation,
+                failed=self._end_with,
+            )
             self._server.serve(self._store)
             log.info("%s serves at %s.", self._identity.node, self._server.address)
 
     def _watch(self) -> grpc.CallIterator[master_pb2.Directive]:
         request = master_pb2.WatchRequest(node=self._identity.node, incarnation=self._incarnation)
         stream: grpc.CallIterator[master_pb2.Directive] = self._master.Watch(request, wait_for_ready=True)
+        self._directives = stream
+        if self._failure is not None:
+            stream.cancel()  # type: ignore[no-untyped-call]
         return stream
+
+    def _end_with(self, error: UserError) -> None:
+        """Has `run` raise an error, which comes from another thread."""
+        self._failure = self._failure or error
+        if self._directives is not None:
+            self._directives.cancel()  # type: ignore[no-untyped-call]
 
     def obey(self, directive: master_pb2.Directive) -> bool:
         """Does what a directive wants. False: nothing more, this node is to go."""

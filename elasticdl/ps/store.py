@@ -10,6 +10,9 @@ the answer says which those are. Who else has to know of a change is told (`repl
 Generations: when a bucket is lost with all its copies, what others hold is worth nothing by itself. The master raises
 the generation, and everything here is dropped and restored from the last checkpoint. Calls of a lower generation are
 refused for good, those of a higher one for now.
+
+Failures of the user's own optimizer: they leave an update half done, so what is here is worth nothing from then on. No
+other server has been told of such a push, whoever calls hears of the error, and it is reported (`failed`).
 """
 
 from __future__ import annotations
@@ -55,8 +58,19 @@ _SAMPLED = 8
 class Store:
     """Safe to call from many threads."""
 
-    def __init__(self, settings: ServerSettings, *, number: int = 0, incarnation: str = "") -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        number: int = 0,
+        incarnation: str = "",
+        failed: Callable[[UserError], None] = lambda error: None,
+    ) -> None:
+        """`failed` is told of errors that end the job, as soon as there is one: a primary's caller hears of it as well,
+        a backup has none. It is called in the middle of things, and must not call back.
+        """
         self._settings = settings
+        self._failed = failed
         self._lock = threading.Lock()
         # Something that others wait for has changed: acknowledgements, maps, outboxes.
         self._changed = threading.Condition(self._lock)
@@ -80,6 +94,8 @@ class Store:
         self._loads = np.zeros(BUCKETS, np.int64)
         self._fenced: set[str] = set()
         self._frozen: dict[str, FrozenCopy] = {}
+        # What was held is worth nothing since this happened.
+        self._broken: UserError | None = None
 
     def close(self, generation: int) -> None:
         """A generation begins: drops everything, and refuses calls until `open`. The map may be seen before that."""
@@ -134,6 +150,12 @@ class Store:
             raise OldGeneration(f"generation {generation} is over, this is generation {self._generation}")
         if generation > self._generation or not self._ready:
             raise NotReady(f"this server is not ready for generation {generation} yet")
+        if self._broken is not None:
+            raise UserError(self._broken.message, hint=self._broken.hint)
+
+    def _break(self, error: UserError) -> None:
+        self._broken = error
+        self._failed(error)
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -280,20 +302,28 @@ class Store:
                 self._check(push, new, bad)
             stale = [cohort for cohort in new if self._is_stale(cohort, push)]
             accepted = [cohort for cohort in new if not self._is_stale(cohort, push)]
+            applied = np.logical_or.reduce([cohort.mask for cohort in accepted], initial=False) & mine
             ticket: Ticket = {}
-            if message is not None:
-                applied = np.logical_or.reduce([cohort.mask for cohort in accepted], initial=False) & mine
-                # Told first: others apply it while this server does.
+            # Told first: others apply it while this server does. But what the user's own code says to it nobody knows
+            # before it has been run.
+            tells_first = not self._holdings.runs_users_code
+            if message is not None and tells_first:
                 ticket = self._tell(applied, body, push=message)
-                if len(accepted) < len(cohorts):
-                    # It is a repetition: what it repeats may not have been acknowledged yet.
-                    ticket = self._peers.told(mine)
             if accepted:
                 self._count(push, max(cohort.version for cohort in accepted) - push.version)
-                self._holdings.apply(push, accepted)
+                try:
+                    self._holdings.apply(push, accepted)
+                except UserError as error:
+                    self._break(error)
+                    raise
                 if self._pushes % _SAMPLED == 0:
                     self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
                 self._pushes += 1
+            if message is not None and not tells_first:
+                ticket = self._tell(applied, body, push=message)
+            if message is not None and len(accepted) < len(cohorts):
+                # It is a repetition: what it repeats may not have been acknowledged yet.
+                ticket = self._peers.told(mine)
             versions = [cohort.last.get(push.worker, _NO_BATCH).version for cohort in cohorts]
             if stale:
                 versions = [cohort.version for cohort in stale]
@@ -386,7 +416,11 @@ class Store:
                 if not all(cohort.initialized for cohort in cohorts):
                     raise NothingHeld("no worker has given this server its initial values yet")
                 if flush:
-                    self._holdings.flush(mine)
+                    try:
+                        self._holdings.flush(mine)
+                    except UserError as error:
+                        self._break(error)
+                        raise
                     told = self._tell(mine, (), flush=ps_pb2.Flush())
                     self._wait(Waiting(mask=mine, ticket=told, generation=generation))
                     self._check_generation(generation)
@@ -524,7 +558,8 @@ class Store:
     ) -> None:
         """Carries out what a primary has done to some buckets, in its order.
 
-        Raises `NotHere` if the sender has no say in them any more.
+        Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
+        be had here, or fails where it did not there.
         """
         with self._changed:
             self._check_generation(generation)
@@ -534,7 +569,11 @@ class Store:
             if entry.HasField("fence"):
                 self._fenced.add(entry.fence)
             elif accepted.any() and not entry.HasField("handover"):
-                apply(self._holdings, accepted)
+                try:
+                    apply(self._holdings, accepted)
+                except UserError as error:
+                    self._break(error)
+                    raise
                 if entry.HasField("fill"):
                     self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
             self._peers.received[sender, incarnation] = entry.position

@@ -13,9 +13,10 @@ import threading
 
 from google.protobuf.message import DecodeError
 
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import unpack
-from elasticdl.ps.failures import ServerFailure, from_status_number, status_number
+from elasticdl.ps.failures import NotReady, ServerFailure, from_status_number, status_number
 from elasticdl.ps.replication import Outbox
 from elasticdl.ps.store import Store
 from elasticdl.wire import ps_pb2
@@ -147,11 +148,15 @@ class Streams:
 
 
 def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
-    """The other end: carries out what a primary tells, until the connection ends."""
+    """The other end: carries out what a primary tells, until the connection ends.
+
+    An error of the user's own code ends this server: the store has reported it, and the sender hears that there is
+    nobody to tell any more.
+    """
     try:
         position = store.received(hello.server, hello.incarnation, hello.generation)
-    except ServerFailure as error:
-        connection.send(status_number(error), str(error).encode())
+    except (ServerFailure, UserError) as error:
+        _refuse(connection, hello, error)
         return
     welcome = ps_pb2.ReplicateWelcome(incarnation=store.incarnation, position=position)
     connection.send(OK, welcome.SerializeToString())
@@ -170,9 +175,8 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
                 unpack(entry.buckets),
                 messages.carrying_out(entry, frame.body),
             )
-        except ServerFailure as error:
-            log.info("What ps-%d tells is refused: %s", hello.server, error)
-            connection.send(status_number(error), str(error).encode())
+        except (ServerFailure, UserError) as error:
+            _refuse(connection, hello, error)
             return
         except BaseException:
             # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
@@ -180,3 +184,11 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
             log.critical("What ps-%d has done cannot be done here.", hello.server, exc_info=True)
             os._exit(_EXIT_FAULT)
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
+
+
+def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerFailure | UserError) -> None:
+    if isinstance(error, UserError):
+        error = NotReady("this server is about to end")
+    else:
+        log.info("What ps-%d tells is refused: %s", hello.server, error)
+    connection.send(status_number(error), str(error).encode())

@@ -24,14 +24,14 @@ class Master(MasterServicer):
     """Takes notes of who joins, and sends the directives that it is given."""
 
     def __init__(self, token: str, port: int = 0, *, security: Security | None = None, **job: Any) -> None:
-        spec = JobSpec.build(
-            model_zoo="zoo",
-            model_def="m.m.custom_model",
-            training_data="data",
-            num_workers=2,
-            num_ps=1,
-            **job,
-        )
+        described = {
+            "model_zoo": "zoo",
+            "model_def": "m.m.custom_model",
+            "training_data": "data",
+            "num_workers": 2,
+            "num_ps": 1,
+        }
+        spec = JobSpec.build(**{**described, **job})
         self._job_spec = to_yaml(spec)
         self.joined: queue.Queue[master_pb2.JoinRequest] = queue.Queue()
         self.failed: queue.Queue[master_pb2.FailRequest] = queue.Queue()
