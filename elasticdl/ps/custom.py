@@ -16,11 +16,15 @@ zoo folder of their own job, and from nowhere else: nothing that comes over the 
 
 The same calls come to the same numbers on every server, so a copy of a bucket stays equal to it: as long as `update`
 uses nothing but what it is given (no clock, no chance, nothing that it remembers elsewhere than in its slots).
+
+And as long as all have the same file: one that is edited while the job runs would be another for servers that start
+later. So the checksum of the file travels with the name, and whoever finds another file refuses.
 """
 
 from __future__ import annotations
 
 import abc
+import hashlib
 import inspect
 import math
 import re
@@ -50,6 +54,10 @@ class NoSuchOptimizer(UserError):
     """An optimizer of the user's own is not where it should be."""
 
 
+class ChangedOptimizer(NoSuchOptimizer):
+    """Its file is another than that of those who have it already."""
+
+
 class Optimizer(abc.ABC):
     """To be derived from. All that an optimizer has to know are numbers that its class is called with."""
 
@@ -57,6 +65,13 @@ class Optimizer(abc.ABC):
     slots: Mapping[str, float] = {}
     learning_rate: Any
     _given: tuple[tuple[Any, ...], dict[str, Any]]
+    # The checksum of the file that the class is from, as it was when the class was made; empty: nobody knows.
+    _source = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Now, while its module is imported: the file may be edited later.
+        cls._source = _checksum(cls.__module__)
 
     def __new__(cls, *args: Any, **options: Any) -> Optimizer:
         made = super().__new__(cls)
@@ -87,7 +102,24 @@ def to_config(optimizer: Optimizer) -> ps_pb2.OptimizerConfig:
             f"The optimizer {kind.__qualname__} is made inside of a function, where nobody else finds it.",
             hint="Define its class at the top of a module of the model zoo.",
         )
-    return ps_pb2.OptimizerConfig(name=name, flavor=PYTHON, options=_options(optimizer))
+    return ps_pb2.OptimizerConfig(
+        name=name, flavor=PYTHON, options=_options(optimizer), source=source_of(kind)
+    )
+
+
+def source_of(kind: type[Optimizer]) -> str:
+    """A checksum of the file of a class, and of those that it is derived from."""
+    known = [each._source for each in kind.__mro__ if issubclass(each, Optimizer) and each is not Optimizer]
+    return hashlib.sha256("".join(known).encode()).hexdigest() if all(known) else ""
+
+
+def _checksum(module: str) -> str:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    except OSError:
+        # From an archive, or from nowhere.
+        return ""
 
 
 def _options(optimizer: Optimizer) -> dict[str, float]:
@@ -111,7 +143,10 @@ def _options(optimizer: Optimizer) -> dict[str, float]:
 
 
 def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
-    """The optimizer that a worker has told of. Raises `NoSuchOptimizer` if it cannot be made here."""
+    """The optimizer that a worker has told of.
+
+    Raises `NoSuchOptimizer` if it cannot be made here, or would be another.
+    """
     named = _NAME.fullmatch(config.name)
     if named is None:
         raise NoSuchOptimizer(f"{config.name!r} is no name of an optimizer: module:Class.")
@@ -129,6 +164,12 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
         raise NoSuchOptimizer(
             f"{named['name']} in {getattr(module, '__file__', None)} is no optimizer.",
             hint="Derive its class from elasticdl.Optimizer.",
+        )
+    if config.source and source_of(kind) not in ("", config.source):
+        raise ChangedOptimizer(
+            f"{getattr(module, '__file__', None)} has changed since the job began: the optimizer {kind.__name__} "
+            "in it is not the one that the other nodes of the job have.",
+            hint="Put the file back as it was; or start the job anew, from its last checkpoint if it has one.",
         )
     options: dict[str, Any] = dict(config.options)
     rate = inspect.signature(kind.__init__).parameters.get(_RATE)

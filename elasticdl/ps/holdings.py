@@ -104,6 +104,12 @@ class Holdings:
     def has_optimizer(self) -> bool:
         return self._rule is not None
 
+    def lacks(self, optimizer: ps_pb2.OptimizerConfig) -> bool:
+        """Whether this is not the one that is used, and would be if it were told now."""
+        return self._rule is None or (
+            not self._optimizer_confirmed and _document(optimizer) != self.optimizer
+        )
+
     @property
     def runs_users_code(self) -> bool:
         """Whether updates may fail for reasons that no check finds before."""
@@ -115,7 +121,12 @@ class Holdings:
         Raises `UserError` if those that there are do not fit.
         """
         config = _document(initial.optimizer)
-        rule = make_optimizer(initial.optimizer, model_zoo=self._settings.model_zoo)
+        # Values come from a checkpoint, how to train from here on from the job. Slots are kept if they fit.
+        rule = (
+            make_optimizer(initial.optimizer, model_zoo=self._settings.model_zoo)
+            if self.lacks(initial.optimizer)
+            else None
+        )
         given = {TRAINABLE: initial.trainable, STATE: initial.state}
         buckets = {**_all_buckets(given), **initial.array_buckets}
         cohorts = self.cohorts.select(mask)
@@ -132,8 +143,7 @@ class Holdings:
                     f"{f'; and {len(problems) - 5} more' if len(problems) > 5 else ''}.",
                     hint="Is the checkpoint that the job started from one of this model?",
                 )
-        if self._rule is None or (not self._optimizer_confirmed and config != self.optimizer):
-            # Values come from a checkpoint, how to train from here on from the job. Slots are kept if they fit.
+        if rule is not None:
             self._use_optimizer(config, rule)
         assert self._rule is not None
         self.tables.declare(initial.tables, self._rule)
@@ -361,7 +371,8 @@ class Holdings:
 
 
 def _document(optimizer: ps_pb2.OptimizerConfig) -> dict[str, Any]:
-    return {"name": optimizer.name, "flavor": optimizer.flavor, "options": dict(optimizer.options)}
+    document = {"name": optimizer.name, "flavor": optimizer.flavor, "options": dict(optimizer.options)}
+    return {**document, "source": optimizer.source} if optimizer.source else document
 
 
 def _chosen(arrays: Mapping[str, Array], buckets: Mapping[str, int], mask: Mask) -> dict[str, Array]:

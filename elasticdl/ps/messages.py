@@ -101,6 +101,14 @@ def carrying_out(entry: ps_pb2.Entry, body: memoryview) -> Callable[[Holdings, M
     return lambda holdings, mask: holdings.flush(mask) if what == "flush" else None
 
 
+def optimizer_of(entry: ps_pb2.Entry) -> ps_pb2.OptimizerConfig | None:
+    """The optimizer that an entry of another server comes with, if it comes with one."""
+    if entry.HasField("initialize"):
+        return entry.initialize.optimizer
+    document = json.loads(entry.fill.attributes).get("optimizer") if entry.HasField("fill") else None
+    return ps_pb2.OptimizerConfig(**document) if document else None
+
+
 def _filling(entry: ps_pb2.Entry, body: memoryview) -> Callable[[Holdings, Mask], None]:
     attributes = json.loads(entry.fill.attributes)
     groups = Body(body).groups(entry.fill.arrays)

@@ -17,7 +17,9 @@ other server has been told of such a push, whoever calls hears of the error, and
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import threading
 import time
@@ -32,9 +34,12 @@ from elasticdl.ps.answers import Initialized, Pulled, Pushed, Pushing, StoreStat
 from elasticdl.ps.bodies import Mask, mask_of
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cohorts import Cohort, LastPush
+from elasticdl.ps.custom import PYTHON
 from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration, WorkerFenced
 from elasticdl.ps.frozen import FrozenCopy, Written
 from elasticdl.ps.holdings import Holdings, Initial, Push, ServerSettings
+from elasticdl.ps.messages import optimizer_of
+from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.peers import Peers, Waiting
 from elasticdl.ps.replication import Outbox, Routes, Ticket
 from elasticdl.ps.shares import STATE, TRAINABLE
@@ -47,6 +52,8 @@ from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
 
 __all__ = ["Initial", "Initialized", "Pulled", "Push", "Pushed", "ServerSettings", "Store", "StoreStatus"]
+
+log = logging.getLogger("elasticdl.ps")
 
 _Result = TypeVar("_Result")
 _EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
@@ -117,6 +124,8 @@ class Store:
         `buckets`: of the dense arrays, where the snapshot is only a part of what it was made of. `tables`: where rows
         are read from, those that the map, if there is one, gives to this server.
         """
+        if restored is not None and restored.attributes.get("optimizer"):
+            self._import(ps_pb2.OptimizerConfig(**restored.attributes["optimizer"]))
         with self._changed:
             if restored is not None:
                 self._holdings.restore(
@@ -153,6 +162,19 @@ class Store:
         if self._broken is not None:
             raise UserError(self._broken.message, hint=self._broken.hint)
 
+    def _import(self, optimizer: ps_pb2.OptimizerConfig) -> None:
+        """If it is the user's own, has its module loaded: by whoever does not hold the lock, since it takes its time.
+
+        What is wrong with it is told when it is used.
+        """
+        if optimizer.flavor != PYTHON:
+            return
+        if self._holdings.lacks(optimizer):
+            with contextlib.suppress(UserError):
+                make_optimizer(optimizer, model_zoo=self._settings.model_zoo)
+        elif optimizer.source != (self._holdings.optimizer or {}).get("source", ""):
+            log.warning("A worker has another file of the optimizer %s. It is not used here.", optimizer.name)
+
     def _break(self, error: UserError) -> None:
         self._broken = error
         self._failed(error)
@@ -172,6 +194,7 @@ class Store:
 
         Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
         """
+        self._import(initial.optimizer)
         with self._changed:
             self._check_generation(generation)
             asked = _EVERYTHING if buckets is None else buckets
@@ -561,6 +584,8 @@ class Store:
         Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
         be had here, or fails where it did not there.
         """
+        if not self._holdings.has_optimizer and (optimizer := optimizer_of(entry)) is not None:
+            self._import(optimizer)
         with self._changed:
             self._check_generation(generation)
             accepted = self._peers.accept(sender, incarnation, entry, mask)

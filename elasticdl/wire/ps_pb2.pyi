@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class OptimizerConfig(_message.Message):
-    __slots__ = ("name", "flavor", "options")
+    __slots__ = ("name", "flavor", "options", "source")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -18,10 +18,12 @@ class OptimizerConfig(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     FLAVOR_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     name: str
     flavor: str
     options: _containers.ScalarMap[str, float]
-    def __init__(self, name: _Optional[str] = ..., flavor: _Optional[str] = ..., options: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    source: str
+    def __init__(self, name: _Optional[str] = ..., flavor: _Optional[str] = ..., options: _Optional[_Mapping[str, float]] = ..., source: _Optional[str] = ...) -> None: ...
 
 class ArrayHead(_message.Message):
     __slots__ = ("name", "dtype", "shape", "group", "bucket")
