@@ -50,8 +50,12 @@ class Coordinator:
     ) -> dict[int, int]:
         """Keeps a copy of everything under a name, and returns the versions. The servers have that map, or a newer one.
 
-        With `flush` gradients that still wait for others in synchronous training are applied first.
+        With `flush` gradients that still wait for others in synchronous training are applied first: by all servers,
+        before any of them freezes, since each has copies of others' buckets.
         """
+        if flush:
+            first = ps_pb2.FlushRequest(generation=generation, map_version=map_version)
+            await self._all(addresses, lambda stub, _: stub.Flush(first, timeout=_SECONDS))
         request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush, map_version=map_version)
         replies = await self._all(addresses, lambda stub, _: stub.Freeze(request, timeout=_SECONDS))
         return {number: reply.version for number, reply in replies.items()}

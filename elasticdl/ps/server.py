@@ -249,6 +249,13 @@ class _Service:
         # Two saves of one path would write into each other's file.
         self._saving = threading.Lock()
 
+    def Flush(self, message: bytes) -> bytes:
+        request = ps_pb2.FlushRequest.FromString(message)
+        self._store.flush(
+            generation=request.generation, map_version=request.map_version, seconds=_MAP_SECONDS
+        )
+        return ps_pb2.FlushReply().SerializeToString()
+
     def Freeze(self, message: bytes) -> bytes:
         request = ps_pb2.FreezeRequest.FromString(message)
         version = self._store.freeze(

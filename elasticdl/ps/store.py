@@ -419,34 +419,51 @@ class Store:
 
     # -- the master ------------------------------------------------------------------------------------------
 
+    def flush(self, *, generation: int, map_version: int = 0, seconds: float = 0.0) -> None:
+        """Applies gradients that wait for more in synchronous training, few as they are; returns when backups have too.
+
+        Before anybody freezes a copy to be saved: what a server is the backup of is in its copy as well, and must be
+        the same there. The map is waited for as by `freeze`.
+        """
+        with self._changed:
+            self._await_map(generation, map_version, seconds)
+            self._flush(self._roles.serving, generation)
+
+    def _await_map(self, generation: int, version: int, seconds: float) -> None:
+        self._changed.wait_for(lambda: self._roles.version >= version, seconds)
+        self._check_generation(generation)
+        if self._roles.version < version:
+            raise NotReady(f"this server has not got map {version} yet")
+
+    def _flush(self, mine: Mask, generation: int) -> None:
+        try:
+            self._holdings.flush(mine)
+        except UserError as error:
+            self._break(error)
+            raise
+        told = self._tell(mine, (), flush=ps_pb2.Flush())
+        self._wait(Waiting(mask=mine, ticket=told, generation=generation))
+        self._check_generation(generation)
+
     def freeze(
         self, name: str, *, generation: int, flush: bool = False, map_version: int = 0, seconds: float = 0.0
     ) -> int:
         """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
 
-        With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first, few
-        as they are. What this server is the backup of is frozen, too, and only the newest map says what that is: it
-        waits so many seconds for one of that version. `NotReady`: it has not come.
+        With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first. What
+        this server is the backup of is frozen, too, as its primaries have told it to be so far: they have to have
+        flushed before. Only the newest map says what that is: it waits so many seconds for one of that version.
+        `NotReady`: it has not come.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._roles.version >= map_version, seconds)
-            self._check_generation(generation)
-            if self._roles.version < map_version:
-                raise NotReady(f"this server has not got map {map_version} yet")
+            self._await_map(generation, map_version, seconds)
             if name not in self._frozen:
                 mine = self._roles.serving
                 cohorts = self._holdings.cohorts.select(mine)
                 if not all(cohort.initialized for cohort in cohorts):
                     raise NothingHeld("no worker has given this server its initial values yet")
                 if flush:
-                    try:
-                        self._holdings.flush(mine)
-                    except UserError as error:
-                        self._break(error)
-                        raise
-                    told = self._tell(mine, (), flush=ps_pb2.Flush())
-                    self._wait(Waiting(mask=mine, ticket=told, generation=generation))
-                    self._check_generation(generation)
+                    self._flush(mine, generation)
                 # Who asked before, and was not waited for, may have waited here too.
                 if name not in self._frozen:
                     # Backups too: whoever takes over has what was frozen.

@@ -240,6 +240,18 @@ class Flush(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class FlushRequest(_message.Message):
+    __slots__ = ("generation", "map_version")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MAP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    map_version: int
+    def __init__(self, generation: _Optional[int] = ..., map_version: _Optional[int] = ...) -> None: ...
+
+class FlushReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class FreezeRequest(_message.Message):
     __slots__ = ("name", "generation", "flush", "map_version")
     NAME_FIELD_NUMBER: _ClassVar[int]

@@ -14,6 +14,11 @@ class ParameterServerStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Flush = channel.unary_unary(
+                '/elasticdl.ParameterServer/Flush',
+                request_serializer=elasticdl_dot_wire_dot_ps__pb2.FlushRequest.SerializeToString,
+                response_deserializer=elasticdl_dot_wire_dot_ps__pb2.FlushReply.FromString,
+                )
         self.Freeze = channel.unary_unary(
                 '/elasticdl.ParameterServer/Freeze',
                 request_serializer=elasticdl_dot_wire_dot_ps__pb2.FreezeRequest.SerializeToString,
@@ -43,6 +48,13 @@ class ParameterServerStub(object):
 
 class ParameterServerServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Flush(self, request, context):
+        """Synchronous training: applies the gradients that still wait for others, few as they are, here and on the backups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Freeze(self, request, context):
         """Keeps a copy of everything as it is now under that name, until released.
@@ -80,6 +92,11 @@ class ParameterServerServicer(object):
 
 def add_ParameterServerServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Flush': grpc.unary_unary_rpc_method_handler(
+                    servicer.Flush,
+                    request_deserializer=elasticdl_dot_wire_dot_ps__pb2.FlushRequest.FromString,
+                    response_serializer=elasticdl_dot_wire_dot_ps__pb2.FlushReply.SerializeToString,
+            ),
             'Freeze': grpc.unary_unary_rpc_method_handler(
                     servicer.Freeze,
                     request_deserializer=elasticdl_dot_wire_dot_ps__pb2.FreezeRequest.FromString,
@@ -114,6 +131,23 @@ def add_ParameterServerServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ParameterServer(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Flush(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticdl.ParameterServer/Flush',
+            elasticdl_dot_wire_dot_ps__pb2.FlushRequest.SerializeToString,
+            elasticdl_dot_wire_dot_ps__pb2.FlushReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
     def Freeze(request,
