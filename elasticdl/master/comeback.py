@@ -191,9 +191,6 @@ class Comeback:
         if highest > master.state.generation:
             master.do("gathering.raise_generation", above=highest)
         self._adopt_map(statuses)
-        for cut in master.state.gathering.cuts_begun():
-            # Copies that nobody will ask for any more.
-            await self._servers.release_all(addresses, checkpoints.copy_name(cut))
 
     def _adopt_map(self, statuses: Mapping[int, ps_pb2.ServerStatusReply]) -> None:
         """Buckets may have moved since the snapshot."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 # More than can be given out in the time between two snapshots; few enough for 32 bits after a thousand restarts.
 _LEASES_SKIPPED = 1_000_000
 _CUTS_SKIPPED = 1_000
-# More than are begun between two snapshots.
-_CUTS_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +69,6 @@ class Gathering:
         # What was given out and may have been done, (epoch, start, end) by data set: counted as done again if it
         # still waits in the end.
         self._untold: dict[str, list[tuple[int, int, int]]] = {}
-        # The lowest and the highest cut that there may be copies of the model of.
-        self._cuts = (0, 0)
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -97,12 +93,6 @@ class Gathering:
         state = self._state
         number = state.cut.number if state.cut is not None else state.cuts_passed
         begun = state.saving is not None or state.evaluation is not None
-        copied = [
-            cut
-            for cut in (state.saving and state.saving.cut, state.evaluation and state.evaluation.number)
-            if cut
-        ]
-        self._cuts = (min([*copied, number]), number + 1)
         if state.saving is not None and state.plan.checkpoint_steps:
             state.saved_mark -= 1
         if state.evaluation is not None:
@@ -163,7 +153,6 @@ class Gathering:
         self._announce(sizes)
         self.told.append(worker)
         state.cuts_passed = max(state.cuts_passed, cut + _CUTS_SKIPPED)
-        self._cuts = (self._cuts[0], max(self._cuts[1], cut))
         # Higher than those of the snapshot by more than is skipped, if a master before this one began with it too.
         state.ledger.skip_number(max((shard.lease_id for shard in told), default=0))
         if seen_generation > state.generation:
@@ -277,11 +266,6 @@ class Gathering:
         """What this worker says can be understood only when it has told what it remembers."""
         return self.active and worker not in self.told
 
-    def cuts_begun(self) -> range:
-        """Cuts that the parameter servers may still keep copies of, for nobody."""
-        first, last = self._cuts
-        return range(max(first, last - _CUTS_LOOKED_AT, 1), last + 1)
-
     # -- journal ---------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
@@ -293,7 +277,6 @@ class Gathering:
             "before": [[lease_id, batches] for lease_id, batches in self._before.items()],
             "known_leases": self._known_leases,
             "untold": self._untold,
-            "cuts": list(self._cuts),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -303,7 +286,6 @@ class Gathering:
         self._witnesses = list(snapshot["witnesses"])
         self._before = dict(snapshot["before"])
         self._known_leases = snapshot["known_leases"]
-        self._cuts = (snapshot["cuts"][0], snapshot["cuts"][1])
         self._untold = {
             dataset: [(epoch, start, end) for epoch, start, end in ranges]
             for dataset, ranges in snapshot["untold"].items()

@@ -34,6 +34,7 @@ from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
 from elasticdl.master.figures import Asking, ServerFigures
 from elasticdl.master.journal import Journal
+from elasticdl.master.leftovers import Leftovers
 from elasticdl.master.liveness import Liveness
 from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
@@ -96,6 +97,7 @@ class Master:
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
         self.cutting = Cutting(self, self._servers)
+        self._leftovers = Leftovers(self, self._servers)
         self._moving = Moving(self, self._servers, clock)
         self.figures = ServerFigures()
         self._asking = Asking(self, self._servers)
@@ -212,6 +214,7 @@ class Master:
         if self.plan.servers:
             self._spawn(self._moving.run())
             self._spawn(self._asking.run())
+            self._spawn(self._leftovers.run())
         try:
             if self.state.gathering.active:
                 self._spawn(self._comeback.gather())

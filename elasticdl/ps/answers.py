@@ -82,3 +82,5 @@ class StoreStatus:
     # Buckets that were copied, to whom, and which incarnation of it; those that were handed over to this server.
     filled: Sequence[tuple[int, int, str]] = ()
     taken: Sequence[int] = ()
+    # The names of the copies that are kept.
+    frozen: Sequence[str] = ()

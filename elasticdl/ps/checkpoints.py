@@ -36,13 +36,20 @@ FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
+_COPY = "cut-"
 _NAME = re.compile(r"version-(\d+)$")
 _ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
 
 
 def copy_name(cut: int) -> str:
     """What servers call the copy of the model that they keep of a cut, until it is written and evaluated."""
-    return f"cut-{cut}"
+    return f"{_COPY}{cut}"
+
+
+def copied_cut(name: str) -> int | None:
+    """The cut that a copy of that name is of."""
+    number = name.removeprefix(_COPY)
+    return int(number) if number != name and number.isdecimal() else None
 
 
 @dataclass(frozen=True, kw_only=True)

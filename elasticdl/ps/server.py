@@ -309,6 +309,7 @@ class _Service:
                 for bucket, server, incarnation in status.filled
             ],
             taken=status.taken,
+            frozen=status.frozen,
             figures=self._store.figures() if request.figures else None,
         ).SerializeToString()
 

@@ -545,6 +545,7 @@ class Store:
                 loads=np.where(mine, self._loads, 0).tolist(),
                 filled=self._peers.filled(),
                 taken=self._peers.taken(),
+                frozen=tuple(self._frozen),
             )
 
     def figures(self) -> ps_pb2.Figures:

@@ -329,7 +329,7 @@ class ServerStatusRequest(_message.Message):
     def __init__(self, figures: bool = ...) -> None: ...
 
 class ServerStatusReply(_message.Message):
-    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite", "figures", "refused")
+    __slots__ = ("initialized", "version", "parameters", "bytes", "pushes", "generation", "ready", "ps_map", "filled", "taken", "loads", "rows", "not_finite", "figures", "refused", "frozen")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -345,6 +345,7 @@ class ServerStatusReply(_message.Message):
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     parameters: int
@@ -360,7 +361,8 @@ class ServerStatusReply(_message.Message):
     not_finite: int
     figures: Figures
     refused: int
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ..., figures: _Optional[_Union[Figures, _Mapping]] = ..., refused: _Optional[int] = ...) -> None: ...
+    frozen: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., parameters: _Optional[int] = ..., bytes: _Optional[int] = ..., pushes: _Optional[int] = ..., generation: _Optional[int] = ..., ready: bool = ..., ps_map: _Optional[_Union[_master_pb2.BucketMap, _Mapping]] = ..., filled: _Optional[_Iterable[_Union[Filled, _Mapping]]] = ..., taken: _Optional[_Iterable[int]] = ..., loads: _Optional[_Iterable[int]] = ..., rows: _Optional[int] = ..., not_finite: _Optional[int] = ..., figures: _Optional[_Union[Figures, _Mapping]] = ..., refused: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Figures(_message.Message):
     __slots__ = ("seconds", "calls", "staleness", "tables", "dense_bytes", "not_finite")
