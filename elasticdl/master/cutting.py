@@ -6,15 +6,19 @@ servers are told to freeze and to save, and files become a checkpoint with the l
 Failure modes
     A server does not answer: its death arrives by the platform, and then there is no cut to take, or no checkpoint to
     finish, any more; until then it is tried again. The disk is full, or a folder cannot be written: the checkpoint has
-    failed, which the job is told; the one before it stays.
+    failed, which the job is told; the one before it stays. Files that would not hold all of the model are not written:
+    that is a failure, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +27,7 @@ import grpc
 from elasticdl.jobs.errors import UserError
 from elasticdl.master.datasets import TRAINING
 from elasticdl.ps import checkpoints
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.increments import Increments, Published
 
@@ -227,6 +232,7 @@ class Cutting:
         placed = self._master.state.placing.map
         assert placed is not None
         primaries = {server: placed.primaries_of(server) for server in addresses}
+        _check_coverage(primaries)
         writers = {server: address for server, address in addresses.items() if primaries[server]}
         since = base.copy if base is not None else ""
         return await self._servers.save_all(
@@ -239,6 +245,18 @@ class Cutting:
         if addresses and (self._master.state.saving is None or self._master.state.saving.cut != number):
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, checkpoints.copy_name(number))
+
+
+def _check_coverage(buckets: Mapping[int, Sequence[int]]) -> None:
+    """Raises `UserError` unless the servers' files have every bucket exactly once."""
+    times = Counter(itertools.chain.from_iterable(buckets.values()))
+    missing = sum(1 for bucket in range(BUCKETS) if not times[bucket])
+    twice = sum(1 for count in times.values() if count > 1)
+    if missing or twice:
+        raise UserError(
+            f"of the {BUCKETS} buckets of the model, {missing} would be in no file and {twice} in more than one: "
+            "what the master knows of its parameter servers is wrong."
+        )
 
 
 def _epochs_done(ledger: dict[str, Any]) -> int:
