@@ -1,6 +1,6 @@
 """Checkpoints on disk: which there are, whether they are whole, and how one comes into being.
 
-    DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums
+    DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums, that of the ledger
     DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
     DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
 
@@ -22,7 +22,7 @@ import os
 import re
 import shutil
 import zlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ class Manifest:
     # The name of the folder beside it that it needs, and the CRC-32 of the manifest there; empty: none.
     base: str = ""
     base_crc32: int = 0
+    # Of the ledger; None: there is none, or whoever wrote it did not know to say.
+    ledger_crc32: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +78,19 @@ class Checkpoint:
     manifest: Manifest
 
     def ledger(self) -> dict[str, Any] | None:
-        file = self.path / LEDGER
-        if not file.exists():
+        """The account of samples, if there is one. Raises `UserError` if it is not the one that was written."""
+        file, expected = self.path / LEDGER, self.manifest.ledger_crc32
+        if expected is None and not file.exists():
             return None
         try:
-            document = json.loads(file.read_text())
+            content = file.read_bytes()
+            if expected is not None and zlib.crc32(content) != expected:
+                raise ValueError("its checksum is wrong")
+            document = json.loads(content)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"The checkpoint {self.path} is damaged: its {LEDGER} cannot be read ({error}).",
-                hint="Start from an older one: name its version-N folder.",
+                hint="Restore the file, or start from an older checkpoint: name its version-N folder.",
             ) from error
         return document if isinstance(document, dict) else None
 
@@ -103,8 +109,11 @@ def temporary_folder(directory: Path, number: int) -> Path:
 
 
 def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
+    """Makes a checkpoint of a folder in which everything else is."""
     if ledger is not None:
-        _write(folder / LEDGER, json.dumps(ledger))
+        text = json.dumps(ledger)
+        _write(folder / LEDGER, text)
+        manifest = replace(manifest, ledger_crc32=zlib.crc32(text.encode()))
     document = {"format": FORMAT_WITH_BASE if manifest.base else FORMAT, **asdict(manifest)}
     _write(folder / MANIFEST, json.dumps(document, indent=2))
 
@@ -292,6 +301,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             attributes=dict(document["attributes"]),
             base=_base_in(document),
             base_crc32=int(document.get("base_crc32", 0)),
+            ledger_crc32=None if (crc32 := document.get("ledger_crc32")) is None else int(crc32),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
