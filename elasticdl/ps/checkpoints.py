@@ -11,6 +11,10 @@ for a new one, as when a job has gone back to an earlier step, steps aside:
 
     DIR/version-1200.0a1b2c3d        the checksum of its manifest behind the name
 
+The newest of a folder is the one that was written last, whatever its step: in the folder of an earlier run a new one
+begins to count anew, and a job that has lost its model goes back. A checkpoint has the number that comes after all that
+are in its folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
+
 A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has
 the name of a checkpoint is one. The manifest is the last file written.
 """
@@ -70,6 +74,8 @@ class Manifest:
     base_crc32: int = 0
     # Of the ledger; None: there is none, or whoever wrote it did not know to say.
     ledger_crc32: int | None = None
+    # Higher than those of all that were in the folder before it; 0: of a version that did not number them.
+    serial: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +120,7 @@ def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | No
         text = json.dumps(ledger)
         _write(folder / LEDGER, text)
         manifest = replace(manifest, ledger_crc32=zlib.crc32(text.encode()))
+    manifest = replace(manifest, serial=1 + max(map(_serial, _folders(folder.parent)), default=0))
     document = {"format": FORMAT_WITH_BASE if manifest.base else FORMAT, **asdict(manifest)}
     _write(folder / MANIFEST, json.dumps(document, indent=2))
 
@@ -139,14 +146,10 @@ def publish(folder: Path, directory: Path, step: int) -> Path:
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Removes the checkpoints that were written first beyond `keep` (0 keeps all) but for those that another one needs.
-
-    Not those of the fewest steps: in the folder of an earlier run a new one begins to count anew.
-    """
+    """Removes the checkpoints that were written first beyond `keep` (0 keeps all) but for those that another one needs."""
     if keep <= 0:
         return
-    by_age = sorted(versions(directory), key=lambda version: (_written_at(version[1]), version[0]))
-    wanted = [path for _, path in by_age][-keep:]
+    wanted = _by_age(directory)[-keep:]
     needed: set[Path] = set()
     while wanted:
         path = wanted.pop()
@@ -157,6 +160,20 @@ def prune(directory: Path, keep: int) -> None:
     for path in _folders(directory):
         if path not in needed:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _by_age(directory: Path) -> list[Path]:
+    """The checkpoints in a folder, the one that was written last at the end."""
+    # Those without a number were there before all that have one.
+    known = [(_serial(path), _written_at(path), step, path) for step, path in versions(directory)]
+    return [path for *_, path in sorted(known)]
+
+
+def _serial(path: Path) -> int:
+    try:
+        return int(_manifest_in(path).get("serial", 0))
+    except (OSError, ValueError, TypeError):
+        return 0
 
 
 def _written_at(path: Path) -> int:
@@ -235,10 +252,17 @@ def _folders(directory: Path) -> list[Path]:
 def _needs(path: Path) -> tuple[str, int]:
     """The base of a checkpoint and its checksum, as far as its manifest can be read."""
     try:
-        document = json.loads((path / MANIFEST).read_text())
+        document = _manifest_in(path)
         return _base_in(document), int(document.get("base_crc32", 0))
     except (OSError, ValueError, TypeError):
         return "", 0
+
+
+def _manifest_in(path: Path) -> dict[str, Any]:
+    document = json.loads((path / MANIFEST).read_text())
+    if not isinstance(document, dict):
+        raise ValueError(f"its {MANIFEST} is no object")
+    return document
 
 
 def _base_in(document: dict[str, Any]) -> str:
@@ -249,7 +273,7 @@ def _base_in(document: dict[str, Any]) -> str:
 
 
 def versions(directory: Path) -> list[tuple[int, Path]]:
-    """The checkpoints below a folder by step, oldest first."""
+    """The checkpoints below a folder by step, the lowest first."""
     found = []
     for path in directory.iterdir() if directory.is_dir() else ():
         match = _NAME.match(path.name)
@@ -277,8 +301,8 @@ def find_checkpoint(place: str) -> Checkpoint:
     for candidate in (path, values_folder(path)):
         if (candidate / MANIFEST).exists():
             return read_checkpoint(candidate)
-    if path.is_dir() and versions(path):
-        return read_checkpoint(versions(path)[-1][1])
+    if path.is_dir() and (found := _by_age(path)):
+        return read_checkpoint(found[-1])
     raise UserError(
         f"There is no checkpoint at {place}: it has no {MANIFEST} and no version-N folder.",
         hint="Give the folder of --checkpoint_dir, one of its version-N folders, or an exported model.",
@@ -302,6 +326,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             base=_base_in(document),
             base_crc32=int(document.get("base_crc32", 0)),
             ledger_crc32=None if (crc32 := document.get("ledger_crc32")) is None else int(crc32),
+            serial=int(document.get("serial", 0)),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(

@@ -97,7 +97,7 @@ def test_one_that_is_needed_steps_aside_for_another_of_its_name(tmp_path: Path) 
     write(tmp_path, 20, base="version-10", value=5)
     assert len(names(tmp_path)) == 5
     values = []
-    for each in chain(find_checkpoint(str(tmp_path))):
+    for each in chain(read_checkpoint(tmp_path / "version-30")):
         assert each.manifest.step == 10 * (len(values) + 1)
         values.append(each.path.name.count("."))
     assert values == [1, 1, 0]
