@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import logging
 import shutil
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ import grpc
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.master.datasets import TRAINING
-from elasticdl.ps import checkpoints
+from elasticdl.ps import checkpoints, partials
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.increments import Increments, Published
@@ -57,7 +58,8 @@ class Cutting:
         """Where the files of the checkpoint of the present cut go."""
         # Not by the step: reports on their way when a worker is told of the cut still add some.
         cut = self._master.state.cut
-        return checkpoints.temporary_folder(self.folder(), cut.number if cut is not None else 0)
+        number = cut.number if cut is not None else 0
+        return partials.partial_folder(self.folder(), number, run=self._master.run_id)
 
     def begin(self) -> None:
         """Starts from the checkpoint that the job names, if it names one."""
@@ -140,7 +142,9 @@ class Cutting:
         if saving is None:
             return
         directory = self.folder()
-        partial = checkpoints.temporary_folder(directory, saving.cut)
+        # First: what is left of others may be what fills the disk.
+        await self._sweep(directory, saving.cut)
+        partial = partials.partial_folder(directory, saving.cut, run=self._master.run_id)
         addresses = self._master.state.placing.addresses()
         generation = self._master.state.generation
         base = self._base(directory, generation) if addresses else None
@@ -217,6 +221,18 @@ class Cutting:
         if addresses and self._master.state.evaluation is None:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, checkpoints.copy_name(saving.cut))
+
+    async def _sweep(self, directory: Path, cut: int) -> None:
+        """Removes what was left of checkpoints that nobody will finish."""
+        try:
+            swept = await asyncio.to_thread(
+                partials.sweep, directory, run=self._master.run_id, cut=cut, now=time.time()
+            )
+        except OSError as problem:
+            log.warning("%s: what was left of checkpoints could not be removed: %s", directory, problem)
+        else:
+            for path in swept:
+                log.info("%s removed: a checkpoint that was never finished.", path)
 
     def _base(self, directory: Path, generation: int) -> Published | None:
         """The checkpoint that the next one may build on. It may have been removed by somebody."""

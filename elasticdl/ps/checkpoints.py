@@ -15,8 +15,8 @@ The newest of a folder is the one that was written last, whatever its step: in t
 begins to count anew, and a job that has lost its model goes back. A checkpoint has the number that comes after all that
 are in its folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
 
-A checkpoint is written into a hidden neighbour and renamed when all of it is on the disk, so whatever has
-the name of a checkpoint is one. The manifest is the last file written.
+A checkpoint is written into a hidden neighbour (`partials.py`) and renamed when all of it is on the disk, so whatever
+has the name of a checkpoint is one. The manifest is the last file written.
 """
 
 from __future__ import annotations
@@ -109,11 +109,6 @@ def file_name(server: int, servers: int) -> str:
     return f"ps-{server}-of-{servers}{SUFFIX}"
 
 
-def temporary_folder(directory: Path, number: int) -> Path:
-    """Where the files of a checkpoint to come are written; the number is that of its cut."""
-    return directory / f".version-{number}.partial"
-
-
 def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
     """Makes a checkpoint of a folder in which everything else is."""
     if ledger is not None:
@@ -146,7 +141,7 @@ def publish(folder: Path, directory: Path, step: int) -> Path:
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Removes the checkpoints that were written first beyond `keep` (0 keeps all) but for those that another one needs."""
+    """Removes the checkpoints that were written first beyond `keep` (0 keeps all), but for those that others need."""
     if keep <= 0:
         return
     wanted = _by_age(directory)[-keep:]

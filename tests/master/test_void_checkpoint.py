@@ -14,6 +14,7 @@ from elasticdl.master.cuts import Saving
 from elasticdl.master.cutting import Cutting
 from elasticdl.ps import checkpoints
 from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.partials import partial_folder
 
 LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}}}
 
@@ -61,3 +62,15 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(cutting.save())
     assert master.done == ["version-10"]
     assert [path.name for path in cutting.folder().iterdir()] == ["version-10"]
+
+
+def test_what_was_left_of_one_goes_before_the_next_is_written(tmp_path: Path) -> None:
+    """A master was killed while it wrote the one of cut 5, and had it given up when it was back."""
+    master: Any = Master(tmp_path)
+    cutting = Cutting(master, Coordinator("token"))
+    for run in (master.run_id, "another"):
+        partial_folder(cutting.folder(), 5, run=run).mkdir(parents=True)
+    master.begin_saving(10)
+    asyncio.run(cutting.save())
+    names = sorted(path.name for path in cutting.folder().iterdir())
+    assert names == [".version-5.another.partial", "version-10"]

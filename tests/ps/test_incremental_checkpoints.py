@@ -22,6 +22,7 @@ from elasticdl.ps.frozen import FrozenCopy
 from elasticdl.ps.holdings import Holdings, Initial, Push, ServerSettings
 from elasticdl.ps.increments import Increments, Published
 from elasticdl.ps.opened import open_snapshot
+from elasticdl.ps.partials import partial_folder
 from elasticdl.ps.shares import read_share
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.table_files import SavedTables
@@ -160,7 +161,7 @@ class Job:
             # Training goes on meanwhile.
             self.push()
         base = self.increments.base(self.generation)
-        partial = checkpoints.temporary_folder(self.folder, self.cuts)
+        partial = partial_folder(self.folder, self.cuts, run="one")
         partial.mkdir()
         files, complete = [], True
         for number, (server, copy) in enumerate(zip(self.servers, copies, strict=True)):

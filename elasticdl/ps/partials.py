@@ -1,0 +1,48 @@
+"""Folders of checkpoints that are being written, and what is left of those that never were finished.
+
+    DIR/.version-12.0a1b2c3d4e5f6071.partial   of cut 12, by the run of a job that is known by these digits
+
+A kill in the middle of writing leaves such a folder behind, and it may be large. Whoever writes the next checkpoint
+removes what nobody will finish: what is of earlier cuts of its own run, and what is of another run and has not changed
+for long. Another run may be a living job with the same folder, here or on another machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+# Files grow while they are written, and all of a checkpoint at once. But a machine may sleep, and clocks differ.
+ABANDONED_SECONDS = 24 * 3600.0
+# Runs were not in the name at first.
+_NAME = re.compile(r"\.version-(\d+)(?:\.([^.]+))?\.partial$")
+
+
+def partial_folder(directory: Path, cut: int, *, run: str) -> Path:
+    """Where the files of the checkpoint of a cut are written."""
+    return directory / f".version-{cut}.{run}.partial"
+
+
+def sweep(directory: Path, *, run: str, cut: int, now: float) -> list[Path]:
+    """Removes what nobody will finish, and returns it. `cut`: the one that the run is at."""
+    abandoned = []
+    for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+        match = _NAME.match(path.name)
+        if match is None:
+            continue
+        number, owner = match.groups()
+        behind = owner == run and int(number) < cut
+        idle = owner != run and now - _changed_at(path, now) > ABANDONED_SECONDS
+        if behind or idle:
+            shutil.rmtree(path, ignore_errors=True)
+            abandoned.append(path)
+    return abandoned
+
+
+def _changed_at(folder: Path, now: float) -> float:
+    """When anything there was changed last; what cannot be known is taken for new."""
+    try:
+        return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:
+        return now
