@@ -26,8 +26,8 @@ def server_lines(servers: list[dict[str, Any]]) -> list[str]:
         parts = [
             f"{server['rows']:,} rows",
             size(server["bytes"]),
-            f"{server['pull']['per_second']:,.1f} pulls/s",
-            f"{server['push']['per_second']:,.1f} pushes/s",
+            f"{rate(server['pull']['per_second'])} pulls/s",
+            f"{rate(server['push']['per_second'])} pushes/s",
             f"{percent(server['hit_rate'])} hits",
             f"staleness {number(staleness['mean'])} (max {number(staleness['max'])})",
             f"p95 pull {duration(server['pull']['p95'])}, push {duration(server['push']['p95'])}",
@@ -55,8 +55,8 @@ def server_table(servers: list[dict[str, Any]]) -> RenderableType:
             Text(server["name"], style="bold"),
             f"{server['rows']:,}",
             size(server["bytes"]),
-            f"{server['pull']['per_second']:,.1f}",
-            f"{server['push']['per_second']:,.1f}",
+            rate(server["pull"]["per_second"]),
+            rate(server["push"]["per_second"]),
             Text(percent(hits), style="yellow" if hits is not None and hits < _MANY_HITS else "green"),
             f"{number(staleness['mean'])} ≤{number(staleness['max'])}",
             duration(server["pull"]["p95"]),
@@ -116,6 +116,10 @@ def size(count: float) -> str:
             return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     raise AssertionError("there is always a last unit")
+
+
+def rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}"
 
 
 def percent(share: float | None) -> str:

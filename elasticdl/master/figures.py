@@ -2,8 +2,9 @@
 
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
-the difference between the newest and the oldest of them. All of it is for people: nothing is decided by it, nothing is
-written down, and a master that comes back asks again. When a job is over, what was reported last stays.
+the difference between the newest and the oldest of them. What was before the first report that this master had is in no
+rate: it may be hours. All of it is for people: nothing is decided by it, nothing is written down, and a master that comes
+back asks again. When a job is over, what was reported last stays.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -34,6 +35,8 @@ _AT_ONCE = 10
 _PATIENCE_SECONDS = 5.0
 # What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
 _WINDOW_SECONDS = 5.0
+# Of two reports that follow each other sooner, nothing a second is told.
+_LEAST_SECONDS = 0.5
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -43,14 +46,18 @@ class _Server:
 
     name: str
     newest: ps_pb2.ServerStatusReply
-    # By their age, the older one last; at the start of the process there was nothing.
-    middle: ps_pb2.Figures = field(default_factory=ps_pb2.Figures)
-    oldest: ps_pb2.Figures = field(default_factory=ps_pb2.Figures)
+    # By their age, the older one last.
+    middle: ps_pb2.Figures
+    oldest: ps_pb2.Figures
+
+    @classmethod
+    def first(cls, name: str, reply: ps_pb2.ServerStatusReply) -> _Server:
+        return cls(name=name, newest=reply, middle=reply.figures, oldest=reply.figures)
 
     def followed_by(self, name: str, reply: ps_pb2.ServerStatusReply) -> _Server:
         if name != self.name or reply.figures.seconds < self.newest.figures.seconds:
             # Another process: it counts from nothing.
-            return _Server(name=name, newest=reply)
+            return _Server.first(name, reply)
         if reply.figures.seconds - self.middle.seconds < _WINDOW_SECONDS:
             return _Server(name=name, newest=reply, middle=self.middle, oldest=self.oldest)
         return _Server(name=name, newest=reply, middle=reply.figures, oldest=self.middle)
@@ -68,7 +75,7 @@ class ServerFigures:
         for number, reply in replies.items():
             before = known.get(number)
             name = names[number]
-            known[number] = before.followed_by(name, reply) if before else _Server(name=name, newest=reply)
+            known[number] = before.followed_by(name, reply) if before else _Server.first(name, reply)
         self._servers = known
 
     @property
@@ -138,7 +145,7 @@ class Asking:
 
 def _describe(number: int, server: _Server) -> dict[str, Any]:
     reply, now, before = server.newest, server.newest.figures, server.oldest
-    seconds = max(now.seconds - before.seconds, 0.001)
+    seconds = now.seconds - before.seconds
     before_calls = {one.kind: one.microseconds for one in before.calls}
     before_tables = {one.table: one for one in before.tables}
     tables = [_describe_table(one, before_tables.get(one.table), seconds) for one in now.tables]
@@ -161,8 +168,12 @@ def _describe(number: int, server: _Server) -> dict[str, Any]:
         ),
         "push": calls.get("push") or _describe_calls((), (), seconds),
         "calls": calls,
-        "rows_pulled_per_second": round(sum(one["pulled_per_second"] for one in tables), 1),
-        "rows_pushed_per_second": round(sum(one["pushed_per_second"] for one in tables), 1),
+        "rows_pulled_per_second": _rate(
+            sum(one.pulled for one in now.tables) - sum(one.pulled for one in before.tables), seconds
+        ),
+        "rows_pushed_per_second": _rate(
+            sum(one.pushed for one in now.tables) - sum(one.pushed for one in before.tables), seconds
+        ),
         "hit_rate": _hit_rate(now.tables, before.tables),
         "staleness": _describe_staleness(now.staleness, before.staleness),
         "not_finite": now.not_finite,
@@ -182,12 +193,17 @@ def _describe_table(
         "pulled": now.pulled,
         "found": now.found,
         "pushed": now.pushed,
-        "pulled_per_second": round((now.pulled - earlier.pulled) / seconds, 1),
-        "pushed_per_second": round((now.pushed - earlier.pushed) / seconds, 1),
+        "pulled_per_second": _rate(now.pulled - earlier.pulled, seconds),
+        "pushed_per_second": _rate(now.pushed - earlier.pushed, seconds),
         "hit_rate": _hit_rate([now], [earlier]),
         "rows_refused": now.refused,
         "hot": [{"id": one.id, "share": round(one.share, 3)} for one in now.hot],
     }
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    """How many a second; None: there was too little time to tell."""
+    return round(count / seconds, 1) if seconds >= _LEAST_SECONDS else None
 
 
 def _hit_rate(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
@@ -220,7 +236,7 @@ def _describe_calls(
     return {
         "count": sum(total.values()),
         "seconds": round(microseconds / 1e6, 6),
-        "per_second": round(calls / seconds, 1),
+        "per_second": _rate(calls, seconds),
         **{
             name: None if (value := quantile(found, share)) is None else round(value / 1e6, 7)
             for name, share in _QUANTILES.items()

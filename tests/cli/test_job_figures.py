@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from elasticdl.cli.server_table import duration, number, percent, server_lines, server_table, size
 
@@ -57,7 +57,7 @@ def test_lines() -> None:
 
 
 def test_of_a_server_that_has_just_come() -> None:
-    nothing = {**TOOK, "per_second": 0.0, "p95": None}
+    nothing = {**TOOK, "per_second": None, "p95": None}
     new = {
         **SERVER,
         "hit_rate": None,
@@ -65,15 +65,21 @@ def test_of_a_server_that_has_just_come() -> None:
         "tables": [],
         "not_finite": 0,
     }
-    (line,) = server_lines([{**new, "rows_refused": 0, "pull": nothing, "push": nothing}])
-    assert line.endswith("0.0 pulls/s | 0.0 pushes/s | – hits | staleness – (max –) | p95 pull –, push –")
+    new |= {"rows_refused": 0, "pull": nothing, "push": nothing}
+    (line,) = server_lines([new])
+    assert line.endswith("– pulls/s | – pushes/s | – hits | staleness – (max –) | p95 pull –, push –")
+    assert "ps-0" in shown(server_table([new]))
+
+
+def shown(block: RenderableType) -> str:
+    console = Console(width=140, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(block)
+    return captured.get()
 
 
 def test_table() -> None:
-    console = Console(width=140, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(server_table([SERVER]))
-    shown = captured.get()
+    found = shown(server_table([SERVER]))
     for word in (
         "ps-0",
         "12,345",
@@ -85,7 +91,7 @@ def test_table() -> None:
         "embedding",
         "-7 (50.0 %)",
     ):
-        assert word in shown
+        assert word in found
 
 
 def test_words() -> None:

@@ -79,6 +79,17 @@ def test_servers(status: dict[str, Any]) -> None:
     assert "elasticdl_server_call_seconds{call=push,quantile=0.99,server=ps-0}" not in found
 
 
+def test_rates_that_are_not_known_yet_are_not_said(status: dict[str, Any]) -> None:
+    server = status["servers"][0]
+    server["rows_pulled_per_second"] = server["rows_pushed_per_second"] = None
+    for took in server["calls"].values():
+        took["per_second"] = None
+    text = job_metrics({**status, "servers": [server]})
+    assert "elasticdl_server_rows{" in text
+    assert "elasticdl_server_calls_per_second" not in text
+    assert "elasticdl_server_rows_pulled_per_second" not in text
+
+
 def test_tables(status: dict[str, Any]) -> None:
     found = values(status)
     table = 'table=a \\"quoted\\"\\\\name'
