@@ -13,15 +13,27 @@ from elasticdl.dashboard.exposition import CONTENT_TYPE
 from elasticdl.jobs.errors import UserError
 
 PATH = "/metrics"
+# Each connection has a thread, and a Prometheus asks at once.
+_PATIENCE_SECONDS = 10.0
 
 
 class MetricsServer:
     """Listens from the start, answers in `run`."""
 
-    def __init__(self, read: Callable[[], str], *, bind: str, port: int) -> None:
-        """`read` gives the metrics of this moment. Port 0: any free one."""
+    def __init__(
+        self,
+        read: Callable[[], str],
+        *,
+        bind: str,
+        port: int,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
+        """`read` gives the metrics of this moment. Port 0: any free one.
+
+        Who says nothing for so long, or takes nothing of an answer, is not waited for any more.
+        """
         try:
-            self._server = ThreadingHTTPServer((bind, port), _handler(read))
+            self._server = ThreadingHTTPServer((bind, port), _handler(read, patience_seconds))
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(
@@ -42,8 +54,9 @@ class MetricsServer:
         self._server.shutdown()
 
 
-def _handler(read: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+def _handler(read: Callable[[], str], patience_seconds: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = patience_seconds
         # Which Python this is concerns nobody.
         server_version = "elasticdl"
         sys_version = ""

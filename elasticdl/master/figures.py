@@ -3,8 +3,8 @@
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
 the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it, nothing is written down, and a master that comes
-back asks again. When a job is over, what was reported last stays.
+rate: it may be hours. All of it is for people: nothing is decided by it, nothing is written down, and a master that
+comes back asks again. When a job is over, what was reported last stays.
 """
 
 from __future__ import annotations

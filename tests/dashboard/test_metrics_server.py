@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 
@@ -12,15 +14,15 @@ import pytest
 from elasticdl.dashboard.serving import MetricsServer
 from elasticdl.jobs.errors import UserError
 
-Start = Callable[[Callable[[], str]], MetricsServer]
+Start = Callable[..., MetricsServer]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     running: list[tuple[MetricsServer, threading.Thread]] = []
 
-    def begin(read: Callable[[], str]) -> MetricsServer:
-        server = MetricsServer(read, bind="127.0.0.1", port=0)
+    def begin(read: Callable[[], str], **options: float) -> MetricsServer:
+        server = MetricsServer(read, bind="127.0.0.1", port=0, **options)
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))
@@ -68,6 +70,15 @@ def test_nothing_else_is_there(start: Start) -> None:
     server = start(lambda: "")
     code, _, text = get(server.address.replace("/metrics", "/other"))
     assert (code, text) == (404, "There is only /metrics.\n")
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: here\r\n"])
+def test_who_does_not_say_what_it_wants_is_not_waited_for(start: Start, said: bytes) -> None:
+    server = start(lambda: "elasticdl_step 1\n", patience_seconds=0.05)
+    place = urllib.parse.urlsplit(server.address)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+        connection.sendall(said)
+        assert connection.recv(1000) == b""
 
 
 def test_a_port_that_is_taken(start: Start) -> None:
