@@ -30,6 +30,7 @@ _LONGEST_PAUSE_SECONDS = 0.5
 # How long a worker may go on waiting after `stop` would have told it not to.
 _STOP_SECONDS = 0.1
 _UNAVAILABLE: int = grpc.StatusCode.UNAVAILABLE.value[0]
+_INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 
 
 class Outgoing(NamedTuple):
@@ -141,6 +142,9 @@ class Lane:
                 if frame.kind == OK:
                     left &= ~mask | accept(server, mask, frame)
                 elif frame.kind != _UNAVAILABLE:
+                    if frame.kind == _INTERNAL:
+                        # After a fault of its own a server ends the connection.
+                        self._drop(server)
                     raise from_status_number(frame.kind, frame.head.decode())
         finally:
             # Answers that nobody will wait for.

@@ -99,16 +99,16 @@ def _serve(connection: Connection, store: Store) -> None:
             head, body = calls.answer(frame)
         except (ServerFailure, UserError, ValueError, DecodeError) as error:
             # Others may have been told of it before it failed.
-            connection.renew()
+            connection.keep_body()
             connection.send(status_number(error), str(error).encode())
             continue
         except Exception as error:
             # A fault of ours: who asked is told, and does not ask for ever. Others may have been told here, too.
-            connection.renew()
+            connection.keep_body()
             connection.send(_INTERNAL, f"a fault of the parameter server: {error!r}".encode())
             raise
         if calls.in_use:
-            connection.renew()
+            connection.keep_body()
         connection.send(OK, head.SerializeToString(), body)
 
 

@@ -21,13 +21,10 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import socket
 import ssl
 import struct
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import grpc
@@ -51,10 +48,14 @@ _CONNECT_SECONDS = 5.0
 # How often a caller who waits is asked whether to go on.
 _PATIENCE_SECONDS = 0.1
 _MOST_PARTS = 512
-# Of a frame: its body lies in the segment; the segment is in use and must not be written to any more; it is no call but
-# the offer of a segment.
+# Bits of what a frame is, beside the method or the status, which are small numbers.
+# Its body does not follow: it lies in the segment. The upper half of the body's size says where, the lower how long.
 _SHARED = 1 << 31
+# The body of the call that this answers is still needed where it lies. Nobody writes to that segment any more, in
+# either direction: the caller forgets it, and offers another one when it has something for it.
 _LET_GO = 1 << 30
+# What a frame is that is neither a call nor an answer: it offers a segment, its head says which. It is answered at
+# once, by OK or _REFUSED, before anything else is sent. As far from methods as a number without those bits can be.
 _SEGMENT = _LET_GO - 1
 _REFUSED: int = grpc.StatusCode.FAILED_PRECONDITION.value[0]
 
@@ -66,7 +67,8 @@ class ConnectionLost(OSError):
 class Frame(NamedTuple):
     kind: int
     head: bytes
-    # Valid until the next frame is received, unless it was asked to be kept.
+    # Unless it was asked to be kept, valid until this side sends its next frame or receives one: with the one the other
+    # side learns that it may write to the segment again, for the other the memory of this connection is used again.
     body: memoryview
 
 
@@ -279,8 +281,11 @@ class Connection:
             self._spare = bytearray(size + size // 4)
         return memoryview(self._spare)[:size]
 
-    def renew(self) -> None:
-        """The memory of the last frame is in use somewhere: the next one gets other memory."""
+    def keep_body(self) -> None:
+        """The body of the last frame stays valid, since somebody still needs it: later ones get other memory.
+
+        Before it is answered.
+        """
         self._spare = bytearray()
         # The other side would write to it again: it is told not to.
         self._in_use = self._was_shared
@@ -322,7 +327,7 @@ def connect(
     try:
         opened.sendall(MAGIC)
         if security is not None:
-            opened = _client_context(security).wrap_socket(opened, server_hostname=security.name)
+            opened = security.client_context().wrap_socket(opened, server_hostname=security.name)
         prepare(opened, patient=waiting is None)
         connection = Connection(opened, waiting=waiting, shares=shares)
         connection.send(_HELLO, token.encode())
@@ -374,23 +379,3 @@ def _is_local(opened: socket.socket) -> bool:
     if opened.family == socket.AF_UNIX:
         return True
     return ipaddress.ip_address(opened.getpeername()[0].partition("%")[0]).is_loopback
-
-
-def server_context(security: Security) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Python takes certificates from files only.
-    descriptor, name = tempfile.mkstemp(prefix="elasticdl-")
-    try:
-        os.write(descriptor, security.key + b"\n" + security.certificate)
-        context.load_cert_chain(name)
-    finally:
-        os.close(descriptor)
-        Path(name).unlink()
-    return context
-
-
-def _client_context(security: Security) -> ssl.SSLContext:
-    context = ssl.create_default_context(cadata=security.ca.decode())
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from elasticdl.wire.frames import MAGIC, Connection, server_context, welcome
+from elasticdl.wire.frames import MAGIC, Connection, welcome
 from elasticdl.wire.security import Security
 
 log = logging.getLogger("elasticdl.wire")
@@ -30,7 +30,7 @@ class Front:
         """Raises `OSError` if the port is taken."""
         security = security or Security.of_environment()
         self._token = token
-        self._context = server_context(security) if security is not None else None
+        self._context = security.server_context() if security is not None else None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.create_server((host, port), family=family, backlog=128)
         self.port: int = self._listening.getsockname()[1]

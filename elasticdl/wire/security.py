@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,25 @@ class Security:
                 f"{CA_FILE} is set, so servers need a certificate: {CERT_FILE} and {KEY_FILE} must name it and its key."
             )
         return grpc.ssl_server_credentials([(self.key, self.certificate)])
+
+    def client_context(self) -> ssl.SSLContext:
+        """For sockets of our own, without gRPC."""
+        context = ssl.create_default_context(cadata=self.ca.decode())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    def server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Python takes certificates from files only.
+        descriptor, name = tempfile.mkstemp(prefix="elasticdl-")
+        try:
+            os.write(descriptor, self.key + b"\n" + self.certificate)
+            context.load_cert_chain(name)
+        finally:
+            os.close(descriptor)
+            Path(name).unlink()
+        return context
 
 
 def check_peer(address: str, *, security: Security | None = None) -> None:

@@ -46,7 +46,7 @@ class Server:
             self.shared.append(isinstance(frame.body.obj, mmap.mmap))
             if frame.kind == KEEP:
                 self.kept.append(frame.body)
-                connection.renew()
+                connection.keep_body()
                 connection.send(OK, b"kept")
                 continue
             if frame.kind == LISTEN:
