@@ -33,7 +33,7 @@ class MasterControl:
         self._stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
 
     def status(self, *, seconds: float = _SECONDS, brief: bool = False) -> dict[str, Any]:
-        """As of this moment; if `brief`, without the audit."""
+        """As of this moment; if `brief`, without the audit and the servers' tables."""
         document = json.loads(self._ask(self._stub.Status, pb.StatusRequest(brief=brief), seconds).json)
         assert isinstance(document, dict)
         return document

@@ -12,10 +12,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.cli.server_table import FIGURES, server_figures
 from elasticdl.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 # Plain lines: at least so long between two of them, unless there is news.
 _LINE_SECONDS = 5.0
@@ -143,9 +145,8 @@ class _Panel(Display):
 # -- the parts, shared with `elasticdl jobs status` ----------------------------------------------------------
 
 
-def panel(status: dict[str, Any]) -> RenderableType:
-    """The whole state of a job as a block for a terminal."""
-    from rich import box
+def panel(status: dict[str, Any], *, figures: bool = True) -> RenderableType:
+    """The whole state of a job as a block for a terminal; with `figures`, how its parameter servers do, too."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
@@ -171,23 +172,34 @@ def panel(status: dict[str, Any]) -> RenderableType:
         facts.add_row("evaluation", last_evaluation(status) or "…")
     if without_effect(status):
         facts.add_row("note", Text(without_effect(status), style="yellow"))
-    nodes = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    nodes.add_column("node")
-    nodes.add_column("state")
-    nodes.add_column("shards", justify="right")
-    for node in status["nodes"]:
-        state = node_state(node)
-        style = "green" if state == "working" else "red" if "ended" in state else "yellow"
-        shards = str(node["shards"]) if node["role"] in ("worker", "chief") else ""
-        nodes.add_row(node["name"], Text(state, style=style), shards)
     colour = {"failed": "red", "stopped": "yellow"}.get(status["state"], "cyan")
     return Panel(
-        Group(bar, facts, nodes),
+        Group(bar, facts, _node_table(status["nodes"], (status.get("servers") or []) if figures else [])),
         title=f"{status['job']} · {status['phase']}",
         border_style=colour,
         title_align="left",
         width=86,
     )
+
+
+def _node_table(nodes: list[dict[str, Any]], servers: list[dict[str, Any]]) -> Table:
+    """A line a node; of parameter servers, if there are figures, with the most telling of them."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    shown.add_column("node")
+    shown.add_column("state")
+    for title in ("shards", *(FIGURES if servers else ())):
+        shown.add_column(title, justify="right", no_wrap=True)
+    figures = {server["name"]: server_figures(server) for server in servers}
+    for node in nodes:
+        state = node_state(node)
+        style = "green" if state == "working" else "red" if "ended" in state else "yellow"
+        shards = str(node["shards"]) if node["role"] in ("worker", "chief") else ""
+        shown.add_row(node["name"], Text(state, style=style), shards, *figures.get(node["name"], ()))
+    return shown
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -88,7 +88,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
         from rich.console import Console
 
         console = Console()
-        console.print(panel(document))
+        # All figures of the servers follow.
+        console.print(panel(document, figures=False))
         if document.get("servers"):
             console.print(server_table(document["servers"]))
     else:

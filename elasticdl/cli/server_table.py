@@ -18,6 +18,20 @@ _HOT_IDS = 3
 _MANY_HITS = 0.5
 
 
+# What there is room for where servers are among other nodes.
+FIGURES = ("rows", "pushes/s", "pull p95", "push p95")
+
+
+def server_figures(server: dict[str, Any]) -> tuple[str, ...]:
+    """`FIGURES` of a server."""
+    return (
+        f"{server['rows']:,}",
+        rate(server["push"]["per_second"]),
+        duration(server["pull"]["p95"]),
+        duration(server["push"]["p95"]),
+    )
+
+
 def server_lines(servers: list[dict[str, Any]]) -> list[str]:
     """One line a server, one a table below it."""
     lines = []

@@ -68,6 +68,8 @@ class ServerFigures:
 
     def __init__(self) -> None:
         self._servers: dict[int, _Server] = {}
+        # Displays ask more often than servers report.
+        self._described: list[dict[str, Any]] | None = None
 
     def take(self, replies: Mapping[int, ps_pb2.ServerStatusReply], names: Mapping[int, str]) -> None:
         """`names`: of the nodes that are the servers now; what others have reported is forgotten."""
@@ -77,6 +79,7 @@ class ServerFigures:
             name = names[number]
             known[number] = before.followed_by(name, reply) if before else _Server.first(name, reply)
         self._servers = known
+        self._described = None
 
     @property
     def refused(self) -> int:
@@ -84,8 +87,10 @@ class ServerFigures:
         return max((server.newest.refused for server in self._servers.values()), default=0)
 
     def described(self) -> list[dict[str, Any]]:
-        """As a JSON document."""
-        return [_describe(number, server) for number, server in sorted(self._servers.items())]
+        """As a JSON document, which is not to be changed."""
+        if self._described is None:
+            self._described = [_describe(number, server) for number, server in sorted(self._servers.items())]
+        return self._described
 
 
 def shortened(servers: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
@@ -97,6 +102,11 @@ def shortened(servers: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     ]
     if len(json.dumps(cooled)) <= most:
         return cooled
+    return without_tables(servers)
+
+
+def without_tables(servers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For who asks often, or has little room."""
     return [{**server, "tables": []} for server in servers]
 
 

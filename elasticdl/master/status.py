@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.audit import Audit
 from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
+from elasticdl.master.figures import without_tables
 from elasticdl.master.state import JobState
 
 if TYPE_CHECKING:
@@ -70,11 +71,8 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
         "targets": state.roster.targets,
         "batches_without_effect": master.figures.refused,
         "buckets": state.placing.described(),
-        **(
-            {}
-            if brief
-            else {"servers": master.figures.described(), "audit": Audit.of(state.ledger).to_json()}
-        ),
+        "servers": without_tables(master.figures.described()) if brief else master.figures.described(),
+        **({} if brief else {"audit": Audit.of(state.ledger).to_json()}),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from elasticdl.master.figures import ServerFigures, shortened
+from elasticdl.master.figures import ServerFigures, shortened, without_tables
 from elasticdl.ps.distribution import Distribution
 from elasticdl.ps.hot import HotId
 from elasticdl.ps.tally import Tallies, report
@@ -181,3 +181,14 @@ def test_shortened_where_there_is_little_room() -> None:
     cooled = shortened(whole, length - 1)
     assert cooled == [{**whole[0], "tables": [{**whole[0]["tables"][0], "hot": []}]}]
     assert shortened(whole, 10) == [{**whole[0], "tables": []}]
+
+
+def test_described_again_only_when_there_is_news() -> None:
+    """A display asks several times a second."""
+    figures, server = ServerFigures(), Server()
+    before = told(figures, server)
+    assert figures.described() is before
+    server.works(seconds=1.0, batches=10)
+    assert told(figures, server)[0]["push"]["count"] == 10
+    assert without_tables(figures.described())[0]["tables"] == []
+    assert figures.described()[0]["tables"] != []

@@ -1,0 +1,100 @@
+"""The live display of a job on a terminal: its nodes, and of parameter servers how they do."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from elasticdl.cli.display import one_line, panel
+
+
+def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:
+    fields = {"phase": "running", "reason": "", "message": "", "draining": False, "joined": True}
+    return {"name": name, "role": name.split("-")[0], "shards": shards, **fields, **told}
+
+
+def server(name: str, *, rows: int, pushes: float | None) -> dict[str, Any]:
+    """As much of what a master tells of one as is asked for."""
+    took = {"per_second": pushes, "p95": None if pushes is None else 0.0021}
+    return {"name": name, "rows": rows, "push": took, "pull": {**took, "p95": 0.00015}}
+
+
+STATUS: dict[str, Any] = {
+    "job": "clicks",
+    "state": "running",
+    "phase": "training",
+    "epoch": 0,
+    "epochs": 2,
+    "samples_done": 500,
+    "samples_total": 1000,
+    "samples_per_second": 100.0,
+    "seconds_left": 5.0,
+    "step": 50,
+    "loss": None,
+    "losses": [],
+    "evaluations": [],
+    "nodes": [
+        node("ps-0"),
+        node("ps-1", phase="failed", reason="killed"),
+        node("ps-2"),
+        node("worker-0", shards=1),
+    ],
+    "targets": {"worker": 1, "ps": 2},
+}
+SERVERS = [server("ps-0", rows=12_345, pushes=431.0), server("ps-2", rows=0, pushes=None)]
+
+
+def lines(status: dict[str, Any], **options: bool) -> list[str]:
+    console = Console(width=100, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(panel(status, **options))
+    return [line.strip("│ \n") for line in captured.get().splitlines()]
+
+
+def words(shown: list[str], name: str) -> list[str]:
+    (line,) = [line for line in shown if line.startswith(name)]
+    return line.split()
+
+
+def test_servers_are_shown_with_their_figures() -> None:
+    shown = lines({**STATUS, "servers": SERVERS})
+    assert words(shown, "node") == [
+        "node",
+        "state",
+        "shards",
+        "rows",
+        "pushes/s",
+        "pull",
+        "p95",
+        "push",
+        "p95",
+    ]
+    assert words(shown, "ps-0") == ["ps-0", "working", "12,345", "431.0", "150", "µs", "2.1", "ms"]
+    assert words(shown, "ps-1") == ["ps-1", "ended:", "killed"]
+    assert words(shown, "ps-2") == ["ps-2", "working", "0", "–", "150", "µs", "–"]
+    assert words(shown, "worker-0") == ["worker-0", "working", "1"]
+
+
+def test_without_figures() -> None:
+    """Nobody has asked the servers yet, or has none; or all of it is shown elsewhere."""
+    for shown in (lines(STATUS), lines({**STATUS, "servers": SERVERS}, figures=False)):
+        assert words(shown, "node") == ["node", "state", "shards"]
+        assert words(shown, "ps-0") == ["ps-0", "working"]
+
+
+def test_large_figures_have_room() -> None:
+    many = [server(f"ps-{number}", rows=12_345_678_901, pushes=123_456.7) for number in range(3)]
+    waits = node(
+        "ps-1", phase="pending", joined=False, message="no machine has so much memory free as it needs"
+    )
+    shown = lines({**STATUS, "nodes": [node("ps-0"), waits], "servers": many})
+    assert words(shown, "ps-0")[2:4] == ["12,345,678,901", "123,456.7"]
+    assert max(map(len, shown)) <= 86
+
+
+def test_plain_lines_are_as_they_were() -> None:
+    assert one_line({**STATUS, "servers": SERVERS}) == (
+        "training | epoch 1/2 | 500/1,000 samples | 100/s | step 50 | 1 of 1 workers | 0:05 left"
+    )
