@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from benchmarks.parameter_servers import clicks, restoring, sides
+from benchmarks.parameter_servers import clicks, restoring, saving, sides
 from benchmarks.parameter_servers.missing import Missing
 from benchmarks.parameter_servers.sides import Setting, Trainers
 from benchmarks.processes import Stuck
@@ -147,6 +147,9 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     if wanted in "restore":
         print("  server start …", file=sys.stderr, flush=True)
         results.append(restoring.measure(NAME, sizes, rounds=repeat))
+    if wanted in "save":
+        print("  saving …", file=sys.stderr, flush=True)
+        results.append(saving.measure(NAME, sizes, rounds=repeat))
     return results
 
 

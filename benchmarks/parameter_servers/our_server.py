@@ -1,7 +1,8 @@
-"""One of our parameter servers by itself, without a job: for the server path alone, and for how long a restore takes.
+"""One of our parameter servers by itself, without a job: for the server path alone, for saving and for restoring.
 
 It is the process of every job's server but for the master, whose directives are given here: one server, generation 1.
-`--make` has it write a file of a checkpoint with so many rows and end; `--restore` has it start with one.
+`--rows` has it start with so many rows, `--restore` with those of a file of a checkpoint; `--make` has it write such a
+file and end.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.parameter_servers import clicks
 from elasticdl.ps.buckets import BUCKETS, first_map
@@ -41,6 +43,15 @@ def connect(address: str, *, worker: str, rule: str) -> ParameterClient:
     return client
 
 
+def push_rows(client: ParameterClient, ids: NDArray[np.int64]) -> None:
+    """One gradient for each."""
+    gradients = np.full((_AT_ONCE, clicks.WIDTH), 1e-3, np.float32)
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        rows = {TABLE.name: RowGradients(ids=part, values=gradients[: len(part)])}
+        client.push({}, rows=rows, learning_rate=0.01, versions={})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--address", type=Path, help="the file that its address is written to when it serves")
@@ -59,13 +70,11 @@ def main() -> None:
         store.open(snapshot, buckets=buckets, tables=SavedTables([files]))
     else:
         store.open()
-    if arguments.make:
+    if arguments.rows:
         client = connect(server.address, worker="worker-0", rule="adagrad")
-        gradients = np.full((_AT_ONCE, clicks.WIDTH), 1e-3, np.float32)
-        for start in range(0, arguments.rows, _AT_ONCE):
-            ids = np.arange(start, min(start + _AT_ONCE, arguments.rows), dtype=np.int64)
-            rows = {TABLE.name: RowGradients(ids=ids, values=gradients[: len(ids)])}
-            client.push({}, rows=rows, learning_rate=0.01, versions={})
+        push_rows(client, np.arange(arguments.rows, dtype=np.int64))
+        client.close()
+    if arguments.make:
         store.freeze("all", generation=1)
         store.save("all", arguments.make)
         # Neither connections nor gigabytes need to be taken apart.
