@@ -129,5 +129,12 @@ class Coordinator:
             number: ParameterServerStub(self._channels[address])  # type: ignore[no-untyped-call]
             for number, address in addresses.items()
         }
-        replies = await asyncio.gather(*(call(stub, number) for number, stub in stubs.items()))
+        calls = [asyncio.ensure_future(call(stub, number)) for number, stub in stubs.items()]
+        try:
+            replies = await asyncio.gather(*calls)
+        except BaseException:
+            # Without all of them the others are of no use; what they still do, such as writing a file, they stop.
+            for each in calls:
+                each.cancel()
+            raise
         return dict(zip(stubs, replies, strict=True))

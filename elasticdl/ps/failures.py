@@ -29,6 +29,10 @@ class NothingHeld(ServerFailure):
     """The server has no values yet, or no frozen copy of that name."""
 
 
+class NotWantedAnyMore(ServerFailure):
+    """What was asked for has been given up in the middle: the caller has asked for something else, or has gone."""
+
+
 class ServersUnreachable(ServerFailure):
     """No answer for as long as the caller was willing to wait."""
 
@@ -56,6 +60,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (WorkerFenced, grpc.StatusCode.PERMISSION_DENIED),
     (NotHere, grpc.StatusCode.ABORTED),
     (NothingHeld, grpc.StatusCode.NOT_FOUND),
+    (NotWantedAnyMore, grpc.StatusCode.CANCELLED),
     (CannotWrite, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UserError, grpc.StatusCode.INVALID_ARGUMENT),
     (ValueError, grpc.StatusCode.INVALID_ARGUMENT),

@@ -6,7 +6,7 @@ Making one copies nothing. Dense arrays are shared until somebody changes them (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,22 @@ class FrozenCopy:
             }
         return Snapshot(attributes=dict(self.attributes), groups=groups)
 
-    def write(self, path: Path, holdings: Holdings, mask: Mask, *, since: str = "") -> Written:
+    def write(
+        self,
+        path: Path,
+        holdings: Holdings,
+        mask: Mask,
+        *,
+        since: str = "",
+        check: Callable[[], None] = lambda: None,
+    ) -> Written:
         """Writes a file of some buckets.
 
-        Of their tables, as far as that is known, only what has changed since an earlier copy.
+        Of their tables, as far as that is known, only what has changed since an earlier copy. `check` may raise to end
+        it.
         """
         snapshot = self.snapshot(mask)
-        with SnapshotWriter(path) as file:
+        with SnapshotWriter(path, check=check) as file:
             for group, members in snapshot.groups.items():
                 if not members:
                     file.add_empty(group)

@@ -8,7 +8,6 @@ so threads do use the processors, and a worker has few connections. A connection
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import pack, unpack
 from elasticdl.ps.failures import ServerFailure, status_code, status_number
+from elasticdl.ps.saves import Saves
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.store import Pulled, Store
 from elasticdl.ps.streams import Streams, follow
@@ -246,17 +246,16 @@ class _Service:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Two saves of one path would write into each other's file.
-        self._saving = threading.Lock()
+        self._saves = Saves()
 
-    def Flush(self, message: bytes) -> bytes:
+    def Flush(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FlushRequest.FromString(message)
         self._store.flush(
             generation=request.generation, map_version=request.map_version, seconds=_MAP_SECONDS
         )
         return ps_pb2.FlushReply().SerializeToString()
 
-    def Freeze(self, message: bytes) -> bytes:
+    def Freeze(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FreezeRequest.FromString(message)
         version = self._store.freeze(
             request.name,
@@ -267,20 +266,24 @@ class _Service:
         )
         return ps_pb2.FreezeReply(version=version).SerializeToString()
 
-    def Release(self, message: bytes) -> bytes:
+    def Release(self, message: bytes, context: Any) -> bytes:
         self._store.release(ps_pb2.ReleaseRequest.FromString(message).name)
         return ps_pb2.ReleaseReply().SerializeToString()
 
-    def Save(self, message: bytes) -> bytes:
+    def Save(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.SaveRequest.FromString(message)
-        with self._saving:
-            written = self._store.save(request.name, Path(request.path), request.buckets, since=request.since)
+        written = self._saves.save(
+            lambda check: self._store.save(
+                request.name, Path(request.path), request.buckets, since=request.since, check=check
+            ),
+            wanted=context.is_active,
+        )
         log.info("%s written: %d bytes.", request.path, written.bytes)
         return ps_pb2.SaveReply(
             bytes=written.bytes, crc32=written.crc32, complete=written.complete
         ).SerializeToString()
 
-    def Fence(self, message: bytes) -> bytes:
+    def Fence(self, message: bytes, context: Any) -> bytes:
         last = self._store.fence(ps_pb2.FenceRequest.FromString(message).worker)
         if last is None:
             return ps_pb2.FenceReply(nothing_served=True).SerializeToString()
@@ -288,7 +291,7 @@ class _Service:
             sequence=last.sequence, lease_id=last.lease_id, position=last.position, batches=last.batches
         ).SerializeToString()
 
-    def ServerStatus(self, message: bytes) -> bytes:
+    def ServerStatus(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.ServerStatusRequest.FromString(message)
         status = self._store.status()
         return ps_pb2.ServerStatusReply(
@@ -322,12 +325,12 @@ def _handlers(service: _Service) -> grpc.GenericRpcHandler[bytes, bytes]:
     )
 
 
-def _answer(method: Callable[[bytes], bytes]) -> Callable[[bytes, Any], bytes]:
+def _answer(method: Callable[[bytes, Any], bytes]) -> Callable[[bytes, Any], bytes]:
     """A method whose errors become the status that tells of them."""
 
     def behave(message: bytes, context: Any) -> bytes:
         try:
-            return method(message)
+            return method(message, context)
         except (ServerFailure, UserError, ValueError, DecodeError) as error:
             context.abort(status_code(error) or grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("not reached: abort raises") from error

@@ -23,7 +23,7 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -75,7 +75,9 @@ class SnapshotWriter:
     Two processes must not write the same path at once.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called before each array, and may raise to end it."""
+        self._check = check
         self._target = Path(path)
         self._partial = self._target.with_name(f".{self._target.name}.partial")
         self._size = self._crc32 = 0
@@ -95,6 +97,7 @@ class SnapshotWriter:
             self._partial.unlink(missing_ok=True)
 
     def add(self, group: str, name: str, given: Array) -> None:
+        self._check()
         array = portable(given, what=name)
         offset, crc32 = self._size, 0
         for piece in _pieces(raw_bytes(array)):

@@ -482,12 +482,20 @@ class Store:
         with self._lock:
             return self._find_frozen(name).snapshot(self._roles.serving)
 
-    def save(self, name: str, path: Path, buckets: Collection[int] = (), *, since: str = "") -> Written:
+    def save(
+        self,
+        name: str,
+        path: Path,
+        buckets: Collection[int] = (),
+        *,
+        since: str = "",
+        check: Callable[[], None] = lambda: None,
+    ) -> Written:
         """Writes some buckets of a frozen copy to a file.
 
         Without buckets, those that this server is the primary of. `since` is an earlier copy, which may have been
         released: of tables in buckets that this server has saved of it, and has had ever since, only what has changed
-        is written.
+        is written. `check` is called now and then, and may raise to end it.
         """
         with self._lock:
             copy, holdings = self._find_frozen(name), self._holdings
@@ -495,7 +503,7 @@ class Store:
         missing = mask & ~copy.mask
         if missing.any():
             raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
-        written = copy.write(path, holdings, mask, since=since)
+        written = copy.write(path, holdings, mask, since=since, check=check)
         with self._lock:
             holdings.tables.remember(name, mask, copy.tables)
         return written

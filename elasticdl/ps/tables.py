@@ -243,6 +243,8 @@ class Tables:
                 copy,
                 buckets=list(numbers(mask)),
                 since=dict.fromkeys(numbers(changed), base) if base is not None else {},
+                # Not bucket by bucket as they are written: an evaluation may look at the copy, and it is written once
+                # more if another server is lost meanwhile. What it holds is not a second table, but what has changed.
                 release=False,
             )
         return complete

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -158,18 +157,3 @@ def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: 
         run(token, lambda c: c.save_all(by_number(servers), "cut", tmp_path / "nowhere"))
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in error.value.details()
-
-
-def test_two_saves_of_one_file_do_not_mix(start_servers: Any, token: str, tmp_path: Path) -> None:
-    """As when the master was killed while it saved, and saves again when it is back."""
-    servers = start_servers(1)
-    servers.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
-    servers.stores[0].freeze("cut", generation=1)
-    with futures.ThreadPoolExecutor(4) as pool:
-        saves = [
-            pool.submit(run, token, lambda c: c.save_all(by_number(servers), "cut", tmp_path))
-            for _ in range(4)
-        ]
-        assert len({save.result()[0][0].crc32 for save in saves}) == 1
-    np.testing.assert_array_equal(read_snapshot(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
-    assert len(list(tmp_path.iterdir())) == 1
