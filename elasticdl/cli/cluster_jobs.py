@@ -72,6 +72,10 @@ class ClusterJob(JobView):
     def logs_place(self) -> str:
         return f"elasticdl jobs logs {self.name} --namespace={self._jobs.namespace}"
 
+    @property
+    def without_logs(self) -> str:
+        return "They went with the job's pods, which have been deleted; its record is still there."
+
     # -- looking ---------------------------------------------------------------------------------------------
 
     def summary(self) -> Summary:

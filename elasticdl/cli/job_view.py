@@ -36,6 +36,11 @@ class JobView(abc.ABC):
     def logs_place(self) -> str:
         """Where a person finds the logs: a folder, or a command that prints them."""
 
+    @property
+    @abc.abstractmethod
+    def without_logs(self) -> str:
+        """Why there may be none at all."""
+
     @abc.abstractmethod
     def summary(self) -> Summary: ...
 

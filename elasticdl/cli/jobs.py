@@ -156,7 +156,11 @@ def audit(job: str, namespace: str | None) -> None:
 def logs(job: str, node: str, follow: bool, tail: int | None, namespace: str | None) -> None:
     """The output of a job's nodes, each line with its node's name; of one NODE without."""
     view = find_job(job, namespace)
-    if node and node not in (names := view.log_names()):
+    names = view.log_names()
+    # Those of a job that has just begun are on their way.
+    if not names and not (follow and view.is_running()):
+        raise UserError(f"There are no logs of job {job}.", hint=view.without_logs)
+    if node and node not in names:
         raise UserError(
             f"Job {job} has no log of {node!r}.{did_you_mean(node, names)}",
             hint=f"There are: {', '.join(names)}.",

@@ -31,6 +31,10 @@ class LocalJob(JobView):
     def logs_place(self) -> str:
         return str(self.folder.logs_path)
 
+    @property
+    def without_logs(self) -> str:
+        return f"They would be in {self.logs_place}."
+
     def summary(self) -> Summary:
         record = self.folder.record()
         return Summary(
