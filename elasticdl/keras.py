@@ -191,6 +191,13 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
                 f"Embedding {self.name} is given ids of {ids.dtype.name}, and they must be whole numbers.",
                 hint="An Input has numbers of float32 if it is not given dtype='int64'.",
             )
+        if _is_compiled_by_xla():
+            # In one piece: Keras and TensorFlow tell only the message.
+            raise UserError(
+                f"Embedding {self.name} is in a part of the model that XLA compiles (jit_compile=True), and rows of "
+                "tables cannot be had from there. Leave jit_compile out of model.compile and of tf.function, or give "
+                "it only to functions that begin behind the embeddings."
+            )
         given = ids if ids.dtype in (tf.int64, tf.uint64) else tf.cast(ids, tf.int64)
         create = tf.cast(False if training is None else training, tf.bool)
         different, inverse, rows = tf.numpy_function(
@@ -281,6 +288,19 @@ def attach(model: Any) -> None:
     """Outside of jobs: has the rows of a compiled model trained by the model's optimizer."""
     for _, layer in table_layers(model):
         layer._own().optimizer = model.optimizer
+
+
+def _is_compiled_by_xla() -> bool:
+    """Whether what is traced at the moment is for XLA. Where TensorFlow does not say so, it fails later by itself."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = getattr(graph, "_get_control_flow_context", lambda: None)()
+        while context is not None:
+            if getattr(context, "IsXLAContext", lambda: False)():
+                return True
+            context = getattr(context, "outer_context", None)
+        graph = getattr(graph, "outer_graph", None)
+    return False
 
 
 def _shared(combiner: str | None, sums: Any, total: Any, squares: Any) -> Any:
