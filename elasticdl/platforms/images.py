@@ -61,9 +61,11 @@ class Tool:
         return [self.name, "push", image]
 
     def save(self, *, image: str, archive: Path) -> list[str]:
-        if self.name == "buildah":
-            return ["buildah", "push", image, f"docker-archive:{archive}:{image}"]
-        return [self.name, "save", f"--output={archive}", image]
+        if self.name == "docker":
+            return ["docker", "save", f"--output={archive}", image]
+        # Under the name as it was given. Without a registry it is one of this machine (localhost/) to these tools, and
+        # one of docker.io to the nodes of a cluster; `podman save` would write the former.
+        return [self.name, "push", image, f"docker-archive:{archive}:{image}"]
 
 
 def find_tool(wanted: str = "") -> Tool:

@@ -74,7 +74,7 @@ def test_no_tool_at_all(tools: Tools) -> None:
     ("name", "build", "save"),
     [
         ("docker", "docker build --tag=a/b:c", "docker save --output={archive} a/b:c"),
-        ("podman", "podman build --tag=a/b:c", "podman save --output={archive} a/b:c"),
+        ("podman", "podman build --tag=a/b:c", "podman push a/b:c docker-archive:{archive}:a/b:c"),
         (
             "buildah",
             "buildah build --layers --isolation=chroot",
