@@ -30,6 +30,9 @@ class LastPush:
     version: int = 0
 
 
+NO_BATCH = LastPush()
+
+
 @dataclass(kw_only=True, eq=False)
 class Cohort:
     """Buckets that have had the same updates."""

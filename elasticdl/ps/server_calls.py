@@ -1,0 +1,108 @@
+"""What parameter servers have to say to each other: maps, entries that one tells the other, acknowledgements.
+
+What is told to whom, and who has a say in what, is decided in `peers.py` and `replication.py`; how it travels is in
+`streams.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.bodies import Mask
+from elasticdl.ps.guarded import Guarded
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.messages import optimizer_of
+from elasticdl.ps.replication import Outbox, Routes
+from elasticdl.wire import ps_pb2
+
+
+class ServerCalls(Guarded):
+    def see(self, routes: Routes) -> None:
+        """A map has been published. One that is not newer changes nothing but addresses."""
+        with self._changed:
+            if self._peers.see(routes) and self._ready:
+                self._peers.obey(self._holdings, self._fenced)
+            self._changed.notify_all()
+
+    def receive(
+        self,
+        sender: int,
+        incarnation: str,
+        generation: int,
+        entry: ps_pb2.Entry,
+        mask: Mask,
+        apply: Callable[[Holdings, Mask], None],
+    ) -> None:
+        """Carries out what a primary has done to some buckets, in its order.
+
+        Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
+        be had here, or fails where it did not there.
+        """
+        if not self._holdings.has_optimizer and (optimizer := optimizer_of(entry)) is not None:
+            self._import(optimizer)
+        with self._changed:
+            self._check_generation(generation)
+            accepted = self._peers.accept(sender, incarnation, entry, mask)
+            if accepted is None:
+                return
+            if entry.HasField("fence"):
+                self._fenced.add(entry.fence)
+            elif accepted.any() and not entry.HasField("handover"):
+                try:
+                    apply(self._holdings, accepted)
+                except UserError as error:
+                    self._break(error)
+                    raise
+                if entry.HasField("fill"):
+                    self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
+            self._peers.received[sender, incarnation] = entry.position
+            self._changed.notify_all()
+
+    def received(self, sender: int, incarnation: str, generation: int) -> int:
+        """The last entry of a sender that was carried out."""
+        with self._lock:
+            self._check_generation(generation)
+            return self._peers.received.get((sender, incarnation), 0)
+
+    def next_told(
+        self, outbox: Outbox, position: int, *, seconds: float
+    ) -> tuple[int, bytes, Sequence[memoryview]] | None:
+        """The position and the entry to be sent after that one, as soon as there is one.
+
+        None: not for so long, or not any more.
+        """
+        with self._changed:
+            if outbox.after(position) is None and self._peers.outboxes.get(outbox.peer) is outbox:
+                self._changed.wait(seconds)
+            told = outbox.after(position)
+            if told is None or self._peers.outboxes.get(outbox.peer) is not outbox:
+                return None
+            # As it is now: a newer map may change it.
+            return told.entry.position, told.entry.SerializeToString(), told.body
+
+    def acknowledge(self, outbox: Outbox, position: int) -> None:
+        with self._changed:
+            self._peers.acknowledge(outbox, position)
+            self._changed.notify_all()
+
+    def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
+        """All outboxes, as soon as others than the known ones are among them."""
+        with self._changed:
+            if all(outbox in known for outbox in self._peers.outboxes.values()):
+                self._changed.wait(seconds)
+            return list(self._peers.outboxes.values())
+
+    def address_of(self, outbox: Outbox) -> str | None:
+        """Where what is in an outbox goes; None: nowhere any more."""
+        with self._lock:
+            routes = self._roles.routes
+            if routes is None or self._peers.outboxes.get(outbox.peer) is not outbox:
+                return None
+            return routes.addresses.get(outbox.peer, "")
+
+    def wake(self) -> None:
+        """For those who wait for one thing and have to look at another."""
+        with self._changed:
+            self._changed.notify_all()
