@@ -34,6 +34,8 @@ log = logging.getLogger("elasticdl.ps")
 # same.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+# A master that comes back is there within seconds.
+_TELLING_SECONDS = 30.0
 # The master's last word on a node: coming again would not help.
 _FINAL = (
     grpc.StatusCode.UNAUTHENTICATED,
@@ -96,9 +98,12 @@ class Member:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def fail(self, message: str) -> None:
-        """Tells the master why this node is about to end."""
+        """Tells the master why this node is about to end. If it cannot be told, whoever comes in its place will."""
         request = master_pb2.FailRequest(node=self._identity.node, kind="definition", message=message)
-        self._master.Fail(request, wait_for_ready=True, timeout=30)
+        try:
+            self._master.Fail(request, wait_for_ready=True, timeout=_TELLING_SECONDS)
+        except grpc.RpcError as error:
+            log.warning("The master could not be told: %s", error.code().name)
 
     def close(self) -> None:
         """Ends all calls, in both directions."""
