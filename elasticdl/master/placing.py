@@ -265,6 +265,7 @@ def plain(buckets: BucketMap) -> dict[str, Any]:
         "primary": list(buckets.primary),
         "backup": list(buckets.backup),
         "filling": [[bucket, server] for bucket, server in buckets.filling.items()],
+        "filling_since": [[bucket, version] for bucket, version in buckets.filling_since.items()],
         "handover": [[bucket, server] for bucket, server in buckets.handover.items()],
     }
 
@@ -275,5 +276,7 @@ def _of_plain(written: Mapping[str, Any]) -> BucketMap:
         primary=tuple(written["primary"]),
         backup=tuple(written["backup"]),
         filling=dict(written["filling"]),
+        # Journals of before have none.
+        filling_since=dict(written.get("filling_since", ())),
         handover=dict(written["handover"]),
     )

@@ -8,7 +8,9 @@ The map says which server is the primary of a bucket, to whom workers turn, and 
 everything the primary has acknowledged. It is the master's: written down, numbered, and published to all. Two more
 things are in it while buckets move:
 
-    filling     the primary copies the bucket to that server, and then keeps it up to date too
+    filling     the primary copies the bucket to that server, and then keeps it up to date too. With the version of the
+                map that it began with: whoever has not seen all maps can tell whether it was given up in between and
+                begun again, and the server has forgotten what it had been given
     handover    the bucket's primary has changed and the one before lives: it brings those who hold the bucket up to
                 date, and hands over; until it has, the new primary does not serve
 
@@ -45,6 +47,7 @@ class BucketMap:
     backup: tuple[int, ...]
     # By bucket, for few of them.
     filling: Mapping[int, int] = field(default_factory=dict)
+    filling_since: Mapping[int, int] = field(default_factory=dict)
     handover: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class BucketMap:
             raise ValueError("every bucket needs a primary")
         if any(one == other for one, other in zip(self.primary, self.backup, strict=True)):
             raise ValueError("a bucket's primary is its backup too")
-        for bucket in (*self.filling, *self.handover):
+        for bucket in (*self.filling, *self.filling_since, *self.handover):
             if not 0 <= bucket < BUCKETS:
                 raise ValueError(f"there is no bucket {bucket}")
         for bucket, server in self.filling.items():
@@ -103,6 +106,7 @@ class BucketMap:
             primary=self.primary,
             backup=self.backup,
             filling=self.filling,
+            filling_since=self.filling_since,
             handover=self.handover,
         )
 
@@ -114,6 +118,7 @@ class BucketMap:
             primary=tuple(message.primary),
             backup=tuple(message.backup),
             filling=dict(message.filling),
+            filling_since=dict(message.filling_since),
             handover=dict(message.handover),
         )
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap
 
@@ -111,22 +112,21 @@ def _next(
     filling: Mapping[int, int],
     handover: Mapping[int, int],
 ) -> BucketMap:
+    since = {
+        bucket: current.filling_since.get(bucket, 0)
+        if current.filling.get(bucket) == server
+        else current.version + 1
+        for bucket, server in filling.items()
+    }
     found = BucketMap(
         version=current.version,
         primary=tuple(primary),
         backup=tuple(backup),
         filling=filling,
+        filling_since=since,
         handover=handover,
     )
-    if found == current:
-        return current
-    return BucketMap(
-        version=current.version + 1,
-        primary=found.primary,
-        backup=found.backup,
-        filling=filling,
-        handover=handover,
-    )
+    return current if found == current else replace(found, version=current.version + 1)
 
 
 class _Target:

@@ -141,6 +141,7 @@ class Roles:
     def see(self, routes: Routes) -> None:
         """A newer map."""
         new = routes.map
+        goes_on = _fillings_that_go_on(self.map, new)
         self.routes = routes
         # One that is of a map that this server has not seen yet is for later.
         self.taken = {
@@ -152,7 +153,7 @@ class Roles:
             bucket: copy
             for bucket, copy in self.copied.items()
             if new.primary[bucket] == self.number
-            and copy[0] in (new.filling.get(bucket, NOBODY), new.backup[bucket])
+            and (copy[0] == new.backup[bucket] or copy[0] == goes_on.get(bucket, NOBODY))
             and routes.incarnations.get(copy[0], copy[1]) == copy[1]
         }
         self._work_out()
@@ -223,3 +224,15 @@ class Roles:
             if mine[bucket]:
                 targets.setdefault(peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
         self._targets = targets
+
+
+def _fillings_that_go_on(known: BucketMap | None, new: BucketMap) -> dict[int, int]:
+    """Those that no map between these two has given up, as a map might that was never seen here."""
+    if known is None:
+        return {}
+    return {
+        bucket: server
+        for bucket, server in new.filling.items()
+        if known.filling.get(bucket) == server
+        and known.filling_since.get(bucket) == new.filling_since.get(bucket)
+    }

@@ -129,7 +129,7 @@ class Directive(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BucketMap(_message.Message):
-    __slots__ = ("version", "primary", "backup", "filling", "handover")
+    __slots__ = ("version", "primary", "backup", "filling", "handover", "filling_since")
     class FillingEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -144,17 +144,26 @@ class BucketMap(_message.Message):
         key: int
         value: int
         def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class FillingSinceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
     FILLING_FIELD_NUMBER: _ClassVar[int]
     HANDOVER_FIELD_NUMBER: _ClassVar[int]
+    FILLING_SINCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     primary: _containers.RepeatedScalarFieldContainer[int]
     backup: _containers.RepeatedScalarFieldContainer[int]
     filling: _containers.ScalarMap[int, int]
     handover: _containers.ScalarMap[int, int]
-    def __init__(self, version: _Optional[int] = ..., primary: _Optional[_Iterable[int]] = ..., backup: _Optional[_Iterable[int]] = ..., filling: _Optional[_Mapping[int, int]] = ..., handover: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    filling_since: _containers.ScalarMap[int, int]
+    def __init__(self, version: _Optional[int] = ..., primary: _Optional[_Iterable[int]] = ..., backup: _Optional[_Iterable[int]] = ..., filling: _Optional[_Mapping[int, int]] = ..., handover: _Optional[_Mapping[int, int]] = ..., filling_since: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class EpochEnd(_message.Message):
     __slots__ = ("epoch", "metrics", "loss", "samples")
