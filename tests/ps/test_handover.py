@@ -72,6 +72,24 @@ def test_what_could_not_be_told_yet_is_told_once() -> None:
     assert second.status().taken == list(range(BUCKETS))
 
 
+def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
+    """The backup of the next primary has been told things by this one, which would be lost to it otherwise."""
+    first = server(0)
+    everything = dict.fromkeys(range(BUCKETS), 2)
+    first.see(Routes(map=replace(BEFORE, version=2, filling=everything)))
+    push = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
+    first.begin_push(messages.read_push(push, memoryview(b"")), message=push)
+    outboxes = first._peers.outboxes
+    assert all(outbox.after(outbox.last - 1).entry.HasField("push") for outbox in outboxes.values())
+    # The third server becomes the primary, the backup stays.
+    first.see(Routes(map=replace(HANDED, version=3, primary=(2,) * BUCKETS, backup=(1,) * BUCKETS)))
+    told = outboxes[2].last
+    first.acknowledge(outboxes[2], told)
+    assert outboxes[2].last == told
+    first.acknowledge(outboxes[1], outboxes[1].last)
+    assert outboxes[2].after(told).entry.HasField("handover")
+
+
 def test_a_bucket_that_comes_back_is_handed_over_again() -> None:
     first, second = server(0), server(1)
     for version in range(2, 10, 2):

@@ -149,6 +149,9 @@ class Master(MasterServicer):
             assert self.map is not None
             filled, taken = {}, []
             for number, status in reports.items():
+                if status.ps_map.version != self.map.version:
+                    # What it says by an older map may have been undone since.
+                    continue
                 for report in status.filled:
                     member = self.members.get(report.server)
                     if (

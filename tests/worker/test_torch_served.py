@@ -1,6 +1,8 @@
 """A model with tables on real parameter servers: pushed in the background, counted when applied, pulled ahead."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -102,7 +104,7 @@ def served(
             tolerant=tolerant,
         )
         own = trainer(network)
-        made.append(ServedModel(own, client, pull_every=1, restore_from="", **options))
+        made.append(ServedModel(own, client, **{"pull_every": 1, "restore_from": "", **options}))
         return made[-1], own
 
     yield make
@@ -159,6 +161,62 @@ def test_with_overlap_every_batch_counts_once_it_is_applied(
     assert (model._ahead.hits, model._ahead.misses) == (2 * 10, 2 * 2)
     again = train(model, given, applied=None)
     assert np.mean(again) < np.mean(losses)
+
+
+def test_the_next_batch_is_computed_while_the_last_one_is_pushed(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, own = served(asynchronous=True)
+    given = batches(4)
+    train(model, given[:2])
+    push, gradients = model._client.push, own.gradients
+    pushing, go_on, computed = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_push(*arguments: Any, **more: Any) -> Any:
+        pushing.set()
+        assert go_on.wait(60)
+        return push(*arguments, **more)
+
+    monkeypatch.setattr(model._client, "push", slow_push)
+    applied: list[float] = []
+    model.train(given[2], position=48, batches=3, applied=applied.append, upcoming=given[3])
+    assert pushing.wait(60)
+
+    def seen(batch: Batch) -> Any:
+        found = gradients(batch)
+        computed.set()
+        return found
+
+    monkeypatch.setattr(own, "gradients", seen)
+    with futures.ThreadPoolExecutor(1) as pool:
+        second = pool.submit(model.train, given[3], position=64, batches=4, applied=applied.append)
+        try:
+            assert computed.wait(60)
+            assert applied == []
+        finally:
+            go_on.set()
+        second.result()
+    model.settle()
+    assert len(applied) == 2
+
+
+@pytest.mark.parametrize(("asynchronous", "pulls"), [(False, 3), (True, 4)])
+def test_values_are_pulled_every_so_many_batches(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
+    pulls: int,
+) -> None:
+    """`--get_model_steps`: before the first, the fourth and the seventh, and if pulled ahead, for the tenth."""
+    model, own = served(asynchronous=asynchronous, pull_every=3)
+    pull, used = model._client.pull, own.set_parameters
+    pulled: list[Any] = []
+    given_values: list[Any] = []
+    monkeypatch.setattr(model._client, "pull", lambda **more: (pulled.append(more), pull(**more))[1])
+    monkeypatch.setattr(own, "set_parameters", lambda values: (given_values.append(values), used(values))[1])
+    train(model, batches(9))
+    assert len(pulled) == pulls
+    assert len(given_values) == 3
 
 
 def test_evaluation_sees_the_frozen_copy(

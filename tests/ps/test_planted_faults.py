@@ -1,0 +1,140 @@
+"""Servers with a fault in them: the histories of `histories.py` show it.
+
+A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. One that so
+few schedules meet that histories rarely find it is in `test_handover.py`: a handover that does not wait for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.peers import Peers
+from elasticdl.ps.replication import Roles
+from elasticdl.ps.store import Store
+from tests.ps.histories import World
+
+# So many histories may pass by a fault before one meets it.
+HISTORIES = 12
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def now_and_then(
+    function: Callable[..., Any], otherwise: Callable[..., Any], every: int
+) -> Callable[..., Any]:
+    """The function, but for every so many-th call."""
+    calls = 0
+
+    def call(*arguments: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return (otherwise if calls % every == 0 else function)(*arguments, **more)
+
+    return call
+
+
+def a_backup_drops_an_update(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holdings, "replay", now_and_then(Holdings.replay, lambda *_: None, 20))
+
+
+def a_backup_drops_the_rows_of_an_update(patch: pytest.MonkeyPatch) -> None:
+    """And knows nothing of it: what is written down of the batch is right."""
+    replay = Holdings.replay
+
+    def without_rows(self: Holdings, push: Any, mask: Any) -> None:
+        replay(self, type(push)(**{**vars(push), "rows": {}}), mask)
+
+    patch.setattr(Holdings, "replay", now_and_then(replay, without_rows, 20))
+
+
+def a_backup_doubles_an_update(patch: pytest.MonkeyPatch) -> None:
+    applied = Holdings._apply
+
+    def twice(self: Holdings, push: Any, cohort: Any) -> None:
+        applied(self, push, cohort)
+        applied(self, push, cohort)
+
+    def replay(self: Holdings, push: Any, mask: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Holdings, "_apply", twice)
+            plain(self, push, mask)
+
+    plain = Holdings.replay
+    patch.setattr(Holdings, "replay", now_and_then(plain, replay, 20))
+
+
+def a_repeated_push_is_applied_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Store, "_not_yet", lambda self, push, cohorts: list(cohorts))
+
+
+def acknowledged_before_the_backup_has_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Peers, "is_over", lambda self, waiting: True)
+
+
+def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def without_rows(self: Holdings, bucket: int) -> Any:
+        attributes, groups, buckets = export(self, bucket)
+        return (
+            attributes,
+            {name: {} if name.startswith("rows:") else group for name, group in groups.items()},
+            buckets,
+        )
+
+    patch.setattr(Holdings, "export", now_and_then(export, without_rows, 50))
+
+
+def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def zeros(self: Holdings, bucket: int) -> Any:
+        attributes, groups, buckets = export(self, bucket)
+        dense = {name: np.zeros_like(array) for name, array in groups.get("trainable", {}).items()}
+        return attributes, {**groups, "trainable": dense}, buckets
+
+    patch.setattr(Holdings, "export", zeros)
+
+
+def a_bucket_forgets_at_a_move_what_it_has_had(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def unaware(self: Holdings, bucket: int) -> Any:
+        attributes, groups, buckets = export(self, bucket)
+        return {**attributes, "last": {}}, groups, buckets
+
+    patch.setattr(Holdings, "export", unaware)
+
+
+def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Roles, "may_tell", lambda *_: True)
+
+
+FAULTS: list[Plant] = [
+    a_backup_drops_an_update,
+    a_backup_drops_the_rows_of_an_update,
+    a_backup_doubles_an_update,
+    a_repeated_push_is_applied_again,
+    acknowledged_before_the_backup_has_it,
+    the_rows_of_a_bucket_are_lost_at_a_move,
+    a_bucket_begins_anew_at_a_move,
+    a_bucket_forgets_at_a_move_what_it_has_had,
+    who_was_given_up_is_listened_to,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_fault_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
+    plant(monkeypatch)
+
+    def run() -> None:
+        for seed in range(HISTORIES):
+            World(seed).run(500)
+
+    with pytest.raises(AssertionError):
+        run()
