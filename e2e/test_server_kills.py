@@ -1,16 +1,23 @@
 """Parameter servers are killed at moments that are bad ones: before there is a model, while a checkpoint is written,
 while buckets move, while the model is restored, and all of them at once.
+
+A victim is stopped first (SIGSTOP). Then there is time to see how far it has come, and it is killed only if it is in
+the middle of what it was to be killed in; else it goes on, and the next occasion is waited for.
 """
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from e2e.conftest import wait_until
-from elasticdl.ps.checkpoints import versions
+import psutil
+
+from e2e.conftest import DEADLINE, wait_until
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.checkpoints import file_name, versions
 
 SIZE = 1437
 EPOCHS = 2
@@ -32,6 +39,53 @@ def _wait_for_two_copies(job: Any, servers: int, *, killed: str) -> set[str]:
     return found
 
 
+def _spin(condition: Callable[[], Any], what: str) -> Any:
+    """Without a pause: it is over in no time."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+    raise AssertionError(f"did not happen: {what}")
+
+
+def _stop(process: psutil.Process) -> None:
+    process.suspend()
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED, "it is stopped")
+
+
+def _kill_while_it_saves(job: Any, checkpoints: Path, over: Callable[[], Any]) -> str:
+    """A server of two that has not written its file of a checkpoint that is being written. Returns its name.
+
+    `over`: there are no more checkpoints.
+    """
+    # Their files are in the order in which the status has them.
+    victim = next(iter(_buckets(job)["by_server"]))
+    process = job.processes()[victim]
+    while True:
+        # It is there while the checkpoint is written.
+        folder = _spin(
+            lambda: over() or next(checkpoints.glob(".version-*"), None), "a checkpoint is written"
+        )
+        assert isinstance(folder, Path), "it could be stopped in none"
+        _stop(process)
+        if folder.exists() and not (folder / file_name(0, 2)).exists():
+            process.kill()
+            return str(victim)
+        process.resume()
+        _spin(lambda there=folder: not there.exists(), "the checkpoint is written")
+
+
+def _kill_while_buckets_move(job: Any, victim: str) -> None:
+    """A server of two that gives a third one what it has."""
+    process = job.processes()[victim]
+    shares = _spin(lambda: len(shares := _buckets(job).get("by_server", {})) == 3 and shares, "buckets move")
+    (new,) = (name for name in shares if shares[name] == min(shares.values()))
+    _stop(process)
+    # Copies first, roles then: as long as it has not got its share of these, something is to be copied or handed over.
+    assert _buckets(job)["by_server"][new] < BUCKETS // 3, "all has moved before it could be stopped"
+    process.kill()
+
+
 def _newest(checkpoints: Path) -> int:
     return max((step for step, _ in versions(checkpoints)), default=0)
 
@@ -41,37 +95,37 @@ def test_one_at_a_time_and_nothing_is_trained_again(
 ) -> None:
     """Synchronous training, so that gradients wait on the servers that are killed."""
     checkpoints = tmp_path / "checkpoints"
-    for gate in ("start", "epoch-1"):
+    for gate in ("start", "epoch-0", "epoch-1", "epoch-2"):
         gates.hold(gate)
     job = start_gated(
+        "--num_epochs=3",
         "--num_ps=2",
         "--grads_to_wait=2",
         "--evaluation_steps=20",
         f"--checkpoint_dir={checkpoints}",
         "--checkpoint_steps=2",
-        environment={"ELASTICDL_TEST_SLOW": "0.01"},
+        environment={"ELASTICDL_TEST_SLOW": "0.03"},
     )
     gates.wait_for("start", 2)
     # Nobody has given it the model yet.
     job.kill("ps-0")
     gates.release("start")
-    there = _wait_for_two_copies(job, 2, killed="ps-0")
-    last = _newest(checkpoints)
-    # The hidden folder is there while a checkpoint is written.
-    wait_until(
-        lambda: list(checkpoints.glob(".*")) or _newest(checkpoints) != last or gates.passed("epoch-1"),
-        "a checkpoint is written",
-    )
-    job.kill(min(there))
-    there = _wait_for_two_copies(job, 2, killed=min(there))
+    gates.wait_for("epoch-0")
+    _wait_for_two_copies(job, 2, killed="ps-0")
+    gates.release("epoch-0")
+    killed = _kill_while_it_saves(job, checkpoints, over=lambda: gates.passed("epoch-1"))
+    gates.wait_for("epoch-1")
+    there = _wait_for_two_copies(job, 2, killed=killed)
     assert job.command("jobs", "scale", job.name, "--num_ps=3").returncode == 0
-    wait_until(lambda: len(_buckets(job).get("by_server", {})) == 3, "buckets move to the new server")
-    job.kill(min(there))
-    _wait_for_two_copies(job, 3, killed=min(there))
+    _kill_while_buckets_move(job, min(there))
+    # It is trained by those that are left.
     gates.release("epoch-1")
-    job.assert_exact(epochs=EPOCHS, size=SIZE)
-    assert [row["again"] for row in job.audit()["rows"]] == [0] * EPOCHS
+    _wait_for_two_copies(job, 3, killed=min(there))
+    gates.release("epoch-2")
+    job.assert_exact(epochs=3, size=SIZE)
+    assert [row["again"] for row in job.audit()["rows"]] == [0] * 3
     assert job.status()["generation"] == 1
+    assert "given up" in (job.folder / "logs" / "master.log").read_text()
 
 
 def test_all_at_once_and_the_last_checkpoint_is_restored(
