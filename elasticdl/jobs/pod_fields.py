@@ -18,8 +18,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
-
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.pairs import BadValue
 
@@ -69,8 +67,8 @@ _LABEL_PREFIXES = ("elasticdl-",)
 def parse_pod_fields(text: str) -> PodFields:
     """By role, with `pod_spec` for all. YAML or JSON; raises `BadValue`."""
     try:
-        document = json.loads(text) if text.lstrip().startswith("{") else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
+    except ValueError as error:
         raise BadValue(f"it is neither JSON nor YAML: {error}") from None
     if not isinstance(document, dict):
         raise BadValue("it must be an object with the key pod_spec")
@@ -104,6 +102,16 @@ def add_to_pod(pod: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]
         part[name] = _joined(name, part.get(name), value)
     spec["containers"] = [container, *spec["containers"][1:]]
     return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _parse_yaml(text: str) -> Any:
+    # Every process of a job knows the flags; only who is given YAML needs to load what reads it.
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
 
 
 def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 
@@ -151,6 +149,9 @@ def _entry(known: dict[str, tuple[Path, Any]], what: str, name: str, where: str)
 
 
 def _read(path: Path) -> dict[str, Any]:
+    # A master, which has its rights from its pod, comes here never, and need not load this.
+    import yaml
+
     try:
         document = yaml.safe_load(path.read_text())
     except OSError as error:
