@@ -135,15 +135,16 @@ def test_kills_do_not_change_what_is_learned(start_job: Callable[..., Job], clic
     )
     undisturbed = start_job(*arguments, "--job_name=undisturbed")
     job = start_job(*arguments, "--job_name=killed")
-    for victim, steps in (("ps-0", 10), ("ps-1", 25)):
+    for victim, steps in (("ps-0", 5), ("ps-1", 20)):
+        wait_until(lambda name=victim: {"worker-0", name} <= job.processes().keys(), "they run")
+        processes = job.processes()
         wait_until(lambda wanted=steps: job.status().get("step", 0) >= wanted, "some steps")
-        job.kill(victim)
+        processes[victim].kill()
         # It does not come to the end of its epoch before the next kill.
-        worker = job.processes()["worker-0"]
-        worker.suspend()
+        processes["worker-0"].suspend()
         assert job.status()["step"] < batches
         wait_until(lambda killed=victim: _is_safe(job, killed), "two copies of everything")
-        worker.resume()
+        processes["worker-0"].resume()
     wait_until(lambda: job.status()["step"] >= batches + 10, "some steps of the second epoch")
     job.kill("worker-0")
     for each in (job, undisturbed):

@@ -20,6 +20,7 @@ It is for tf.keras of TensorFlow 2.15 and for Keras 3 on TensorFlow.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,6 +41,10 @@ log = logging.getLogger("elasticdl.keras")
 
 # Where an ordinary layer has one of ours inside of it, because it was moved to parameter servers.
 MOVED = "_elasticdl_moved"
+
+# What went wrong with lookups of late. TensorFlow makes an error of its own of it, in which there is nothing but its
+# text: whoever is to do something about it, as about servers that went back to a checkpoint, needs the error itself.
+failures: deque[Exception] = deque(maxlen=1)
 
 _COMBINERS = (None, "sum", "mean", "sqrtn")
 # Keras's initializers, with the names that their options have for tables.
@@ -221,9 +226,13 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _find(self, ids: Any, create: Any) -> tuple[Any, Any, Any]:
         table, lookups = self._way()
-        if self._joined is None:
-            self._own().settle()
-        found = lookups.find(table, as_ids(ids, what=table), create=bool(create))
+        try:
+            if self._joined is None:
+                self._own().settle()
+            found = lookups.find(table, as_ids(ids, what=table), create=bool(create))
+        except Exception as error:
+            failures.append(error)
+            raise
         return found.ids, found.inverse, found.rows
 
     def _give(self, ids: Any, inverse: Any, gradients: Any) -> Any:

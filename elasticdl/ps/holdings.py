@@ -143,6 +143,12 @@ class Holdings:
                     f"{f'; and {len(problems) - 5} more' if len(problems) > 5 else ''}.",
                     hint="Is the checkpoint that the job started from one of this model?",
                 )
+        unknown = self.tables.not_among(initial.tables)
+        if unknown:
+            raise UserError(
+                f"The table {unknown[0]} on the parameter servers is not in this model.",
+                hint="Is the checkpoint that the job started from one of this model?",
+            )
         if rule is not None:
             self._use_optimizer(config, rule)
         assert self._rule is not None

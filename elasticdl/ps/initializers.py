@@ -58,6 +58,9 @@ class Initializer:
                     f"The option {option} of the initializer {self.kind} is {value}, which is no number."
                 )
 
+    def __str__(self) -> str:
+        return ", ".join([self.kind, *(f"{option}={value:g}" for option, value in self.options.items())])
+
     @property
     def mean(self) -> float:
         """Of all numbers that rows may start with."""

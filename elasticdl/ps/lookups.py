@@ -125,13 +125,7 @@ def declared_tables(layers: Sequence[tuple[str, Declaration]]) -> list[TableSpec
 
 def _differing(one: TableSpec, other: TableSpec) -> str:
     keys = [key for key in vars(one) if getattr(one, key) != getattr(other, key)]
-    return ", ".join(f"{key}={_shown(getattr(one, key))}" for key in keys)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Initializer):
-        return ", ".join([value.kind, *(f"{key}={number:g}" for key, number in value.options.items())])
-    return str(value)
+    return ", ".join(f"{key}={getattr(one, key)}" for key in keys)
 
 
 def as_initializer(given: str | Mapping[str, Any] | Initializer) -> Initializer:

@@ -65,6 +65,12 @@ Ids = NDArray[np.int64]
 Frozen = NewType("Frozen", int)
 
 
+MORE_ROOM = (
+    "More parameter servers (--num_ps) may help, more memory for each (--ps_resource_limit), or fewer rows: layers "
+    "have admit_after and expire_after."
+)
+
+
 class TableFull(UserError):
     """There is no memory left for new rows."""
 
@@ -176,7 +182,7 @@ class Table:
             raise TableFull(
                 f"The table {self.spec.name} cannot take {outcome.refused:,} new rows: {len(self):,} rows and "
                 f"{self.budget.used:,} of {self.budget.limit:,} bytes are in use on this parameter server.",
-                hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
+                hint=MORE_ROOM,
             )
         return out
 
@@ -288,7 +294,7 @@ class Table:
             raise TableFull(
                 f"The table {self.spec.name} cannot take {outcome.refused:,} rows: {self.budget.used:,} of "
                 f"{self.budget.limit:,} bytes are in use on this parameter server.",
-                hint="More parameter servers (--num_ps) or more memory for them may help.",
+                hint=MORE_ROOM,
             )
 
     def forget(self, bucket: int, ids: Ids) -> int:

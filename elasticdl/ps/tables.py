@@ -23,7 +23,7 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.shares import WAITING_PREFIX
 from elasticdl.ps.snapshot import SnapshotWriter
-from elasticdl.ps.table import Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
+from elasticdl.ps.table import MORE_ROOM, Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
 from elasticdl.ps.table_files import SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
@@ -92,7 +92,10 @@ class Tables:
         for spec in given:
             known = self._tables.get(spec.name)
             if known is not None and known.spec != spec:
-                raise UserError(f"The table {spec.name} {_difference(known.spec, spec)}.")
+                raise UserError(
+                    f"The table {spec.name} {_difference(known.spec, spec)}.",
+                    hint="All workers must have the same model, and so must the checkpoint that the job began with.",
+                )
         for spec in given:
             if spec.name not in self._tables:
                 table = Table(spec, optimizer, buckets=BUCKETS)
@@ -100,6 +103,11 @@ class Tables:
                     saved, mask = self._saved
                     saved.restore(table, buckets=list(numbers(mask)))
                 self._tables[spec.name] = table
+
+    def not_among(self, specs: Iterable[TableSpec]) -> list[str]:
+        """The names of tables that are here, or were saved, and are none of these."""
+        there = [*self._tables, *(self._saved[0].descriptions if self._saved is not None else ())]
+        return sorted(set(there) - {spec.name for spec in specs})
 
     def restore_from(self, saved: SavedTables | None, mask: Mask | None = None) -> None:
         """Tables that are declared from now on begin with what was saved of some buckets; None: not any more."""
@@ -142,7 +150,7 @@ class Tables:
             if bad:
                 raise NotFinite(
                     f"The gradient of the table {name} is not finite (NaN or infinity) in {bad:,} places.",
-                    hint="A smaller learning rate, clipped gradients or other data may help.",
+                    hint=_FINITE,
                 )
             needed += len(part.ids) * table.row_bytes
         if self._memory_limit and self.bytes + needed > self._memory_limit:
@@ -157,7 +165,7 @@ class Tables:
             raise TableFull(
                 f"The table {name} cannot take {new[name]:,} new rows: {self.rows:,} rows and "
                 f"{self.bytes:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
-                hint="More parameter servers (--num_ps), more memory for them, admission or expiry of rows may help.",
+                hint=MORE_ROOM,
                 refused={name: count for name, count in new.items() if count},
             )
 
@@ -321,6 +329,12 @@ class Tables:
                 ]
 
 
+_FINITE = (
+    "A smaller learning rate, clipped gradients or other data may help. "
+    "--max_bad_gradients=N lets the job go on without N such batches."
+)
+
+
 class NotFinite(UserError):
     """A gradient is no number."""
 
@@ -330,7 +344,7 @@ class NotFinite(UserError):
         before = f" {allowed:,} such batches were passed over (--max_bad_gradients)." if allowed else ""
         return cls(
             f"The gradient of {what} is not finite (NaN or infinity), in a batch of {worker}.{before}",
-            hint="A smaller learning rate, clipped gradients or other data may help.",
+            hint=_FINITE,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.keras import failures
 from elasticdl.worker.keras_errors import definition_error, describe, program_error, summary
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 
@@ -21,6 +22,7 @@ class Step:
         self._traced = False
 
     def __call__(self, *batch: Any) -> Any:
+        failures.clear()
         try:
             if not self._traced:
                 self._function.get_concrete_function(*tf.nest.map_structure(_any_size, batch))
@@ -31,6 +33,8 @@ class Step:
         except tf.errors.ResourceExhaustedError as error:
             raise MemoryError(summary(error)) from error
         except tf.errors.OpError as error:
+            if failures:
+                raise failures.pop() from error
             given = ", ".join(describe(part) for part in batch)
             raise program_error(f"{self._what} failed on a batch of {given}", error) from error
 

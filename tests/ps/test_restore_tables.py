@@ -135,6 +135,25 @@ def test_the_same_optimizer_must_be_there(
         restored.client().initialize(DENSE, {}, OWN, TABLES)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["its optimizer", "another"])
+def test_a_table_that_is_in_the_model_no_more(
+    start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Forgetting what was learned is not for a server to decide."""
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize(DENSE, {}, OWN, TABLES)
+    train(client, range(2))
+    files = save(stopped, tmp_path)
+    if not known:
+        monkeypatch.delattr(sys.modules[__name__], "Momentum")
+    restored = start_servers(1)
+    restore(restored, files)
+    name = TABLES[1].name
+    with pytest.raises(UserError, match=f"The table {name} on the parameter servers is not in this model"):
+        restored.client().initialize(DENSE, {}, OWN if known else ADAM, TABLES[:1])
+
+
 def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_path: Path) -> None:
     stopped = start_servers(1)
     client = stopped.client()

@@ -224,6 +224,10 @@ def test_a_table_asked_for_otherwise(start_servers: Any) -> None:
     wider = TableSpec(name="users", width=5, seed=3)
     with pytest.raises(UserError, match="users has width 4 on the servers, and is asked for with 5"):
         servers.client("worker-1").initialize({}, {}, ADAGRAD, [wider, ITEMS])
+    drawn = TableSpec(name="items", width=7, initializer=Initializer(kind="normal", options={"stddev": 0.5}))
+    with pytest.raises(UserError, match=r"has initializer normal on .* with normal, stddev=0\.5\.") as raised:
+        servers.client("worker-1").initialize({}, {}, ADAGRAD, [USERS, drawn])
+    assert "the same model" in raised.value.hint
 
 
 def test_two_tables_of_one_name(start_servers: Any) -> None:

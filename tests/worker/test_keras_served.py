@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 import elasticdl.keras
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.failures import CallStopped
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras import KerasTrainer
 from elasticdl.worker.models import OwnModel
@@ -91,4 +93,33 @@ def test_through_servers(
     else:
         alone = OwnModel(trainer(), restore_from="", first_step=0)
         np.testing.assert_allclose(losses, train(alone, given), rtol=1e-4)
+    served.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("problem", [CallStopped("there is no point in it"), UserError("no room")])
+def test_what_goes_wrong_with_a_lookup_is_told_as_it_is(
+    trainer: Callable[[], KerasTrainer],
+    table_servers: tuple[list[Any], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
+    problem: Exception,
+) -> None:
+    """Through TensorFlow, which makes of every error one of its own: the loop goes on after some of them."""
+    client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
+    served = ServedModel(trainer(), client, pull_every=1, restore_from="", asynchronous=asynchronous)
+    given = batches(3)
+    train(served, given[:2])
+
+    def pull_rows(*_: Any, **__: Any) -> Any:
+        raise problem
+
+    with monkeypatch.context() as context:
+        context.setattr(client, "pull_rows", pull_rows)
+        with pytest.raises(type(problem), match=str(problem)) as raised:
+            served.train(given[2], position=48, batches=3)
+        assert raised.value is problem
+    # And it is not told again.
+    served.train(given[2], position=48, batches=3)
+    served.settle()
     served.close()
