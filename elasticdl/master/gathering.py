@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.master import reclaiming
 from elasticdl.master.cuts import SavedModel
 from elasticdl.master.datasets import EVALUATION, TRAINING
 from elasticdl.master.ledger import Lease, LedgerError
@@ -84,7 +85,7 @@ class Gathering:
         state.truncations.clear()
         if not self._known_leases:
             self._known_leases = state.ledger.next_lease
-        for lease_id, lease in state.ledger.reopen(_LEASES_SKIPPED).items():
+        for lease_id, lease in reclaiming.reopen(state.ledger, _LEASES_SKIPPED).items():
             self._before[lease_id] = lease.batches
             self._remember(lease.dataset, [(lease.epoch, lease.position, lease.end)])
 
@@ -154,7 +155,7 @@ class Gathering:
         self.told.append(worker)
         state.cuts_passed = max(state.cuts_passed, cut + _CUTS_SKIPPED)
         # Higher than those of the snapshot by more than is skipped, if a master before this one began with it too.
-        state.ledger.skip_number(max((shard.lease_id for shard in told), default=0))
+        reclaiming.skip_number(state.ledger, max((shard.lease_id for shard in told), default=0))
         if seen_generation > state.generation:
             state.lose_model(above=seen_generation)
         if generation != state.generation:
@@ -175,7 +176,7 @@ class Gathering:
         silent = any(worker not in self.told for worker in self._witnesses)
         for dataset, ranges in self._untold.items():
             if silent and dataset in self._state.ledger.datasets():
-                self._state.ledger.give_up_claims(dataset, ranges)
+                reclaiming.give_up_claims(self._state.ledger, dataset, ranges)
         self.forget()
         self.told, self._witnesses, self._known_leases = [], [], 0
         state = self._state
@@ -207,7 +208,7 @@ class Gathering:
         state.epochs_ended += newer
         last = newer[-1]["epoch"]
         if last >= state.ledger.epoch(TRAINING):
-            state.ledger.complete_epoch(TRAINING, last)
+            reclaiming.complete_epoch(state.ledger, TRAINING, last)
         state.cut_epoch = max(state.cut_epoch, last)
         state.told_epoch = max(state.told_epoch, last)
 
@@ -220,15 +221,16 @@ class Gathering:
             return not told.held
         try:
             if told.position > told.start:
-                done, given_out = ledger.claim_done(
-                    told.dataset, epoch=told.epoch, start=told.start, end=told.position
+                done, given_out = reclaiming.claim_done(
+                    ledger, told.dataset, epoch=told.epoch, start=told.start, end=told.position
                 )
                 self._remember(told.dataset, given_out)
                 if done:
-                    ledger.add_steps(max(0, told.batches - self._before.get(told.lease_id, 0)))
+                    ledger.steps += max(0, told.batches - self._before.get(told.lease_id, 0))
             if not told.held or told.position >= told.end:
                 return True
-            kept, given_out = ledger.claim_lease(
+            kept, given_out = reclaiming.claim_lease(
+                ledger,
                 Lease(
                     lease_id=told.lease_id,
                     dataset=told.dataset,

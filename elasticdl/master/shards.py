@@ -150,6 +150,20 @@ class Holding:
     def touched(self) -> bool:
         return self.position > self.start or self.batches > 0
 
+    def lease(self, dataset: str) -> Lease:
+        """As others see it."""
+        return Lease(
+            lease_id=self.lease_id,
+            dataset=dataset,
+            worker=self.worker,
+            epoch=self.epoch,
+            start=self.start,
+            end=self.end,
+            failures=self.failures,
+            position=self.position,
+            batches=self.batches,
+        )
+
     def to_json(self) -> list[Any]:
         return [
             self.lease_id,

@@ -162,7 +162,7 @@ Exact: every sample of every epoch is accounted for."""
 def test_of_many_epochs_those_that_are_alike_share_a_line() -> None:
     ledger = ledger_of(epochs=50)
     do(ledger, 300)
-    ledger.add_again("training", 30, 7)
+    ledger.accounts["training"].add_again(30, 7)
     do(ledger)
     lines = render(Audit.of(ledger)).splitlines()
     assert [line.split()[1] for line in lines[2:-3]] == ["1-30/50", "31/50", "32-50/50"]

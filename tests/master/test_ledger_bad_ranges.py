@@ -63,15 +63,6 @@ def test_each_epoch_has_its_own(ledger: Ledger) -> None:
     assert ledger.skipped("training") == 6
 
 
-def test_what_is_left_of_a_lease_can_be_written_off(ledger: Ledger) -> None:
-    (lease,) = ledger.lease("training", "a", 1, 1)
-    ledger.progress(lease.lease_id, lease.start + 5, 1, "a")
-    assert ledger.skip(lease.lease_id, where="shard", reason="the program fails on it") == 5
-    assert (ledger.done("training", 0), ledger.skipped("training", 0)) == (10, 5)
-    assert ledger.held_by("a") == []
-    assert ledger.check() == []
-
-
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 5), (95, 101)])
 def test_a_range_outside_of_the_data_is_refused(ledger: Ledger, start: int, end: int) -> None:
     with pytest.raises(LedgerError, match="is no range of the 100 samples"):

@@ -297,12 +297,6 @@ class Histories(RuleBasedStateMachine):
             # It belongs to a history that has not happened now.
             self.checkpoint = None
 
-    @precondition(holding)
-    @rule(samples=st.integers(0, 5))
-    def train_in_vain(self, samples: int) -> None:
-        self.call("add_again", dataset="d", epoch=self.model.epoch, samples=samples)
-        self.model.again[self.model.epoch] += samples
-
     @precondition(lambda self: hasattr(self, "spec") and self.spec.gated)
     @rule()
     def open_the_next_epoch(self) -> None:

@@ -113,7 +113,7 @@ def test_going_back_twice_counts_what_was_really_done_twice() -> None:
 def test_a_new_job_goes_on_where_the_other_one_was() -> None:
     old = new()
     do(old, 3, 10)
-    old.add_again("training", 0, 7)
+    old.accounts["training"].add_again(0, 7)
     old.mark_bad("training", 0, 2, "file:0", "checksum")
     (held,) = old.lease("training", "a", 1, 11)
     old.progress(held.lease_id, held.start + 5, 1, "a")

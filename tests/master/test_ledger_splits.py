@@ -117,7 +117,7 @@ def test_an_atomic_shard_is_taken_whole_or_not_at_all() -> None:
     ledger = ledger_of(300, 100)
     first, second, third = lease(ledger, "a", 3)
     for held in (first, second, third):
-        ledger.set_atomic(held.lease_id)
+        ledger.leases.find(held.lease_id)[1].atomic = True
     ledger.progress(third.lease_id, third.start, 1, "a")
     proposal = ledger.split("training", "idle")
     assert proposal is not None
