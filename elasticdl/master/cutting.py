@@ -1,7 +1,7 @@
 """What is done about a cut: the model is frozen, to be evaluated, and saved, to go back to.
 
-When to cut, and who has to stand still for it, the state machine knows (`state.py`, `cuts.py`). Here the parameter
-servers are told to freeze and to save, and files become a checkpoint with the ledger of the same moment.
+When to cut, and who has to stand still for it, the state machine knows (`course.py`, `standstill.py`). Here the
+parameter servers are told to freeze and to save, and files become a checkpoint with the ledger of the same moment.
 
 Failure modes
     A server does not answer: its death arrives by the platform, and then there is no cut to take, or no checkpoint to

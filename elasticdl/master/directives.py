@@ -35,7 +35,7 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
         cut_save_to=save_to if state.cut and state.cut.save and state.plan.worker_owns_state else "",
         evaluation=evaluation.number if evaluation and can_evaluate else 0,
         evaluation_step=evaluation.step if evaluation else 0,
-        evaluation_to_finish=evaluation.number if evaluation and state.evaluation_to_finish() else 0,
+        evaluation_to_finish=evaluation.number if evaluation and state.evaluating.to_be_finished() else 0,
         truncations=[
             master_pb2.Truncation(lease_id=lease, end=end)
             for lease, (owner, end) in sorted(state.truncations.items())

@@ -25,6 +25,7 @@ from elasticdl.master import reclaiming
 from elasticdl.master.cuts import SavedModel
 from elasticdl.master.datasets import EVALUATION, TRAINING
 from elasticdl.master.ledger import Lease, LedgerError
+from elasticdl.master.losing import lose_model
 from elasticdl.master.nodes import Node
 from elasticdl.platforms.platform import NodePhase
 
@@ -130,7 +131,7 @@ class Gathering:
 
     def raise_generation(self, *, above: int) -> None:
         """The model was lost after the snapshot: the job goes back to its checkpoint once more."""
-        self._state.lose_model(above=above)
+        lose_model(self._state, above=above)
 
     def tell(
         self,
@@ -157,7 +158,7 @@ class Gathering:
         # Higher than those of the snapshot by more than is skipped, if a master before this one began with it too.
         reclaiming.skip_number(state.ledger, max((shard.lease_id for shard in told), default=0))
         if seen_generation > state.generation:
-            state.lose_model(above=seen_generation)
+            lose_model(state, above=seen_generation)
         if generation != state.generation:
             return held
         self._hear_epochs(epochs_ended)
@@ -181,7 +182,7 @@ class Gathering:
         self.told, self._witnesses, self._known_leases = [], [], 0
         state = self._state
         if state.plan.kind == "evaluate" and EVALUATION in state.sizes and not state.results:
-            state.begin_evaluation(number=state.cuts_passed + 1, epoch=-1)
+            state.evaluating.begin(number=state.cuts_passed + 1, epoch=-1)
 
     def forget(self) -> None:
         """The ledger has gone back to a checkpoint, and what it counts as done again includes all this."""
@@ -193,7 +194,7 @@ class Gathering:
     def _announce(self, sizes: dict[str, int]) -> None:
         for dataset, size in sizes.items():
             if self._state.plan.kind != "evaluate":
-                self._state.announce(dataset=dataset, size=size)
+                self._state.work.announce(dataset=dataset, size=size)
             else:
                 # Its evaluation begins when everything has been told.
                 self._state.sizes.setdefault(dataset, size)

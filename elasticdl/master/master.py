@@ -270,7 +270,7 @@ class Master:
             self._spawn(self._platform.start(self._request(node)))
         self._send_away()
         state = self.state
-        if state.cut is not None and state.cut_complete():
+        if state.cut is not None and state.standstill.complete():
             # All stand still: these figures are exact, and of a job that ends with it the last.
             self._spawn(self._asking.ask())
             await self.cutting.take(state.cut.number)

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.master.losing import lose_model
 from elasticdl.master.nodes import Node
 from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 from elasticdl.ps.moves import plan_moves, promote
@@ -92,7 +93,7 @@ class Placing:
         self._use(told)
         missing = told.servers - self._joined().keys()
         if missing and not self._promote(missing):
-            self._state.lose_model()
+            lose_model(self._state)
         self._due = True
 
     # -- what happens ----------------------------------------------------------------------------------------

@@ -146,12 +146,12 @@ class MasterService(MasterServicer):
         master, state = self._master, self._master.state
         await master.hear(request.node)
         while True:
-            if state.finished(request.dataset):
+            if state.work.finished(request.dataset):
                 return pb.LeaseReply(finished=True)
             if request.generation != state.generation:
                 return pb.LeaseReply()
             leases = []
-            if state.may_lease(request.dataset, request.node, request.request_id):
+            if state.work.may_lease(request.dataset, request.node, request.request_id):
                 leases = master.do(
                     "lease",
                     dataset=request.dataset,
@@ -168,7 +168,7 @@ class MasterService(MasterServicer):
                 )
             if not request.wait:
                 return pb.LeaseReply()
-            if state.propose_split(request.dataset, request.node):
+            if state.work.propose_split(request.dataset, request.node):
                 master.wake()
             await master.work.wait(_HOLD_SECONDS)
             if context.cancelled() or context.done():

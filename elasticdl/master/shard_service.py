@@ -136,7 +136,7 @@ class ShardService(MasterServicer, ProgressServicer):
     def _lease(self, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
         state = self._master.state
         try:
-            if not state.may_lease(dataset, worker, request_id):
+            if not state.work.may_lease(dataset, worker, request_id):
                 return []
             share = min(count, state.data.share(dataset)) if count > 1 else 1
             leases: list[Lease] = self._master.do(

@@ -48,7 +48,7 @@ class Steps:
         bad: list[dict[str, Any]],
     ) -> int:
         """All micro-batches of an epoch before place `at` are done. Returns the samples newly so."""
-        self._state.report(
+        self._state.work.report(
             worker=worker,
             report_id=report_id,
             progress=[],

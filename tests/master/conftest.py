@@ -114,7 +114,7 @@ class ToyJob:
 
     def _lease(self, worker: ToyWorker, dataset: str) -> list[Any]:
         worker.requests += 1
-        if not self.state.may_lease(dataset, worker.name, worker.requests):
+        if not self.state.work.may_lease(dataset, worker.name, worker.requests):
             return []
         leases: list[Any] = self.do(
             "lease", dataset=dataset, worker=worker.name, count=1, request_id=worker.requests
@@ -139,7 +139,7 @@ class ToyJob:
         mine = [x for x in self.state.ledger.held_by(worker.name) if x.dataset == "training"]
         if not mine:
             leases = self._lease(worker, "training")
-            return bool(leases) or self.state.propose_split("training", worker.name)
+            return bool(leases) or self.state.work.propose_split("training", worker.name)
         lease = mine[0]
         position = min(lease.position + self.plan.batch_size, lease.end)
         self.trained.append((lease.position, position))
@@ -163,7 +163,7 @@ class ToyJob:
 
     def master_step(self) -> bool:
         state = self.state
-        if state.cut is not None and state.cut_complete():
+        if state.cut is not None and state.standstill.complete():
             self.do("cut_taken", cut=state.cut.number)
             return True
         if state.saving is not None:

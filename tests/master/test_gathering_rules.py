@@ -52,10 +52,10 @@ def lease(state: JobState, worker: str, request_id: int, dataset: str = "trainin
 
 def test_nothing_is_given_out_while_it_gathers() -> None:
     state = lost(started())
-    assert not state.may_lease("training", "worker-0", 1)
-    assert not state.propose_split("training", "worker-0")
+    assert not state.work.may_lease("training", "worker-0", 1)
+    assert not state.work.propose_split("training", "worker-0")
     state.apply("gathering.close", {})
-    assert state.may_lease("training", "worker-0", 1)
+    assert state.work.may_lease("training", "worker-0", 1)
 
 
 def test_a_model_that_was_lost_meanwhile_is_trained_again_from_the_checkpoint() -> None:
@@ -173,7 +173,7 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
         held = [told for told in memory.values() if told["held"]]
         if not held or (len(held) < 3 and source.random() < 0.3):
             requests += 1
-            if state.may_lease("d", worker, requests):
+            if state.work.may_lease("d", worker, requests):
                 got = lease(state, worker, requests, "d")
                 memory[got.lease_id] = shard(
                     got.lease_id, got.start, got.start, got.end, dataset="d", epoch=got.epoch

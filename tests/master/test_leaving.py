@@ -99,11 +99,11 @@ def test_a_leaving_worker_gets_no_shard() -> None:
     for name in ("ps-0", "worker-0", "worker-1"):
         state.apply("join", {"node": name, "incarnation": "i", "address": "a"})
     state.apply("announce", {"dataset": "training", "size": 1000})
-    assert state.may_lease("training", "worker-0", 1)
+    assert state.work.may_lease("training", "worker-0", 1)
     leaving = {**vars(status("worker-0", NodePhase.LEAVING)), "phase": "leaving", "reason": ""}
     state.apply("observe", {"status": leaving})
-    assert not state.may_lease("training", "worker-0", 1)
-    assert state.may_lease("training", "worker-1", 1)
+    assert not state.work.may_lease("training", "worker-0", 1)
+    assert state.work.may_lease("training", "worker-1", 1)
 
 
 def test_without_a_folder_for_all_nothing_is_saved() -> None:

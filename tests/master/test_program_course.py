@@ -61,7 +61,7 @@ class Programs:
 
     def fetch(self, worker: str) -> Any:
         request = self.state.ledger.next_lease
-        if not self.state.may_lease("d", worker, request):
+        if not self.state.work.may_lease("d", worker, request):
             return None
         return self.do("lease", dataset="d", worker=worker, count=1, request_id=request)[0]
 

@@ -133,15 +133,15 @@ def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
     job.do("steps.hold", worker="worker-1", dataset="training")
     _advance(job, "worker-0", at=10, step=4)
     assert job.state.cut is not None
-    assert not job.state.cut_complete()
+    assert not job.state.standstill.complete()
     job.do(
         "reach_cut",
         worker="worker-0",
         cut=job.state.cut.number,
         files=[{"name": "a", "bytes": 1, "crc32": 1}],
     )
-    assert job.state.cut_complete()
+    assert job.state.standstill.complete()
     # It dies before the cut is taken: what it wrote is written by another one.
     job.end("worker-0", EndReason.KILLED)
-    assert not job.state.cut_complete()
+    assert not job.state.standstill.complete()
     assert job.state.cut.files == []
