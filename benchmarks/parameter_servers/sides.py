@@ -47,7 +47,7 @@ class Trainers(Side):
         super().__init__(roots)
         self.name = name
         self._sizes = setting.sizes
-        self._home = home
+        self.home = home
         self._files = [home / "progress" / trainer for trainer in trainers]
 
     def under_way(self) -> bool:
@@ -55,7 +55,7 @@ class Trainers(Side):
         return min(done) > 2 and sum(done) >= self._sizes.batches
 
     def last_words(self) -> str:
-        logs = (*self._home.glob("*.log"), *self._home.glob("jobs/*/logs/*.log"))
+        logs = (*self.home.glob("*.log"), *self.home.glob("jobs/*/logs/*.log"))
         return "\n".join(f"{self.name}, {log.name}:\n{tail(log)}" for log in logs)
 
     def speed(self, seconds: float) -> Speed:
@@ -87,6 +87,10 @@ class Trainers(Side):
         first, last = self.learned()
         if not (math.isfinite(last) and last < first):
             raise Stuck(f"{self.name} does not learn: its loss was {first:.4f} and is {last:.4f}")
+
+    def batches(self) -> list[list[progress.Batch]]:
+        """All that each of its trainers has ended."""
+        return [progress.read(path) for path in self._files]
 
     def _since(self, began: float) -> list[list[progress.Batch]]:
         return [[each for each in progress.read(path) if each.seconds >= began] for path in self._files]

@@ -1,0 +1,89 @@
+"""How long workers stand still while buckets move: the longest gap between two batches of any worker, from the command
+that asks for another number of servers until every bucket is where it belongs, and twice.
+
+Two workers train the light model on two servers; a third one comes, fills up, and goes again. What the longest gap was in
+as long a time before is told beside it. The new server starts on the same cores, which is a part of what a user sees.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.parameter_servers import progress, sides
+from benchmarks.processes import ROOT, elasticdl, wait_until
+from benchmarks.report import Result, at_most_more
+from elasticdl.cli.control import current_status
+from elasticdl.jobs.store import JobStore
+
+_SECONDS = 1.0
+_JOB = "benchmark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    longest: float
+    longest_before: float
+    # From the command to the end of the last move.
+    seconds: float
+
+
+def measure(benchmark: str, setting: sides.Setting, *, rounds: int) -> list[Result]:
+    found: dict[str, list[Move]] = {"2 to 3": [], "3 to 2": []}
+    with sides.ours(setting, workers=2, threads=1, servers=2) as side:
+        side.wait_until_under_way()
+        for _ in range(rounds):
+            found["2 to 3"].append(_move(side, 3))
+            found["3 to 2"].append(_move(side, 2))
+        side.check_learning()
+    return [_told(benchmark, case, moves) for case, moves in found.items()]
+
+
+def _told(benchmark: str, case: str, moves: list[Move]) -> Result:
+    """Of several the longest: a pause that is there now and then is one."""
+    result = Result(
+        benchmark=benchmark,
+        case=f"longest pause of a worker, {case} servers",
+        unit="s",
+        us=max(move.longest for move in moves),
+        note=f"before that {max(move.longest_before for move in moves):.2g} s; "
+        f"it takes {statistics.median(move.seconds for move in moves):.1f} s until all has moved",
+    )
+    return at_most_more(result, _SECONDS)
+
+
+def _move(side: sides.Trainers, servers: int) -> Move:
+    began = time.monotonic()
+    command = elasticdl("jobs", "scale", _JOB, f"--num_ps={servers}")
+    environment = {**os.environ, "ELASTICDL_HOME": str(side.home)}
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    wait_until(lambda: _is_settled(side, servers), f"buckets are on {servers} servers", every=0.2)
+    over = time.monotonic()
+    batches = side.batches()
+    return Move(
+        longest=_longest_gap(batches, began, over),
+        longest_before=_longest_gap(batches, began - (over - began), began),
+        seconds=over - began,
+    )
+
+
+def _is_settled(side: sides.Trainers, servers: int) -> bool:
+    buckets: dict[str, Any] = current_status(JobStore(side.home).get(_JOB)).get("buckets") or {}
+    there = len(buckets.get("by_server", ())) == servers
+    return there and not buckets["moving"] and not buckets["with_one_copy"]
+
+
+def _longest_gap(batches: Sequence[Sequence[progress.Batch]], begin: float, end: float) -> float:
+    """Of any worker. One that is still going on at the end counts as far as it has come."""
+    longest = 0.0
+    for each in batches:
+        times = [batch.seconds for batch in each]
+        gaps = [late - early for early, late in itertools.pairwise([*times, end]) if begin < late <= end]
+        longest = max(longest, *gaps, 0.0)
+    return longest
