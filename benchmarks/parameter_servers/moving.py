@@ -1,8 +1,8 @@
 """How long workers stand still while buckets move: the longest gap between two batches of any worker, from the command
 that asks for another number of servers until every bucket is where it belongs, and twice.
 
-Two workers train the light model on two servers; a third one comes, fills up, and goes again. What the longest gap was in
-as long a time before is told beside it. The new server starts on the same cores, which is a part of what a user sees.
+Two workers train the light model on two servers; a third one comes, fills up, and goes again. What the longest gap was
+in as long a time before is told beside it. The new server starts on the same cores: that is a part of what a user sees.
 """
 
 from __future__ import annotations
