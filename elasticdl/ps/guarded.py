@@ -59,8 +59,12 @@ class Guarded:
         self._settings = settings
         self._failed = failed
         self._lock = threading.Lock()
-        # Something that others wait for has changed: acknowledgements, maps, outboxes.
+        # Maps, generations, who has to be told something.
         self._changed = threading.Condition(self._lock)
+        # What every push brings has conditions of its own, so that it wakes only those who wait for it: an outbox has
+        # got something, others have acknowledged something.
+        self._told = threading.Condition(self._lock)
+        self._acknowledged = threading.Condition(self._lock)
         self._number = number
         self._incarnation = incarnation
         self.tallies = Tallies()
@@ -84,11 +88,11 @@ class Guarded:
 
     def close(self, generation: int) -> None:
         """A generation begins: drops everything, and refuses calls until `open`. The map may be seen before that."""
-        with self._changed:
+        with self._lock:
             self._clear()
             self._generation = generation
             self._ready = False
-            self._changed.notify_all()
+            self._wake()
 
     def open(
         self,
@@ -104,7 +108,7 @@ class Guarded:
         """
         if restored is not None and restored.attributes.get("optimizer"):
             self._import(ps_pb2.OptimizerConfig(**restored.attributes["optimizer"]))
-        with self._changed:
+        with self._lock:
             if restored is not None:
                 self._holdings.restore(
                     restored.attributes, restored.groups, buckets or {}, tables, self._roles.complete
@@ -112,13 +116,13 @@ class Guarded:
             self._ready = True
             if self._roles.routes is not None:
                 self._peers.obey(self._holdings, self._fenced)
-            self._changed.notify_all()
+            self._wake()
 
     def stop(self) -> None:
         """Nobody is waited for any more: calls that do are not answered with success."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
-            self._changed.notify_all()
+            self._wake()
 
     @property
     def generation(self) -> int:
@@ -162,16 +166,24 @@ class Guarded:
             raise NothingHeld(f"there is no frozen copy {name!r} here")
         return self._frozen[name]
 
+    def _wake(self) -> None:
+        """Everybody looks whether it concerns them."""
+        for condition in (self._changed, self._told, self._acknowledged):
+            condition.notify_all()
+
     def _tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
+        known = len(self._peers.outboxes)
         ticket = self._peers.tell(mask, body, **what)
-        if ticket:
+        if len(self._peers.outboxes) > known:
             self._changed.notify_all()
+        if ticket:
+            self._told.notify_all()
         return ticket
 
     def _wait(self, waiting: Waiting) -> Waiting:
         """Waits until others have what they were told."""
         while not self._poll(waiting):
-            self._changed.wait()
+            self._acknowledged.wait()
         return waiting
 
     def poll(self, waiting: Waiting) -> bool:

@@ -31,7 +31,7 @@ class MasterCalls(Guarded):
         Before anybody freezes a copy to be saved: what a server is the backup of is in its copy as well, and must be
         the same there. The map is waited for as by `freeze`.
         """
-        with self._changed:
+        with self._lock:
             self._await_map(generation, map_version, seconds)
             self._flush(self._roles.serving, generation)
 
@@ -61,7 +61,7 @@ class MasterCalls(Guarded):
         flushed before. Only the newest map says what that is: it waits so many seconds for one of that version.
         `NotReady`: it has not come.
         """
-        with self._changed:
+        with self._lock:
             self._await_map(generation, map_version, seconds)
             if name not in self._frozen:
                 mine = self._roles.serving
@@ -119,7 +119,7 @@ class MasterCalls(Guarded):
 
         None: this server is nobody's primary.
         """
-        with self._changed:
+        with self._lock:
             self._fenced.add(worker)
             mine = self._roles.serving
             cohorts = self._holdings.cohorts.select(mine)

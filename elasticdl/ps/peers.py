@@ -109,11 +109,11 @@ class Peers:
         holders = (current.primary[bucket], current.backup[bucket])
         return {peer: (outbox, outbox.last) for peer, outbox in self.outboxes.items() if peer in holders}
 
-    def _hand_over(self) -> None:
-        """Tells new primaries that they are, as soon as everybody is up to date."""
+    def _hand_over(self) -> bool:
+        """Tells new primaries that they are, as soon as everybody is up to date. Whether there was one to be told."""
         ready = [bucket for bucket, ticket in self._handing if not still_open(ticket)]
         if not ready:
-            return
+            return False
         self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
         current = self.roles.map
         assert current is not None
@@ -123,6 +123,7 @@ class Peers:
             outbox = self._outbox(peer)
             outbox.add(entry)
             self._handed |= dict.fromkeys(numbers(theirs), (peer, outbox.incarnation))
+        return True
 
     # -- telling ---------------------------------------------------------------------------------------------
 
@@ -151,9 +152,10 @@ class Peers:
             if peer in self.outboxes and (mask & theirs).any()
         }
 
-    def acknowledge(self, outbox: Outbox, position: int) -> None:
+    def acknowledge(self, outbox: Outbox, position: int) -> bool:
+        """Whether somebody is to be told something because of it."""
         outbox.acknowledge(position)
-        self._hand_over()
+        return self._hand_over()
 
     def is_over(self, waiting: Waiting) -> bool:
         """Whether others have what they were told, or have no need to."""

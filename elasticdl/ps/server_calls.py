@@ -21,10 +21,10 @@ from elasticdl.wire import ps_pb2
 class ServerCalls(Guarded):
     def see(self, routes: Routes) -> None:
         """A map has been published. One that is not newer changes nothing but addresses."""
-        with self._changed:
+        with self._lock:
             if self._peers.see(routes) and self._ready:
                 self._peers.obey(self._holdings, self._fenced)
-            self._changed.notify_all()
+            self._wake()
 
     def receive(
         self,
@@ -42,7 +42,7 @@ class ServerCalls(Guarded):
         """
         if not self._holdings.has_optimizer and (optimizer := optimizer_of(entry)) is not None:
             self._import(optimizer)
-        with self._changed:
+        with self._lock:
             self._check_generation(generation)
             accepted = self._peers.accept(sender, incarnation, entry, mask)
             if accepted is None:
@@ -58,7 +58,6 @@ class ServerCalls(Guarded):
                 if entry.HasField("fill"):
                     self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
             self._peers.received[sender, incarnation] = entry.position
-            self._changed.notify_all()
 
     def received(self, sender: int, incarnation: str, generation: int) -> int:
         """The last entry of a sender that was carried out."""
@@ -73,9 +72,9 @@ class ServerCalls(Guarded):
 
         None: not for so long, or not any more.
         """
-        with self._changed:
+        with self._lock:
             if outbox.after(position) is None and self._peers.outboxes.get(outbox.peer) is outbox:
-                self._changed.wait(seconds)
+                self._told.wait(seconds)
             told = outbox.after(position)
             if told is None or self._peers.outboxes.get(outbox.peer) is not outbox:
                 return None
@@ -83,13 +82,16 @@ class ServerCalls(Guarded):
             return told.entry.position, told.entry.SerializeToString(), told.body
 
     def acknowledge(self, outbox: Outbox, position: int) -> None:
-        with self._changed:
-            self._peers.acknowledge(outbox, position)
-            self._changed.notify_all()
+        with self._lock:
+            if self._peers.acknowledge(outbox, position):
+                # What was only waiting for this has been told.
+                self._wake()
+            else:
+                self._acknowledged.notify_all()
 
     def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
         """All outboxes, as soon as others than the known ones are among them."""
-        with self._changed:
+        with self._lock:
             if all(outbox in known for outbox in self._peers.outboxes.values()):
                 self._changed.wait(seconds)
             return list(self._peers.outboxes.values())
@@ -104,5 +106,5 @@ class ServerCalls(Guarded):
 
     def wake(self) -> None:
         """For those who wait for one thing and have to look at another."""
-        with self._changed:
-            self._changed.notify_all()
+        with self._lock:
+            self._wake()

@@ -48,7 +48,7 @@ class WorkerCalls(Guarded):
         Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
         """
         self._import(initial.optimizer)
-        with self._changed:
+        with self._lock:
             self._check_generation(generation)
             asked = EVERYTHING if buckets is None else buckets
             mine = asked & self._roles.serving
@@ -157,7 +157,7 @@ class WorkerCalls(Guarded):
         as soon as this returns, unless the answer says otherwise.
         """
         pushing = self.begin_push(push, message=message, body=body)
-        with self._changed:
+        with self._lock:
             self._wait(pushing.waiting)
         return pushing.answer()
 
@@ -166,7 +166,7 @@ class WorkerCalls(Guarded):
     ) -> Pushing:
         """A push up to where others have to be waited for."""
         bad = find_not_finite(push.gradients)
-        with self._changed:
+        with self._lock:
             self._check_generation(push.generation)
             if push.worker in self._fenced:
                 raise WorkerFenced(f"the master has given up {push.worker}")
