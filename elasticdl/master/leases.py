@@ -96,6 +96,9 @@ class Leases:
         mine = self._workers.get(worker, {})
         return [(account, account.held[lease_id]) for lease_id, account in mine.items()]
 
+    def count(self, worker: str) -> int:
+        return len(self._workers.get(worker, ()))
+
     def all(self) -> list[tuple[Account, Holding]]:
         return [(account, account.held[lease_id]) for lease_id, account in self._accounts.items()]
 

@@ -79,7 +79,7 @@ class Liveness:
             worker
             for worker in self._trainers()
             if worker not in waiting
-            and state.ledger.held_by(worker)
+            and state.ledger.leases.count(worker)
             and now - self._progress_at.setdefault(worker, now) > limit
         ]
 

@@ -64,7 +64,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
                 "message": n.message,
                 "draining": n.draining,
                 "joined": n.joined,
-                "shards": len(state.ledger.held_by(n.name)),
+                "shards": state.ledger.leases.count(n.name),
             }
             for n in state.roster.nodes.values()
         ],
