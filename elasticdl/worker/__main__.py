@@ -19,6 +19,7 @@ from elasticdl.wire.security import NotTrusted
 from elasticdl.worker.allocation import keep_memory
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.environment import wait_asleep
+from elasticdl.worker.garbage import nothing_collected
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: link.leave())
     loop: Loop | None = None
     try:
-        loop = _make_loop(link, spec, token)
+        with nothing_collected():
+            loop = _make_loop(link, spec, token)
         loop.run()
     except BadRecords as error:
         return _fail(link, "data", str(error), "", 0, EXIT_DEFINITION_ERROR)
