@@ -1,6 +1,7 @@
 """The data sets that come with scikit-learn, split and written for training."""
 
 import csv
+import subprocess
 import sys
 
 import numpy as np
@@ -96,3 +97,13 @@ def test_without_scikit_learn(tmp_path, monkeypatch):
             make(tmp_path / "x")
         assert error.value.hint == "pip install 'elasticdl[datasets]'"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scikit_learn_is_not_imported(tmp_path):
+    program = (
+        "import sys, pathlib, elasticdl.data.samples as samples\n"
+        "samples.make_digits(pathlib.Path(sys.argv[1]) / 'digits')\n"
+        "samples.make_iris(pathlib.Path(sys.argv[1]) / 'iris')\n"
+        "sys.exit('sklearn' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True)
