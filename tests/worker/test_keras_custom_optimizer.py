@@ -11,13 +11,14 @@ import tensorflow as tf
 import elasticdl
 import elasticdl.keras
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.checkpoints import Manifest, write_manifest
-from elasticdl.ps.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition, ProgramError
 from elasticdl.worker.keras import KerasTrainer
-from elasticdl.worker.models import OwnModel
-from elasticdl.worker.served import ServedModel
 from elasticdl.worker.trainer import Batch, Shard
+from tests.worker.own_optimizers import (
+    assert_goes_on_from_a_checkpoint,
+    assert_servers_do_the_same,
+    losses_alone,
+)
 
 STEPS = 10
 
@@ -90,44 +91,23 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Ke
     return make
 
 
-def losses(model: Any, given: list[Batch]) -> list[float]:
-    model.prepare(given[0])
-    return [model.train(batch, position=batch.position, batches=1) for batch in given]
-
-
 @pytest.mark.parametrize("optimizers", [(own, kerass), (scheduled, kerass_scheduled)])
 @pytest.mark.parametrize("tables", [False, True])
 def test_alone_it_does_what_kerass_does(
     trainer: Callable[..., KerasTrainer], optimizers: tuple[Any, Any], tables: bool
 ) -> None:
-    both = [
-        losses(OwnModel(trainer(optimizer, tables=tables), restore_from="", first_step=0), batches())
-        for optimizer in optimizers
-    ]
+    both = [losses_alone(trainer(optimizer, tables=tables), batches()) for optimizer in optimizers]
     np.testing.assert_allclose(both[0], both[1], rtol=1e-5)
 
 
 def test_servers_do_the_same(
     trainer: Callable[..., KerasTrainer], table_servers: tuple[list[Any], list[str]]
 ) -> None:
-    client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
-    served = ServedModel(trainer(own), client, pull_every=1, restore_from="")
-    try:
-        found = losses(served, batches())
-    finally:
-        served.close()
-    alone = losses(OwnModel(trainer(own), restore_from="", first_step=0), batches())
-    np.testing.assert_allclose(found, alone, rtol=1e-5)
+    assert_servers_do_the_same(lambda: trainer(own), batches(), table_servers[1])
 
 
 def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_path: Path) -> None:
-    whole = losses(OwnModel(trainer(own), restore_from="", first_step=0), batches())
-    half = OwnModel(trainer(own), restore_from="", first_step=0)
-    losses(half, batches()[: STEPS // 2])
-    files = half.save(tmp_path / "version-5")
-    write_manifest(tmp_path / "version-5", Manifest(step=5, files=tuple(files), attributes={}), None)
-    second = OwnModel(trainer(own), restore_from=str(tmp_path / "version-5"), first_step=5)
-    np.testing.assert_allclose(losses(second, batches()[STEPS // 2 :]), whole[STEPS // 2 :], rtol=1e-6)
+    assert_goes_on_from_a_checkpoint(lambda: trainer(own), batches(), tmp_path, rtol=1e-6)
 
 
 def test_callbacks_change_its_rate(trainer: Callable[..., KerasTrainer]) -> None:
@@ -141,8 +121,7 @@ def test_callbacks_change_its_rate(trainer: Callable[..., KerasTrainer]) -> None
 
 
 def test_its_errors_are_told_with_the_line(trainer: Callable[..., KerasTrainer]) -> None:
-    model = OwnModel(trainer(lambda: Broken(0.1), tables=False), restore_from="", first_step=0)
     with pytest.raises((UserError, ProgramError)) as raised:
-        losses(model, batches())
+        losses_alone(trainer(lambda: Broken(0.1), tables=False), batches())
     assert "The optimizer Broken failed on" in str(raised.value)
     assert "value - gradient[:0]" in str(raised.value)

@@ -12,14 +12,15 @@ from torch import nn
 import elasticdl
 import elasticdl.torch
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.checkpoints import Manifest, write_manifest
-from elasticdl.ps.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.models import OwnModel
-from elasticdl.worker.served import ServedModel
 from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.torch_optimizer import make_optimizer, server_config
 from elasticdl.worker.trainer import Batch, Shard
+from tests.worker.own_optimizers import (
+    assert_goes_on_from_a_checkpoint,
+    assert_servers_do_the_same,
+    losses_alone,
+)
 
 STEPS = 12
 
@@ -84,40 +85,19 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[[Any], 
     return make
 
 
-def losses(model: Any, given: list[Batch]) -> list[float]:
-    model.prepare(given[0])
-    return [model.train(batch, position=batch.position, batches=1) for batch in given]
-
-
 def test_alone_it_does_what_pytorchs_does(trainer: Callable[[Any], TorchTrainer]) -> None:
-    both = [
-        losses(OwnModel(trainer(optimizer), restore_from="", first_step=0), batches())
-        for optimizer in (own, pytorchs)
-    ]
+    both = [losses_alone(trainer(optimizer), batches()) for optimizer in (own, pytorchs)]
     np.testing.assert_allclose(both[0], both[1], rtol=1e-5)
 
 
 def test_servers_do_the_same(
     trainer: Callable[[Any], TorchTrainer], table_servers: tuple[list[Any], list[str]]
 ) -> None:
-    client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
-    served = ServedModel(trainer(own), client, pull_every=1, restore_from="")
-    try:
-        found = losses(served, batches())
-    finally:
-        served.close()
-    alone = losses(OwnModel(trainer(own), restore_from="", first_step=0), batches())
-    np.testing.assert_allclose(found, alone, rtol=1e-5)
+    assert_servers_do_the_same(lambda: trainer(own), batches(), table_servers[1])
 
 
 def test_it_goes_on_from_a_checkpoint(trainer: Callable[[Any], TorchTrainer], tmp_path: Path) -> None:
-    whole = losses(OwnModel(trainer(own), restore_from="", first_step=0), batches())
-    half = OwnModel(trainer(own), restore_from="", first_step=0)
-    losses(half, batches()[: STEPS // 2])
-    files = half.save(tmp_path / "version-6")
-    write_manifest(tmp_path / "version-6", Manifest(step=6, files=tuple(files), attributes={}), None)
-    second = OwnModel(trainer(own), restore_from=str(tmp_path / "version-6"), first_step=6)
-    np.testing.assert_array_equal(losses(second, batches()[STEPS // 2 :]), whole[STEPS // 2 :])
+    assert_goes_on_from_a_checkpoint(lambda: trainer(own), batches(), tmp_path, rtol=0)
 
 
 def test_it_may_come_with_a_schedule() -> None:
