@@ -5,13 +5,15 @@ fetches (`fetch`) and when it is through (`end`): while there is a file `hold-PO
 nodes, it stays there and says so by a file `held-POINT-NODE`. A number in the file of a hold is how often the point is
 passed before. So a test lets a job come to a point, kills a process exactly there, and lets it go on.
 
-Each process leaves what it was given in `environment-NODE`. A worker of TensorFlow looks every second, and not every
-thirty, whether the chief has made or restored the model.
+Each process leaves what it was given in `environment-NODE`. A worker of TensorFlow looks every three seconds, and not
+every thirty, whether the chief has made or restored the model. Where nothing else is tested, less is computed: nobody
+searches for garbage while a graph is made, and PyTorch comes without its compiler.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import runpy
@@ -56,13 +58,22 @@ def look_often() -> None:
     """For TensorFlow's workers. It is imported by the program anyway."""
     from tensorflow.compat.v1.train import SessionManager
 
-    SessionManager.__init__ = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=1)
+    SessionManager.__init__ = functools.partialmethod(SessionManager.__init__, recovery_wait_secs=3)
+
+
+def leave_out_compiler() -> None:
+    """For programs with PyTorch. As TensorFlow's above, it is imported by the program anyway."""
+    from e2e.compiler import leave_out
+
+    leave_out()
 
 
 def main(module: str, arguments: list[str]) -> None:
     given = {name: os.environ[name] for name in NAMES if name in os.environ}
     (GATES / f"environment-{NODE}").write_text(json.dumps(given))
     Gate("start")()
+    # A graph is millions of objects that stay.
+    gc.set_threshold(100_000, 50, 50)
     from elasticai_api.common.data_shard_service import DataShardService
 
     fetch, gate = DataShardService.fetch_shard, Gate("fetch")
@@ -74,6 +85,8 @@ def main(module: str, arguments: list[str]) -> None:
     DataShardService.fetch_shard = gated  # type: ignore[method-assign]
     if "TF_CONFIG" in os.environ:
         look_often()
+    if "torch" in module:
+        leave_out_compiler()
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     Gate("end")()

@@ -19,8 +19,10 @@ ROLE_NAMES = ("chief", "worker", "ps", "evaluator")
 ROLES = tuple(f"{role}-0" for role in ROLE_NAMES)
 TRAINED, BATCH, EPOCHS = 120, 12, 40
 IRIS = {"dataset": "iris_training_data", "size": TRAINED, "epochs": EPOCHS}
-CLICKS, CLICK_EPOCHS = 400, 20
+CLICKS, CLICK_EPOCHS = 200, 26
 CRITEO = {"dataset": "criteo_training_data", "size": CLICKS, "epochs": CLICK_EPOCHS}
+# Enough to tell the rows apart. With all columns a process is busy for many seconds until it has its graph.
+COLUMNS = "C3,C4,C10,C12,C16,C21"
 # Shards of each trainer, of which the first are trained: enough steps for a first checkpoint.
 MIDDLE = 35
 
@@ -42,7 +44,7 @@ def iris(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clicks(tmp_path: Path) -> Path:
-    _make("criteo-like", f"--rows={CLICKS}", "--test_rows=200", f"--output={tmp_path}/criteo")
+    _make("criteo-like", f"--rows={CLICKS}", "--test_rows=20", f"--output={tmp_path}/criteo")
     return tmp_path / "criteo"
 
 
@@ -228,19 +230,25 @@ def test_every_role_of_deepfm_killed_one_after_the_other(
     program = (
         "e2e.gated_program model_zoo.deepctr.deepfm_estimator "
         f"--training_data={clicks}/train --validation_data={clicks}/train "
-        f"--num_epochs={CLICK_EPOCHS} --evaluation_seconds=1 --checkpoint_steps=50 --num_minibatches_per_shard=1"
+        f"--features={COLUMNS} --num_epochs={CLICK_EPOCHS} --num_minibatches_per_shard=1 --checkpoint_steps=50 "
+        # Each of them makes its graph anew.
+        "--evaluation_seconds=30"
     )
     _set_holds(gates, "fetch", MIDDLE)
+    # There is a checkpoint when it begins.
+    gates.hold("start-evaluator-0")
     (gates.folder / "hold-fetch-chief-1").write_text("10")
     (gates.folder / "hold-fetch-worker-1").write_text("10")
     job = start_program(program)
     _wait_for_the_middle(gates)
+    gates.release("start-evaluator-0")
     programs.wait_for_log(job, "evaluator-0", "Saving dict for global step")
     programs.kill(job, "evaluator-0")
     programs.kill(job, "worker-0")
     wait_until((gates.folder / "held-fetch-worker-1").exists, "the new worker trains")
     programs.kill(job, "chief-0")
     wait_until((gates.folder / "held-fetch-chief-1").exists, "the new chief trains")
+    programs.wait_for_log(job, "evaluator-1", "Saving dict for global step")
     programs.kill(job, "master")
     programs.kill(job, "ps-0")
     _release(gates, "fetch")

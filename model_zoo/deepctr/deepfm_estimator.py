@@ -97,12 +97,16 @@ def _named(
     return named, labels
 
 
-def make_estimator(config: tf.estimator.RunConfig) -> tf.estimator.Estimator:
+def make_estimator(config: tf.estimator.RunConfig, features: list[str]) -> tf.estimator.Estimator:
     # Here, as it takes a while: nobody waits for it to be told of a wrong flag.
     from deepctr.estimator import DeepFMEstimator
 
-    numbers = [tf.feature_column.numeric_column(name) for name in NUMBERS]
-    categories = [tf.feature_column.categorical_column_with_hash_bucket(name, BUCKETS) for name in CATEGORIES]
+    numbers = [tf.feature_column.numeric_column(name) for name in NUMBERS if name in features]
+    categories = [
+        tf.feature_column.categorical_column_with_hash_bucket(name, BUCKETS)
+        for name in CATEGORIES
+        if name in features
+    ]
     return DeepFMEstimator(
         linear_feature_columns=[*numbers, *categories],
         dnn_feature_columns=[
@@ -141,19 +145,20 @@ def main(arguments: argparse.Namespace) -> None:
         indices = ShardIndices(shard_service, arguments.batch_size)
         hooks += [ElasticDataShardReportHook(indices), KeepServedModelHook(config)]
     tf.estimator.train_and_evaluate(
-        make_estimator(config),
+        make_estimator(config, arguments.features),
         tf.estimator.TrainSpec(lambda: train_input_fn(trained, indices, arguments.batch_size), hooks=hooks),
         tf.estimator.EvalSpec(
             lambda: eval_input_fn(evaluated, arguments.batch_size),
             steps=None,
-            start_delay_secs=arguments.evaluation_seconds,
+            # An evaluator that takes the place of a killed one finds a checkpoint there.
+            start_delay_secs=0,
             throttle_secs=arguments.evaluation_seconds,
         ),
     )
     if config.is_chief:
         # In this process alone, whatever the cluster: an estimator that knows of servers would ask them.
         os.environ.pop("TF_CONFIG", None)
-        alone = make_estimator(tf.estimator.RunConfig(model_dir=config.model_dir))
+        alone = make_estimator(tf.estimator.RunConfig(model_dir=config.model_dir), arguments.features)
         metrics = alone.evaluate(lambda: eval_input_fn(evaluated, arguments.batch_size), name="final")
         print(f"Final AUC: {metrics['AUC']:.4f} at step {metrics['global_step']}", flush=True)
 
@@ -170,7 +175,16 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--evaluation_seconds", type=int, default=10, help="at least, between two evaluations"
     )
+    parser.add_argument(
+        "--features",
+        type=lambda text: text.split(","),
+        default=[*NUMBERS, *CATEGORIES],
+        help="the columns to learn from, e.g. I1,I2,C3 [default: all]; fewer of them start sooner",
+    )
     arguments = parser.parse_args(words)
+    unknown = sorted({*arguments.features} - {*NUMBERS, *CATEGORIES})
+    if unknown:
+        parser.error(f"--features: there is no {unknown[0]}; they are I1 to I13 and C1 to C26")
     for name in ("training_data", "validation_data"):
         if not os.path.exists(getattr(arguments, name)):
             parser.error(f"--{name}: there is no {getattr(arguments, name)}")

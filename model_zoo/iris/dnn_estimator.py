@@ -102,7 +102,8 @@ def main(arguments: argparse.Namespace) -> None:
         tf.estimator.EvalSpec(
             lambda: eval_input_fn(evaluated),
             steps=None,
-            start_delay_secs=arguments.evaluation_seconds,
+            # An evaluator that takes the place of a killed one finds a checkpoint there.
+            start_delay_secs=0,
             throttle_secs=arguments.evaluation_seconds,
         ),
     )
