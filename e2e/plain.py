@@ -18,22 +18,16 @@ from e2e.conftest import DEADLINE, ROOT, wait_until
 
 TEXT = """
 import os
-import sys
 import time
-import types
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from e2e.compiler import leave_out
 from elasticdl import Mode, metrics
 
-# See e2e/zoo/gated/model.py.
-if "torch._dynamo" not in sys.modules:
-    compiler = types.ModuleType("torch._dynamo")
-    compiler.disable = lambda function, *_, **__: function
-    compiler.graph_break = lambda *_, **__: None
-    sys.modules["torch._dynamo"] = torch._dynamo = compiler
+leave_out()
 
 
 def custom_model():

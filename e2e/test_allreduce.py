@@ -235,20 +235,22 @@ def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path:
     """Three workers, one of which is killed; sent away until one is left; three again. The losses of all steps are
     those of a job that is left alone, and nobody was restarted.
     """
-    loop = "model_zoo.digits.allreduce_loop --num_epochs=3"
 
-    def start(name: str, module: str) -> Job:
+    def start(name: str, folder: Path) -> Job:
+        loop = f"model_zoo.digits.allreduce_loop --num_epochs=3 --output={tmp_path}/{name}.pt"
         return start_job(
             "train",
-            f"--job_command={sys.executable} -m {module}",
+            f"--job_command={sys.executable} -m e2e.gated_loop {loop}",
             "--num_workers=3",
             "--distribution_strategy=AllreduceStrategy",
             f"--job_name={name}",
+            environment={"ELASTICDL_TEST_GATES": str(folder)},
         )
 
-    calm = start("calm", loop)
+    # Nobody holds it in this folder.
+    calm = start("calm", tmp_path)
     _hold(gates, 0)
-    job = start("loop", f"e2e.gated_loop {loop} --output={tmp_path}/model.pt")
+    job = start("loop", gates.folder)
     _until(job, lambda: len(_members(job)) == 3, "three are ready")
     _hold(gates, 5)
     _wait_held(job, gates, 5, "worker-0", "worker-1", "worker-2")
@@ -270,7 +272,7 @@ def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path:
     programs.assert_exact(job, dataset=_UNNAMED, epochs=3, size=1797)
     assert calm.wait() == 0, calm.output
     assert not any(row["again"] for row in job.audit()["rows"])
-    assert (tmp_path / "model.pt").exists()
+    assert (tmp_path / "loop.pt").exists()
     # One for the killed, two for those who were sent away.
     assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(6)}
     expected, found = _printed(calm), _printed(job)

@@ -227,10 +227,12 @@ def test_one_worker_computes_what_keras_computes(
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("feed", ["feed", "shuffling_and_filtering"])
-def test_a_worker_killed_in_the_middle_of_an_epoch(train: Callable[..., Job], gates: Any, feed: str) -> None:
+def test_a_worker_killed_with_a_feed_that_is_shuffling_and_filtering(
+    train: Callable[..., Job], gates: Any
+) -> None:
+    """With one that keeps the order this is done by README.md."""
     gates.hold("train")
-    job = train(*SERVED, f"--feed={feed}", "--num_minibatches_per_task=4")
+    job = train(*SERVED, "--feed=shuffling_and_filtering", "--num_minibatches_per_task=4")
     victim = gates.wait_for("train", 2)[0]
     next(process for process in job.processes().values() if process.pid == victim).kill()
     gates.release("train")

@@ -77,7 +77,7 @@ def test_trained_evaluated_exported_and_predicting(
     model = ("--model_zoo=model_zoo", f"--model_def={definition}.custom_model", f"--minibatch_size={BATCH}")
     export, predictions = tmp_path / "export", tmp_path / "predictions.parquet"
     digits = folder.name == "digits" and "cnn" in definition
-    epochs = 12 if digits else 2
+    epochs = 8 if digits else 2
     job = start_job(
         "train",
         *model,

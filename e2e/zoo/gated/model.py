@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
-import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from e2e.compiler import leave_out
 from elasticdl import Mode, metrics
 from elasticdl.data.example import decode_example
 from elasticdl.worker.torch_callbacks import LearningRateScheduler, ReduceLROnPlateau
@@ -27,13 +26,7 @@ from gated.momentum import Careless, Momentum
 
 GATES = Path(os.environ["ELASTICDL_TEST_GATES"])
 
-# PyTorch's optimizers import its compiler, to switch it off: that takes as long as all of a small test. Nothing is
-# compiled here, so they are given one that cannot do anything else.
-if "torch._dynamo" not in sys.modules:
-    compiler: Any = types.ModuleType("torch._dynamo")
-    compiler.disable = lambda function, *_, **__: function
-    compiler.graph_break = lambda *_, **__: None
-    sys.modules["torch._dynamo"] = torch._dynamo = compiler
+leave_out()
 
 
 def gate(point: str) -> None:
