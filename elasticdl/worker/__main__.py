@@ -72,27 +72,41 @@ def main() -> int:
 def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
     if spec.nodes.num_ps:
         wait_asleep()
-    definition = load_definition(
-        model_zoo=spec.model.model_zoo,
-        model_def=spec.model.model_def,
-        names={
-            name: getattr(spec.model, name)
-            for name in (
-                "feed",
-                "loss",
-                "optimizer",
-                "callbacks",
-                "eval_metrics_fn",
-                "custom_data_reader",
-                "prediction_outputs_processor",
-            )
-        },
-        model_params=spec.model.model_params,
-    )
+    # This imports the framework, which takes seconds: a job that is over does not wait for it.
+    with link.unneeded(_leave_at_once):
+        definition = load_definition(
+            model_zoo=spec.model.model_zoo,
+            model_def=spec.model.model_def,
+            names={
+                name: getattr(spec.model, name)
+                for name in (
+                    "feed",
+                    "loss",
+                    "optimizer",
+                    "callbacks",
+                    "eval_metrics_fn",
+                    "custom_data_reader",
+                    "prediction_outputs_processor",
+                )
+            },
+            model_params=spec.model.model_params,
+        )
     # After the framework, on purpose: see there.
     from elasticdl.worker.beginning import make_loop
 
     return make_loop(link, spec, token, definition)
+
+
+def _leave_at_once() -> None:
+    log.info("There is nothing to do for this worker: it ends before it has begun.")
+    _end(0)
+
+
+def _end(status: int) -> None:
+    """Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours is done."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _fail(link: MasterLink, kind: str, message: str, trace: str, lease_id: int, code: int) -> int:
@@ -105,9 +119,4 @@ def _fail(link: MasterLink, kind: str, message: str, trace: str, lease_id: int, 
 
 
 if __name__ == "__main__":
-    status = main()
-    # Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours
-    # is done.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    _end(main())

@@ -7,6 +7,7 @@ gone, so is this process; on Kubernetes the pod is owned by the job.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -52,6 +53,7 @@ class MasterLink:
         self._closed = False
         self._leaving = False
         self._error: BaseException | None = None
+        self._unneeded: Callable[[], None] | None = None
         # What a master has to be told that is not of the line of the one before.
         self.memory = ShardMemory()
         self._lineage = ""
@@ -125,6 +127,26 @@ class MasterLink:
             self._known = True
             self._serial += 1
             self._moved.notify_all()
+            self._look_whether_needed()
+
+    def _look_whether_needed(self) -> None:
+        sent_away = self._directive.finished or self._directive.drain
+        if self._unneeded is not None and sent_away and self._error is None:
+            self._unneeded()
+
+    @contextlib.contextmanager
+    def unneeded(self, end: Callable[[], None]) -> Iterator[None]:
+        """`end` is called as soon as this node has been told that there is nothing to do for it (any more): what the
+        block does would be in vain.
+        """
+        with self._moved:
+            self._unneeded = end
+            self._look_whether_needed()
+        try:
+            yield
+        finally:
+            with self._moved:
+                self._unneeded = None
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
