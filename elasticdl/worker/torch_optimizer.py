@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.custom import Optimizer, to_config
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.torch_compiler import defer_compiler
 from elasticdl.worker.torch_custom import CustomOptimizer, as_torch
 from elasticdl.worker.torch_values import to_array
 
@@ -39,6 +40,7 @@ _HOW = (
 
 def make_optimizer(function: Callable[..., Any], model: Any) -> tuple[Any, Any]:
     """The optimizer, and its schedule or None."""
+    defer_compiler()
     parameters = list(model.parameters())
     needed = [
         p

@@ -19,7 +19,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 _BASH = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _WORD = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 # Of other programs.
-_OTHERS = {"logdir", "model_dir", "nodes"}
+_OTHERS = {"features", "logdir", "model_dir", "nodes"}
 _OTHER_PROGRAMS = re.compile(
     r"^\s*(docker|gcloud|kind|kubectl|minikube|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
 )
