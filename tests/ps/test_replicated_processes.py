@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,25 @@ IDS = np.arange(20_000)
 DENSE = {f"d{number}": np.zeros(50, np.float32) for number in range(6)}
 
 
+PROGRAM = ("-m", "elasticdl.ps")
+# With a backup that passes over every third push that it is told of.
+FAULTY = """
+import runpy
+from itertools import count
+from elasticdl.ps.holdings import Holdings
+
+replay, calls = Holdings.replay, count(1)
+Holdings.replay = lambda *arguments: next(calls) % 3 and replay(*arguments)
+runpy.run_module("elasticdl.ps", run_name="__main__", alter_sys=True)
+"""
+
+
 class Master(MasterServicer):
     """Publishes maps, polls servers, answers losses; starts and kills the processes."""
 
-    def __init__(self, folder: Path, servers: int) -> None:
+    def __init__(self, folder: Path, servers: int, program: Sequence[str]) -> None:
         self.folder = folder
+        self.program = program
         spec = JobSpec.build(
             model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_workers=2, num_ps=servers
         )
@@ -83,7 +97,7 @@ class Master(MasterServicer):
             "ELASTICDL_NODE": f"ps-{number}",
             "WORKER_ID": str(number),
         }
-        self.processes[number] = subprocess.Popen([sys.executable, "-m", "elasticdl.ps"], env=environment)
+        self.processes[number] = subprocess.Popen([sys.executable, *self.program], env=environment)
 
     def Join(self, request: master_pb2.JoinRequest, context: Any) -> master_pb2.JoinReply:
         with self.changed:
@@ -289,9 +303,9 @@ KINDS = ("kill", "add", "remove", "add and kill", "remove and kill")
 FIRST = ("kill", "add and kill", "kill", "remove and kill")
 
 
-def run(folder: Path, seed: int, events: int) -> None:
+def run(folder: Path, seed: int, events: int, program: Sequence[str] = PROGRAM) -> None:
     chance = random.Random(seed)
-    master = Master(folder, 2)
+    master = Master(folder, 2, program)
     stop = threading.Event()
     workers = [Worker(f"worker-{number}", master, stop) for number in range(2)]
 
@@ -342,6 +356,12 @@ def compare(master: Master, total: int) -> None:
 @pytest.mark.timeout(600)
 def test_the_history_and_the_servers_agree(tmp_path: Path) -> None:
     run(tmp_path, seed=1, events=4)
+
+
+@pytest.mark.timeout(600)
+def test_servers_with_a_fault_are_found_out(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="Arrays are not equal"):
+        run(tmp_path, seed=1, events=1, program=("-c", FAULTY))
 
 
 if __name__ == "__main__":
