@@ -6,6 +6,7 @@ All of this happens under the store's lock, in the order of the store's own chan
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ from elasticdl.ps.failures import NotHere
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.replication import Outbox, Roles, Routes, Ticket
 from elasticdl.wire import ps_pb2
+
+# Buckets on their way to a server. Pushes are told behind them, and workers wait for that. One is copied while another
+# travels; with more, workers would wait longer, and nothing would arrive sooner.
+_FILLS_AT_ONCE = 2
 
 
 @dataclass(kw_only=True)
@@ -77,8 +82,7 @@ class Peers:
 
     def obey(self, holdings: Holdings, fenced: Collection[str]) -> None:
         """Does what the map wants done: copies buckets, hands them over, forgets them."""
-        for bucket, peer in self.roles.to_fill():
-            self._fill(holdings, bucket, peer, fenced)
+        self.fill(holdings, fenced)
         self._handing = [
             (bucket, self._told_of(bucket))
             for bucket in self.roles.to_hand_over()
@@ -89,6 +93,23 @@ class Peers:
         if gone.any():
             holdings.drop(gone)
         self._held_before = self.roles.held
+
+    def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
+        """Copies buckets that are to be copied, few at a time to each server. Whether it has copied some."""
+        waiting = self.roles.to_fill()
+        if not waiting:
+            return False
+        on_their_way = Counter(
+            peer
+            for peer, _, position in self.roles.copied.values()
+            if peer in self.outboxes and self.outboxes[peer].acknowledged < position
+        )
+        before = on_their_way.total()
+        for bucket, peer in waiting:
+            if on_their_way[peer] < _FILLS_AT_ONCE:
+                on_their_way[peer] += 1
+                self._fill(holdings, bucket, peer, fenced)
+        return on_their_way.total() > before
 
     def _fill(self, holdings: Holdings, bucket: int, peer: int, fenced: Collection[str]) -> None:
         attributes, groups, buckets = holdings.export(bucket)

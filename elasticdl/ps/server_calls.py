@@ -83,7 +83,11 @@ class ServerCalls(Guarded):
 
     def acknowledge(self, outbox: Outbox, position: int) -> None:
         with self._lock:
-            if self._peers.acknowledge(outbox, position):
+            told = self._peers.acknowledge(outbox, position)
+            if self._ready:
+                # Something has arrived: there is room for more on the way.
+                told = self._peers.fill(self._holdings, self._fenced) or told
+            if told:
                 # What was only waiting for this has been told.
                 self._wake()
             else:
