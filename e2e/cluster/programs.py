@@ -33,7 +33,10 @@ PACKAGES = {
     "gcc": "gcc",
     "/usr/include/stdlib.h": "libc6-dev",
     "kubectl": "kubernetes-client",
+    # All that `elasticdl zoo` builds images with.
     "buildah": "buildah",
+    "podman": "podman",
+    "dockerd": "docker.io",
     "debootstrap": "debootstrap",
 }
 PAUSE = "k8s.gcr.io/pause:3.2"

@@ -1,5 +1,5 @@
-"""The image that `elasticdl zoo` builds runs on a cluster: as a plain user, all of it compiled and in its place. Nodes
-get it from a file, and from a registry that it was pushed to.
+"""The image that `elasticdl zoo` builds runs on a cluster: as a plain user, all of it compiled and in its place, with
+whichever tool it was built. Nodes get it from a file, and from a registry that it was pushed to.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from e2e.cluster.archive import write_image
+from e2e.cluster.commands import run
 from e2e.cluster.images import debian_layer, packages_layer
 from e2e.cluster.places import Cluster, provide_wheel
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT
 from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.engine import docker_engine
 from e2e.kubernetes.registry import registry
 
-BASE, IMAGE = "localhost/elasticdl-test:base", "localhost/elasticdl-test:zoo"
+BASE = "localhost/elasticdl-test:base"
 # What the pod says about itself: who it is, what it finds, what is compiled.
 _QUESTIONS = """
 import importlib.util, json, os, pathlib
@@ -41,7 +42,7 @@ print(json.dumps({
 
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where buildah keeps its images: beside the test, so that it leaves nothing behind."""
+    """Where buildah and podman keep their images: beside the test, so that they leave nothing behind."""
     settings = tmp_path / "storage.conf"
     folders = f'graphroot = "{tmp_path}/images"\nrunroot = "{tmp_path}/run"\n'
     settings.write_text(f'[storage]\ndriver = "overlay"\n{folders}')
@@ -53,55 +54,108 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """The image to begin with, as an archive: what pip would need is in it."""
+    layers = SelfMade.here().home / "images"
+    path = tmp_path / "base.tar"
+    write_image(path, name=BASE, layers=[debian_layer(layers), packages_layer(layers)], config={})
+    return path
+
+
+@pytest.fixture
 def context(tmp_path: Path) -> Path:
-    """What a user has: a model zoo, packages, a file for the cluster."""
+    """What a user has: a model zoo, packages, a file for the cluster; and the Dockerfile that was written for them."""
     folder = tmp_path / "context"
     (folder / "model_zoo/mine").mkdir(parents=True)
-    (folder / "model_zoo/mine/model.py").write_text("NAME = 'mine'\n")
+    name(folder, "mine")
     (folder / "pods.yaml").write_text("spec: {}\n")
     (folder / "dist").mkdir()
     shutil.copy(provide_wheel(), folder / "dist")
+    more = (f"--base_image={BASE}", "--local_pkg_dir=dist", "--cluster_spec=pods.yaml")
+    zoo(folder, "init", "--model_zoo=model_zoo", *more)
     return folder
 
 
+def name(context: Path, text: str) -> None:
+    """The model, by which an image is told from another."""
+    (context / "model_zoo/mine/model.py").write_text(f"NAME = {text!r}\n")
+
+
 @pytest.mark.usefixtures("storage")
-def test_an_image_of_a_model_zoo(
-    cluster: Cluster, kubectl: Kubectl, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_from_a_file_of_podman_and_from_a_registry_by_buildah(
+    cluster: Cluster,
+    kubectl: Kubectl,
+    base: Path,
+    context: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    layers = SelfMade.here().home / "images"
-    base = tmp_path / "base.tar"
-    write_image(base, name=BASE, layers=[debian_layer(layers), packages_layer(layers)], config={})
-    subprocess.run(["buildah", "pull", "--quiet", f"docker-archive:{base}"], check=True, capture_output=True)
+    run("buildah", "pull", "--quiet", f"docker-archive:{base}", stdout=subprocess.DEVNULL)
+    give(cluster, kubectl, context, "podman")
 
-    zoo(
-        context,
-        "init",
-        "--model_zoo=model_zoo",
-        f"--base_image={BASE}",
-        "--local_pkg_dir=dist",
-        "--cluster_spec=pods.yaml",
-    )
-    archive = tmp_path / "zoo.tar"
-    said = zoo(context, "build", "--tool=buildah", f"--image={IMAGE}", f"--archive={archive}", ".")
-    assert f"The image {IMAGE} is built with buildah." in said
-
-    cluster.load(archive)
-    kubectl("apply", "-f", "-", text=json.dumps(pod("given", IMAGE, "Never")))
+    name(context, "changed")
     with registry(tmp_path / "registry") as address:
         allow(address, tmp_path, monkeypatch)
         pushed = f"{address}/team/elasticdl:zoo"
-        subprocess.run(["buildah", "tag", IMAGE, pushed], check=True)
+        said = zoo(context, "build", "--tool=buildah", f"--image={pushed}", ".")
+        assert f"The image {pushed} is built with buildah." in said
         assert f"The image {pushed} is pushed." in zoo(context, "push", "--tool=buildah", pushed)
-        kubectl("apply", "-f", "-", text=json.dumps(pod("pulled", pushed, "Always")))
-        for name in ("given", "pulled"):
-            kubectl.wait_for_phase(name, "Succeeded")
-            assert json.loads(kubectl("logs", name)) == {
-                "uid": 1000,
-                "home": True,
-                "name": "mine",
-                "compiled": [True, True],
-                "spec": "spec: {}\n",
-            }
+        begin(kubectl, "pulled", pushed, "Always")
+        ends_well(kubectl, "podman", model="mine")
+        ends_well(kubectl, "pulled", model="changed")
+
+
+def test_from_a_file_of_docker(
+    cluster: Cluster,
+    kubectl: Kubectl,
+    base: Path,
+    context: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with docker_engine(tmp_path / "engine") as found:
+        for variable, value in found.items():
+            monkeypatch.setenv(variable, value)
+        run("docker", "load", "--quiet", f"--input={base}", stdout=subprocess.DEVNULL)
+        give(cluster, kubectl, context, "docker")
+    ends_well(kubectl, "docker", model="mine")
+
+
+def give(cluster: Cluster, kubectl: Kubectl, context: Path, tool: str) -> None:
+    """An image of the name that the guides give it, and a pod of it."""
+    image, archive = f"elasticdl:{tool}", context.parent / "zoo.tar"
+    said = zoo(context, "build", f"--tool={tool}", f"--image={image}", f"--archive={archive}", ".")
+    assert f"The image {image} is built with {tool}." in said
+    cluster.load(archive)
+    begin(kubectl, tool, image, "Never")
+
+
+def begin(kubectl: Kubectl, name: str, image: str, policy: str) -> None:
+    """A pod of the image says what it finds."""
+    command = ["python3", "-c", _QUESTIONS]
+    container = {"name": "main", "image": image, "imagePullPolicy": policy, "command": command}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [container],
+        },
+    }
+    kubectl("create", "--filename=-", text=json.dumps(pod))
+
+
+def ends_well(kubectl: Kubectl, name: str, *, model: str) -> None:
+    kubectl.wait_for_phase(name, "Succeeded")
+    assert json.loads(kubectl("logs", name)) == {
+        "uid": 1000,
+        "home": True,
+        "name": model,
+        "compiled": [True, True],
+        "spec": "spec: {}\n",
+    }
 
 
 def allow(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +171,3 @@ def zoo(folder: Path, *words: str) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def pod(name: str, image: str, policy: str) -> dict[str, Any]:
-    command = ["python3", "-c", _QUESTIONS]
-    container = {"name": "main", "image": image, "imagePullPolicy": policy, "command": command}
-    safe = {"runAsNonRoot": True}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"restartPolicy": "Never", "securityContext": safe, "containers": [container]},
-    }
