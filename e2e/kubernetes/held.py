@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import packaging
 import psutil
 
 from e2e.conftest import ROOT, wait_until
@@ -23,6 +24,16 @@ MASTER = f"elasticdl-{NAME}-master"
 COMMON_FLAGS = (f"--job_name={NAME}", "--image_pull_policy=Never", "--stall_factor=0")
 # Of the program in e2e/zoo/held: each worker does shards of four batches of ten samples.
 SIZE, EPOCHS = 1000, 2
+PROGRAM = "python3 /held/zoo/held/program.py"
+PUBLIC = ROOT / ".public-client"
+
+
+def _process(name: str, environment: dict[str, str]) -> psutil.Process:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if environment.items() <= process.environ().items() and "python3" in process.cmdline():
+                return process
+    raise AssertionError(f"{name} does not run on this machine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +53,32 @@ class HeldJob:
 
     def start_program(self, *flags: str, volumes: str = "") -> None:
         """Workers run the shard program."""
-        self.elasticdl.train(
+        self.elasticdl.train(*self._program(*flags, volumes=volumes))
+
+    def apply_program(self, *flags: str) -> None:
+        """The same from a file, as by somebody who has no `elasticdl` where the cluster is."""
+        file = self.folder / "job.yaml"
+        self.elasticdl.train(*self._program(*flags), f"--yaml={file}")
+        self.kubectl("apply", "-f", str(file))
+
+    def _program(self, *flags: str, volumes: str = "") -> tuple[str, ...]:
+        return (
             *COMMON_FLAGS,
             "--image_name=elasticdl-test:light",
-            "--job_command=python3 /held/zoo/held/program.py",
+            f"--job_command={PROGRAM}",
             f"--volume={self._volume}{volumes and ';'}{volumes}",
             *flags,
         )
+
+    def with_public_package(self) -> str:
+        """The flag by which the program finds the public `elasticai_api`, and what that needs, before ours. (Variables
+        of all pods, --envs, are the master's too.)
+        """
+        assert (PUBLIC / "elasticai_api").is_dir(), "The public package is missing: make .public-client"
+        shutil.copytree(PUBLIC, self.folder / "public")
+        for needed in (packaging, psutil):
+            shutil.copytree(Path(str(needed.__file__)).parent, self.folder / "public" / needed.__name__)
+        return f"--job_command=env PYTHONPATH=/held/public {PROGRAM}"
 
     def start_model(self, data: Path, *flags: str) -> None:
         """Workers train a small network on digits, with parameter servers."""
@@ -123,6 +153,13 @@ class HeldJob:
 
         wait_until(running, f"{', '.join(nodes)} run")
 
+    def wait_for_notice(self, node: str) -> None:
+        """Until the master knows that it is leaving."""
+        wait_until(
+            lambda: any(each["name"] == node and each["draining"] for each in self.status()["nodes"]),
+            f"{node} has notice",
+        )
+
     def delete_pod(self, node: str) -> None:
         """As a user does, without waiting for it."""
         role = node.rpartition("-")[0]
@@ -131,12 +168,11 @@ class HeldJob:
     def process(self, node: str) -> psutil.Process:
         """As this machine sees it, for those who want to kill it without telling anybody."""
         service = self.kubectl.get("service", MASTER)["spec"]["clusterIP"]
-        mine = {"ELASTICDL_NODE": node, "MASTER_ADDR": f"{service}:50001"}
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if mine.items() <= process.environ().items() and "python3" in process.cmdline():
-                    return process
-        raise AssertionError(f"{node} does not run on this machine")
+        return _process(node, {"ELASTICDL_NODE": node, "MASTER_ADDR": f"{service}:50001"})
+
+    def master_process(self) -> psutil.Process:
+        address = self.kubectl.get("pod", MASTER)["status"]["podIP"]
+        return _process("the master", {"ELASTICDL_PLATFORM": "kubernetes", "MY_POD_IP": address})
 
     def resume(self) -> None:
         """As a user does when the master is gone."""

@@ -2,8 +2,10 @@
 
 from gate import FOLDER, NODE, Gate
 
+import elasticai_api
 from elasticai_api.common.data_shard_service import DataShardService
 
+print("package", elasticai_api.__file__, flush=True)
 gate = Gate()
 shards = DataShardService(batch_size=10, num_epochs=2, dataset_size=1000, num_minibatches_per_shard=4)
 while shard := shards.fetch_shard():
