@@ -64,7 +64,7 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 	  -k "callbacks or early_stopping or served or filtering or schedule"
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
-e2e-kubernetes: $(TEST_ENV)/$(STAMP)
+e2e-kubernetes: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP)
 	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 --durations=25 e2e/kubernetes
 
 # What that needs of this machine before a cluster is started, which takes minutes once.

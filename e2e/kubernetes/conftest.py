@@ -148,9 +148,10 @@ def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
     """In a namespace of the test's own, in which jobs may run."""
     kubectl = Kubectl(namespace=f"test-{uuid.uuid4().hex[:8]}")
     kubectl("create", "namespace", kubectl.namespace)
-    kubectl("apply", "-f", str(MANIFESTS / "elasticdl-rbac.yaml"))
-    for priority in ("high", "low"):
-        kubectl("apply", "-f", str(MANIFESTS / f"priority-{priority}.yaml"))
+    files = [
+        f"--filename={MANIFESTS}/{name}.yaml" for name in ("elasticdl-rbac", "priority-high", "priority-low")
+    ]
+    kubectl("apply", *files)
     yield kubectl
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
     # Nobody is left who would replace them, nor anybody whom a notice would help.

@@ -1,4 +1,6 @@
-"""The master's pod is deleted; `elasticdl jobs resume` brings the job back, and its workers never stopped."""
+"""The master is killed, and Kubernetes starts it again; its pod is deleted, and `elasticdl jobs resume` brings the job
+back. Its workers never stop.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,15 @@ from e2e.kubernetes.held import MASTER, HeldJob
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
-def test_from_a_snapshot(held: HeldJob) -> None:
+def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     before = to_the_first_shard(held)
+    held.master_process().kill()
+    # To the end of their first shards.
+    held.limit(4)
+    held.wait_for_held(4, *WORKERS)
+    held.wait_for_done(120)
+    assert held.kubectl.get("pod", MASTER)["status"]["containerStatuses"][0]["restartCount"] == 1
+    assert "Continuing from the journal" in held.kubectl("logs", MASTER)
     held.kubectl("delete", "pod", MASTER, "--wait=false")
     # To the middle of their second shards.
     held.limit(6)

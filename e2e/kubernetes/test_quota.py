@@ -1,4 +1,7 @@
-"""A namespace with room for fewer pods than the job wants: it runs with those, and with all when there is room."""
+"""A namespace with room for fewer pods than the job wants: it runs with those, and with all when there is room.
+
+Its programs use the public `elasticai_api`, which knows nothing of quotas, tokens or TLS.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from e2e.kubernetes.held import MASTER, HeldJob
 def test_fewer_pods_than_wanted(held: HeldJob) -> None:
     held.kubectl("create", "quota", "few", "--hard=pods=3")
     held.limit(3)
-    held.start_program("--num_workers=4")
+    held.start_program("--num_workers=4", held.with_public_package())
     wait_until(lambda: len(held.done()) == 2, "two workers are at work")
     wait_until(
         lambda: len([words for words in held.messages().values() if "exceeded quota: few" in words]) == 2,
@@ -29,3 +32,4 @@ def test_fewer_pods_than_wanted(held: HeldJob) -> None:
     held.wait_for_held(7, "worker-0", "worker-1", "worker-2", "worker-3")
     assert held.ends_exactly() == [0, 0]
     assert sorted(held.pods()) == ["worker-0", "worker-1", "worker-2", "worker-3"]
+    assert "package /held/public/elasticai_api/" in held.kubectl("logs", "job-edljob-worker-3")

@@ -75,9 +75,7 @@ def goes_on(kubectl: Kubectl) -> None:
     wait_until(lambda: status(kubectl)["samples_done"] > before, "the job goes on")
 
 
-def test_deleted_evicted_killed_scaled_and_stopped(
-    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
-) -> None:
+def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit) -> None:
     # None of it is the program's fault.
     submit(
         ENDLESS, "--num_workers=2", "--relaunch_on_worker_failure=0", "--worker_resource_request=disk=20Mi"
@@ -96,23 +94,6 @@ def test_deleted_evicted_killed_scaled_and_stopped(
     kubectl.wait_for_phase("job-edljob-worker-3", "Running")
     assert kubectl.get("pod", "job-edljob-worker-1")["status"]["reason"] == "Evicted"
     goes_on(kubectl)
-
-    # The processes of a pod see each other, but not who is whose first.
-    kill = "import os, pathlib, signal\n" + (
-        "for p in pathlib.Path('/proc').glob('[0-9]*'):\n"
-        "    if b'elasticdl.master' in (p / 'cmdline').read_bytes() and int(p.name) != os.getpid():\n"
-        "        os.kill(int(p.name), signal.SIGKILL)\n"
-    ).replace("elasticdl.master", "elasticdl' b'.master")
-    kubectl.attempt("exec", "elasticdl-job-master", "--", "python3", "-c", kill)
-    wait_until(
-        lambda: (
-            kubectl.get("pod", "elasticdl-job-master")["status"]["containerStatuses"][0]["restartCount"] == 1
-        ),
-        "the master's container is started again",
-    )
-    goes_on(kubectl)
-    phases = kubectl.phases()
-    assert [phases[f"job-edljob-worker-{number}"] for number in (2, 3)] == ["Running", "Running"]
 
     followed = elasticdl.begin("jobs", "logs", "job", "-f", f"--namespace={kubectl.namespace}")
     assert "goes from 2 to 3 workers" in elasticdl.jobs("scale", "job", "--num_workers=3")
@@ -157,9 +138,9 @@ def test_what_keeps_a_pod_from_running_is_told(
     assert "Insufficient nvidia.com/gpu" in log
     shown = elasticdl.jobs("status", "job")
     assert 'configmap "no-such-map" not found' in shown
-    elasticdl.jobs("stop", "job")
-    elasticdl.jobs("delete", "job")
-    assert kubectl.left_of("job") == []
+    # Whatever the job has is its record's, and goes with it, running or not.
+    kubectl("delete", "configmap", "elasticdl-job")
+    wait_until(lambda: kubectl.left_of("job") == [], "nothing is left of it")
 
 
 def test_what_keeps_the_master_from_running_is_told_by_the_command(

@@ -17,6 +17,7 @@ from e2e.kubernetes.conftest import Elasticdl, Kubectl
 # Says what it finds, and does its part of the data.
 PROGRAM = """
 import json, os, pathlib, socket, ssl
+import grpc
 from elasticai_api.common.data_shard_service import DataShardService
 
 def found(path):
@@ -36,6 +37,23 @@ def spoken():
         with trusted.wrap_socket(plain, server_hostname=os.environ["ELASTICDL_TLS_NAME"]) as line:
             return line.version()
 
+def answer(channel, call):
+    try:
+        next(channel.unary_stream(call)(b"", timeout=60))
+    except grpc.RpcError as error:
+        return error.code().name
+    return "OK"
+
+def without_token():
+    trusted = grpc.ssl_channel_credentials(pathlib.Path(os.environ["ELASTICDL_CA_FILE"]).read_bytes())
+    named = [("grpc.ssl_target_name_override", os.environ["ELASTICDL_TLS_NAME"])]
+    with grpc.secure_channel(os.environ["MASTER_ADDR"], trusted, named) as channel:
+        return answer(channel, "/elasticdl.Master/Join")
+
+def beyond_shards():
+    with grpc.insecure_channel(os.environ["DLROVER_MASTER_ADDR"]) as channel:
+        return answer(channel, "/elasticdl.Master/Join")
+
 rights = dict(line.split(":", 1) for line in found("/proc/self/status").splitlines())
 print("found", json.dumps({
     "host": found("/host/hello"),
@@ -53,6 +71,8 @@ print("found", json.dumps({
     "account": os.path.exists("/var/run/secrets/kubernetes.io"),
     "secrets": sorted(name for name in os.listdir("/var/run/elasticdl/job") if not name.startswith("..")),
     "tls": spoken(),
+    "without_token": without_token(),
+    "beyond_shards": beyond_shards(),
 }), flush=True)
 shards = DataShardService(batch_size=10, num_epochs=2, dataset_size=200, num_minibatches_per_shard=2)
 while shard := shards.fetch_shard():
@@ -76,6 +96,8 @@ FOUND = {
     # The key of the certificate is for those who serve.
     "secrets": ["ca.crt", "token"],
     "tls": "TLSv1.3",
+    "without_token": "UNAUTHENTICATED",
+    "beyond_shards": "UNIMPLEMENTED",
 }
 TAINT = "elasticdl.test/reserved"
 
@@ -191,6 +213,9 @@ def test_everything_at_once(
     assert "state: succeeded" in elasticdl.jobs("status", "job")
     assert "Exact: every sample of every epoch is accounted for." in elasticdl.jobs("audit", "job")
     assert "job  train  succeeded" in elasticdl.jobs("list")
+    logs = elasticdl("jobs", "logs", "job", f"--namespace={kubectl.namespace}")
+    assert logs.returncode != 0
+    assert "They went with the job's pods" in logs.stderr
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []
 
