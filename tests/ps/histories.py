@@ -408,9 +408,8 @@ class World:
             for server in list(self.living.values()):
                 server.store.see(self.routes())
             for server in list(self.living.values()):
-                while self.deliver(server):
-                    moved = True
-                while self.acknowledge(server):
+                # What is acknowledged makes room for more.
+                while self.deliver(server) or self.acknowledge(server):
                     moved = True
             for worker in self.workers:
                 moved = self.work(worker) or moved
