@@ -54,9 +54,10 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/test_keras_optimizers.py \
 	  tests/elasticai_api/test_tensorflow.py -k "not torch and not estimator"
 
-## Whole jobs with real processes, and processes really killed.
+## Whole jobs with real processes, and processes really killed. Three at a time, also on two cores: a test waits, for
+## processes to start and for deadlines to pass, about as long as it computes.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
-	$(TEST_ENV)/bin/python -m e2e.again -n 2 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
+	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)
