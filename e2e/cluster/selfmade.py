@@ -176,7 +176,8 @@ class SelfMade:
             "sysctl -qw net.ipv4.ip_forward=1",
         ):
             run(*self.inside(*command.split()))
-        # Not there in every kernel; only pods that call themselves by a service's address miss it.
+        # A part of some kernels, a module of others. Without it pods of one node do not reach each other by services.
+        succeeds("sh", "-c", "modprobe br_netfilter")
         succeeds(*self.inside("sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"))
 
     def _parts(self) -> dict[str, list[Word]]:

@@ -22,7 +22,11 @@ def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     held.limit(4)
     held.wait_for_held(4, *WORKERS)
     held.wait_for_done(120)
-    assert held.kubectl.get("pod", MASTER)["status"]["containerStatuses"][0]["restartCount"] == 1
+    # The kubelet tells it a moment after the new one has begun.
+    wait_until(
+        lambda: held.kubectl.get("pod", MASTER)["status"]["containerStatuses"][0]["restartCount"] == 1,
+        "the master's container has been restarted",
+    )
     assert "Continuing from the journal" in held.kubectl("logs", MASTER)
     held.kubectl("delete", "pod", MASTER, "--wait=false")
     # To the middle of their second shards.

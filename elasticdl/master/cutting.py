@@ -144,6 +144,9 @@ class Cutting:
         directory = self.folder()
         # First: what is left of others may be what fills the disk.
         await self._sweep(directory, saving.cut)
+        if self._master.state.saving is not saving:
+            # The model was lost meanwhile, and with it the copy.
+            return
         partial = partials.partial_folder(directory, saving.cut, run=self._master.run_id)
         addresses = self._master.state.placing.addresses()
         generation = self._master.state.generation
@@ -201,7 +204,9 @@ class Cutting:
             if problem.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                 # The server is gone; its end arrives by the platform and voids this checkpoint.
                 log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
-                self._saving = 0
+                # If it is void already, another may be under way by now, which is not to be begun twice.
+                if self._master.state.saving is saving:
+                    self._saving = 0
                 await asyncio.sleep(1.0)
                 self._master.wake()
                 return
@@ -215,7 +220,7 @@ class Cutting:
             section = self._master.spec.checkpoint
             keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
             try:
-                await asyncio.to_thread(checkpoints.prune, directory, keep)
+                await asyncio.to_thread(checkpoints.prune, directory, keep, own=Path(path))
             except OSError as problem:
                 log.warning("%s: older checkpoints could not be removed: %s", directory, problem)
         if addresses and self._master.state.evaluation is None:

@@ -140,11 +140,14 @@ def publish(folder: Path, directory: Path, step: int) -> Path:
     return target
 
 
-def prune(directory: Path, keep: int) -> None:
-    """Removes the checkpoints that were written first beyond `keep` (0 keeps all), but for those that others need."""
+def prune(directory: Path, keep: int, *, own: Path | None = None) -> None:
+    """Removes the checkpoints that were written first beyond `keep` (0 keeps all), but for those that others need.
+
+    `own` stays: what the caller would go back to, even if another job has written into the same folder since.
+    """
     if keep <= 0:
         return
-    wanted = _by_age(directory)[-keep:]
+    wanted = [*_by_age(directory)[-keep:], *([own] if own is not None else [])]
     needed: set[Path] = set()
     while wanted:
         path = wanted.pop()

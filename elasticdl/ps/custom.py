@@ -29,6 +29,7 @@ import inspect
 import math
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -45,8 +46,12 @@ from elasticdl.wire import ps_pb2
 PYTHON = "python"
 # As many as the kernels have room for.
 MOST_SLOTS = 8
+# NumPy's kinds: truth values, integers and floating-point numbers.
+_REAL_NUMBERS = "biuf"
 # Comes with every push, and is nothing that an optimizer has to be made with.
 _RATE = "learning_rate"
+# Whoever wants a module that another thread is importing waits until it is whole.
+_IMPORTING = threading.RLock()
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
 
@@ -151,7 +156,8 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
     if named is None:
         raise NoSuchOptimizer(f"{config.name!r} is no name of an optimizer: module:Class.")
     try:
-        module = _module(named["module"], model_zoo)
+        with _IMPORTING:
+            module = _module(named["module"], model_zoo)
     except UserError as error:
         raise NoSuchOptimizer(
             f"The optimizer {named['name']} cannot be had from the model zoo {model_zoo}: {error.message}",
@@ -235,7 +241,7 @@ class CustomRule:
             new = self._optimizer.update(value, gradient, given, learning_rate, step)
         except (UserError, MemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(
                 f"The optimizer {self.name} failed on {what}:\n{users_traceback(error).rstrip()}"
             ) from error
@@ -258,6 +264,10 @@ class CustomRule:
         if array.shape != like.shape:
             raise UserError(
                 f"The optimizer {self.name} makes {list(array.shape)} of {what}, which is {list(like.shape)}."
+            )
+        if array.dtype.kind not in _REAL_NUMBERS:
+            raise UserError(
+                f"The optimizer {self.name} makes {array.dtype} of {what}, which are no real numbers."
             )
         if not np.isfinite(array).all():
             raise UserError(

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from elasticdl.wire import ps_pb2
 
 log = logging.getLogger("elasticdl.ps")
 
+_EXIT_FAULT = 1
 EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
 
 
@@ -156,6 +158,20 @@ class Guarded:
                 make_optimizer(optimizer, model_zoo=self._settings.model_zoo)
         elif optimizer.source != (self._holdings.optimizer or {}).get("source", ""):
             log.warning("A worker has another file of the optimizer %s. It is not used here.", optimizer.name)
+
+    @contextlib.contextmanager
+    def _updating(self) -> Iterator[None]:
+        """An update that comes to an end, or else nothing that is here is used any more."""
+        try:
+            yield
+        except UserError as error:
+            self._break(error)
+            raise
+        except BaseException:
+            # A fault of ours, or no memory. Values of which some have had the update are those of nobody: this process
+            # is given up, and others go on with their copies, or from the last checkpoint.
+            log.critical("An update has failed in the middle.", exc_info=True)
+            os._exit(_EXIT_FAULT)
 
     def _break(self, error: UserError) -> None:
         self._broken = error

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.jobs.errors import UserError
 from elasticdl.ps.answers import StoreStatus
 from elasticdl.ps.bodies import Mask, mask_of
 from elasticdl.ps.cohorts import NO_BATCH, LastPush
@@ -42,11 +41,8 @@ class MasterCalls(Guarded):
             raise NotReady(f"this server has not got map {version} yet")
 
     def _flush(self, mine: Mask, generation: int) -> None:
-        try:
+        with self._updating():
             self._holdings.flush(mine)
-        except UserError as error:
-            self._break(error)
-            raise
         told = self._tell(mine, (), flush=ps_pb2.Flush())
         self._wait(Waiting(mask=mine, ticket=told, generation=generation))
         self._check_generation(generation)

@@ -97,7 +97,8 @@ class Peers:
     def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
         """Copies buckets that are to be copied, few at a time to each server. Whether it has copied some."""
         waiting = self.roles.to_fill()
-        if not waiting:
+        # A copy without the rows that are still to be read would be taken for a whole one.
+        if not waiting or holdings.tables.lacks_saved:
             return False
         on_their_way = Counter(
             peer

@@ -43,6 +43,8 @@ class Saves:
             if not wanted():
                 raise NotWantedAnyMore("whoever asked for the file has gone")
 
+        if not wanted():
+            raise NotWantedAnyMore("whoever asked for the file has gone")
         with self._changed:
             self._newest = mine
             self._changed.notify_all()

@@ -109,6 +109,11 @@ class Tables:
         there = [*self._tables, *(self._saved[0].descriptions if self._saved is not None else ())]
         return sorted(set(there) - {spec.name for spec in specs})
 
+    @property
+    def lacks_saved(self) -> bool:
+        """Whether there are saved tables that nobody has declared yet: their rows are not here."""
+        return self._saved is not None and not self._saved[0].descriptions.keys() <= self._tables.keys()
+
     def restore_from(self, saved: SavedTables | None, mask: Mask | None = None) -> None:
         """Tables that are declared from now on begin with what was saved of some buckets; None: not any more."""
         if self._saved is not None:

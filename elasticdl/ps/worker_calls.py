@@ -54,6 +54,9 @@ class WorkerCalls(Guarded):
             mine = asked & self._roles.serving
             done_before = self._holdings.initialize(mine, initial) if mine.any() else False
             ticket = self._tell(mine, body, initialize=message) if message is not None else {}
+            # Who is to be filled may have had to wait for this.
+            if self._peers.fill(self._holdings, self._fenced):
+                self._wake()
             waiting = self._wait(Waiting(mask=mine, ticket=ticket, generation=generation))
             return Initialized(
                 done_before=done_before, moved=(asked & ~mine) | waiting.lost, in_use=waiting.given_up
@@ -187,11 +190,8 @@ class WorkerCalls(Guarded):
                 ticket = self._tell(applied, body, push=message)
             if accepted:
                 self._count(push, max(cohort.version for cohort in accepted) - push.version)
-                try:
+                with self._updating():
                     self._holdings.apply(push, accepted)
-                except UserError as error:
-                    self._break(error)
-                    raise
                 if self._pushes % _SAMPLED == 0:
                     self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
                 self._pushes += 1

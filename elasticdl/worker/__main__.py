@@ -104,9 +104,12 @@ def _leave_at_once() -> None:
 
 def _end(status: int) -> None:
     """Frameworks keep threads that must not be torn down in the middle of a computation: everything of ours is done."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        # Also where nobody reads any more what was printed.
+        os._exit(status)
 
 
 def _fail(link: MasterLink, kind: str, message: str, trace: str, lease_id: int, code: int) -> int:

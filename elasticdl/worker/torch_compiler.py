@@ -26,19 +26,20 @@ def defer_compiler() -> None:
     if _COMPILER in sys.modules:
         return
     for name in _METHODS:
-        function = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
+        method = getattr(torch.optim.Optimizer, name)
+        function = getattr(method, "__wrapped__", None)
         # A PyTorch that does it in another way goes on doing it.
         if function is not None and not hasattr(function, _INSTEAD):
-            setattr(function, _INSTEAD, _deferred(function))
+            setattr(function, _INSTEAD, _deferred(method, function))
 
 
-def _deferred(function: Callable[..., Any]) -> Callable[..., Any]:
+def _deferred(method: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if _COMPILER not in sys.modules:
             return function(*args, **kwargs)
-        # Somebody else has imported it: from here on it is as PyTorch has it.
-        disabled = sys.modules[_COMPILER].disable(function, True, wrapping=False)
-        setattr(function, _INSTEAD, disabled)
-        return disabled(*args, **kwargs)
+        # Somebody else has imported it, or is about to: from here on it is as PyTorch has it.
+        if getattr(function, _INSTEAD, None) is call:
+            delattr(function, _INSTEAD)
+        return method(*args, **kwargs)
 
     return call

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
@@ -36,6 +37,9 @@ class Master:
     def begin_saving(self, step: int) -> None:
         self.state.saving = Saving(cut=step, step=step, epoch=0, ledger=LEDGER)
 
+    def wake(self) -> None:
+        pass
+
     def lose_model(self) -> None:
         self.state.saving = None
         self.state.generation += 1
@@ -62,6 +66,45 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(cutting.save())
     assert master.done == ["version-10"]
     assert [path.name for path in cutting.folder().iterdir()] == ["version-10"]
+
+
+def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server stops writing the first because the second is wanted of it; that the master hears late."""
+    master: Any = Master(tmp_path)
+    master.state.placing.addresses = lambda: {0: "ps-0:1"}
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def stopped(*given: Any) -> Any:
+        master.lose_model()
+        master.begin_saving(6)
+        assert cutting.to_be_saved()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
+
+    async def at_once(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr(cutting, "_save_servers", stopped)
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    master.begin_saving(5)
+    assert cutting.to_be_saved()
+    asyncio.run(cutting.save())
+    assert not cutting.to_be_saved()
+    assert master.done == []
+
+
+def test_one_whose_model_is_lost_at_first_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master: Any = Master(tmp_path)
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def sweep(*given: Any) -> None:
+        master.lose_model()
+
+    monkeypatch.setattr(cutting, "_sweep", sweep)
+    master.begin_saving(5)
+    asyncio.run(cutting.save())
+    assert not cutting.folder().exists()
 
 
 def test_what_was_left_of_one_goes_before_the_next_is_written(tmp_path: Path) -> None:

@@ -58,6 +58,16 @@ def test_what_is_needed_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["version-40", "version-50"]
 
 
+def test_that_of_the_job_itself_is_kept(tmp_path: Path) -> None:
+    """Another job writes into the same folder, and more often."""
+    write(tmp_path, 10)
+    write(tmp_path, 20, base="version-10")
+    for step in (30, 40):
+        write(tmp_path, step)
+    prune(tmp_path, 1, own=tmp_path / "version-20")
+    assert names(tmp_path) == ["version-10", "version-20", "version-40"]
+
+
 def test_the_first_written_go_whatever_their_step(tmp_path: Path) -> None:
     for step in (300, 400, 500):
         write(tmp_path, step)

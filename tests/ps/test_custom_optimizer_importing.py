@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +88,30 @@ def test_when_it_is_in_a_checkpoint(store: Store, was_free: list[bool]) -> None:
     groups = {"trainable": {"x": np.ones(2, np.float32)}, "state": {}}
     store.open(Snapshot(attributes={"version": 3, "optimizer": DOCUMENT}, groups=groups))
     assert was_free == [True]
+
+
+def test_whoever_comes_meanwhile_gets_all_of_it(
+    store: Store, was_free: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.open()
+    values = {"x": np.ones(2, np.float32)}
+    outcomes: list[object] = []
+
+    def initialize() -> None:
+        try:
+            initial = Initial(trainable=values, state={}, optimizer=NAMED)
+            outcomes.append(store.initialize(initial, generation=1).done_before)
+        except Exception as error:  # noqa: BLE001
+            outcomes.append(error)
+
+    second = threading.Thread(target=initialize)
+
+    def half_imported() -> None:
+        second.start()
+        # Time for one who does not wait to stumble over what is not there yet.
+        second.join(0.2)
+
+    monkeypatch.setattr(builtins, "looked", half_imported)
+    initialize()
+    second.join()
+    assert sorted(outcomes, key=str) == [False, True]

@@ -38,6 +38,8 @@ def returning(what: Any, **changed: Any) -> CustomRule:
         (returning(None), "returns nothing for w"),
         (returning(np.zeros(3)), r"makes \[3\] of w, which is \[2\]"),
         (returning(np.array([np.nan, 1.0])), "not finite"),
+        (returning(np.array([1j, 2j])), "makes complex128 of w"),
+        (returning(["a", "b"]), "makes <U1 of w"),
         (returning(np.zeros(2), m=np.zeros(1)), "of m of w"),
         (returning(np.zeros(2), n=np.zeros(2)), "other slots .* n"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.failures import NotWantedAnyMore
+from elasticdl.ps.saves import Saves
 from elasticdl.ps.server import _THREADS
 from elasticdl.ps.snapshot import SnapshotWriter, read_snapshot
 from elasticdl.ps.tensors import Array
@@ -123,3 +126,16 @@ def test_when_one_server_fails_the_others_stop_writing(
         await coordinator.close()
 
     asyncio.run(inside())
+
+
+def test_one_whose_caller_has_gone_stops_nobody() -> None:
+    """It may get a thread only after the one that came in its place."""
+    saves = Saves()
+
+    def write(check: Callable[[], None]) -> str:
+        with pytest.raises(NotWantedAnyMore):
+            saves.save(lambda check: "late", wanted=lambda: False)
+        check()
+        return "written"
+
+    assert saves.save(write) == "written"

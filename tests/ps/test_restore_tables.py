@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +172,27 @@ def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_p
     again.initialize(DENSE, {}, ADAM, TABLES)
     train(again, range(3))
     assert restored.stores[0].status().rows > 5
+
+
+def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
+    start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimizer of the checkpoint is gone: its tables wait for a worker that brings another."""
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize(DENSE, {}, OWN, TABLES)
+    train(client, range(4))
+    paths = save(stopped, tmp_path)
+    monkeypatch.delattr(sys.modules[__name__], "Momentum")
+    restored = start_servers(1)
+    restore(restored, paths)
+    (store,) = restored.stores
+    alone = first_map(1, replicas=1)
+    filling = replace(alone, version=2, filling={3: 1}, filling_since={3: 2})
+    store.see(Routes(map=filling, addresses={1: "nowhere:1"}))
+    assert store._peers.outboxes == {}
+    restored.client().initialize(DENSE, {}, ADAM, TABLES)
+    (outbox,) = store._peers.outboxes.values()
+    told = outbox.after(0).entry
+    assert told.HasField("fill")
+    assert set(json.loads(told.fill.attributes)["tables"]) == {"users", "items"}
