@@ -119,6 +119,11 @@ class Bench:
         (self.zoo / "plain" / f"{module}.py").write_text(text + more)
         return f"--model_def=plain.{module}.custom_model"
 
+    def line_of(self, text: str, module: str = "model") -> int:
+        """Of the module that was written: where the text stands, from 1 on."""
+        lines = (self.zoo / "plain" / f"{module}.py").read_text().splitlines()
+        return next(number for number, line in enumerate(lines, 1) if text in line)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [*self.prefix, sys.executable, "-m", "elasticdl", *arguments],
