@@ -109,7 +109,8 @@ def test_a_checkpoint_with_a_damaged_ledger(bench: Bench, plain_checkpoint: Path
     data = plain_checkpoint.parent / "data.csv"
     assert str(data) in document
     bench.train(f"--checkpoint_dir_for_init={damaged}", f"--training_data={data}", "--num_epochs=2").failed(
-        f"The checkpoint {damaged} is damaged: its ledger.json cannot be read", "or start from an older checkpoint"
+        f"The checkpoint {damaged} is damaged: its ledger.json cannot be read",
+        "or start from an older checkpoint",
     )
 
 
