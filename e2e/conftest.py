@@ -34,7 +34,12 @@ DEADLINE = 400.0
 TEST_DEADLINE = 900.0
 
 
+# Their tests take longest. They come first, so that none of them is at work alone in the end.
+_LONGEST = [Path(__file__).parent / name for name in ("test_estimator_jobs.py", "test_docs.py")]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path not in _LONGEST)
     for item in items:
         if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE))
