@@ -101,10 +101,16 @@ def test_when_one_server_fails_the_others_stop_writing(
     servers.client().initialize({f"a{number}": np.ones(9, np.float32) for number in range(8)}, {}, SGD)
     # The other one has no such copy.
     servers.stores[0].freeze("cut", generation=1)
-    stopped, tick = threading.Event(), threading.Event()
-    add = SnapshotWriter.add
+    begun, stopped, tick = threading.Event(), threading.Event(), threading.Event()
+    add, save_nothing = SnapshotWriter.add, servers.stores[1].save
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        # A call that ends before the other one has begun would leave nothing to be stopped.
+        assert begun.wait(LONG_SECONDS)
+        return save_nothing(*arguments, **options)
 
     def slow(file: SnapshotWriter, group: str, name: str, given: Array) -> None:
+        begun.set()
         try:
             for _ in range(int(LONG_SECONDS / 0.01)):
                 file._check()
@@ -115,6 +121,7 @@ def test_when_one_server_fails_the_others_stop_writing(
         add(file, group, name, given)
 
     monkeypatch.setattr(SnapshotWriter, "add", slow)
+    monkeypatch.setattr(servers.stores[1], "save", late)
 
     async def inside() -> None:
         coordinator = Coordinator(token)
