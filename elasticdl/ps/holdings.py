@@ -111,6 +111,13 @@ class Holdings:
         )
 
     @property
+    def optimizer_confirmed(self) -> bool:
+        """Whether a worker has said what this job trains with. Until then what was restored may still be changed for
+        that, and rows may not have been read yet.
+        """
+        return self._optimizer_confirmed
+
+    @property
     def runs_users_code(self) -> bool:
         """Whether updates may fail for reasons that no check finds before."""
         return self._rule is not None and self._rule.custom is not None

@@ -32,6 +32,7 @@ class MasterCalls(Guarded):
         """
         with self._lock:
             self._await_map(generation, map_version, seconds)
+            self._check_confirmed()
             self._flush(self._roles.serving, generation)
 
     def _await_map(self, generation: int, version: int, seconds: float) -> None:
@@ -39,6 +40,13 @@ class MasterCalls(Guarded):
         self._check_generation(generation)
         if self._roles.version < version:
             raise NotReady(f"this server has not got map {version} yet")
+
+    def _check_confirmed(self) -> None:
+        """What was restored is not the model of this job before a worker has looked at it: a copy could lack rows, and
+        would be worth nothing as soon as the optimizer is another.
+        """
+        if self._roles.complete.any() and not self._holdings.optimizer_confirmed:
+            raise NotReady("no worker has told this server the optimizer yet")
 
     def _flush(self, mine: Mask, generation: int) -> None:
         with self._updating():
@@ -55,7 +63,7 @@ class MasterCalls(Guarded):
         With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first. What
         this server is the backup of is frozen, too, as its primaries have told it to be so far: they have to have
         flushed before. Only the newest map says what that is: it waits so many seconds for one of that version.
-        `NotReady`: it has not come.
+        `NotReady`: it has not come, or what is here was restored and no worker has confirmed it.
         """
         with self._lock:
             self._await_map(generation, map_version, seconds)
@@ -64,6 +72,7 @@ class MasterCalls(Guarded):
                 cohorts = self._holdings.cohorts.select(mine)
                 if not all(cohort.initialized for cohort in cohorts):
                     raise NothingHeld("no worker has given this server its initial values yet")
+                self._check_confirmed()
                 if flush:
                     self._flush(mine, generation)
                 # Who asked before, and was not waited for, may have waited here too.

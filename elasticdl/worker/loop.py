@@ -226,6 +226,10 @@ class TrainingLoop:
         if self._model is not None:
             self._model.settle()
         self._reporter.flush()
+        if isinstance(self._model, ServedModel):
+            # Servers that were restored wait with their copy for somebody who says what this job trains with; and while
+            # there is a cut nobody comes to a batch.
+            self._make_ready()
         self._cut = directive.cut_wanted
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
         if directive.cut_save_to and isinstance(self._model, OwnModel):
@@ -262,14 +266,18 @@ class TrainingLoop:
         if self._example is not None:
             self._model.prepare(self._example)
             return True
-        shard = Shard(lease_id=0, epoch=0, start=0, end=min(2, len(self._training)))
-        batches = self._trainer.batches(
-            self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
-        )
-        for batch in batches:
-            if batch.size:
-                self._prepare(batch)
-                return True
+        for start in range(0, len(self._training), 2):
+            shard = Shard(lease_id=0, epoch=0, start=start, end=min(start + 2, len(self._training)))
+            batches = self._trainer.batches(
+                self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
+            )
+            for batch in batches:
+                if batch.size:
+                    self._prepare(batch)
+                    return True
+            # Samples that cannot be read, or that the feed leaves out, are no example: others wait for one.
+            if self._abandoned(self._generation):
+                break
         return False
 
     def _evaluate(self, directive: pb.Directive) -> None:

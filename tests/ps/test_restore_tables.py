@@ -17,6 +17,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.buckets import first_map
 from elasticdl.ps.custom import to_config
 from elasticdl.ps.duplicates import unique
+from elasticdl.ps.failures import NotReady
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.shares import read_share
@@ -26,6 +27,7 @@ from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
+ADAM_CHANGED = ps_pb2.OptimizerConfig(name="adam", flavor="keras", options={"beta_1": 0.5})
 
 
 class Momentum(elasticdl.Optimizer):
@@ -172,6 +174,41 @@ def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_p
     again.initialize(DENSE, {}, ADAM, TABLES)
     train(again, range(3))
     assert restored.stores[0].status().rows > 5
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["other options", "another"])
+def test_no_copy_for_the_master_before_a_worker_has_said_the_optimizer(
+    start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """It could lack rows, and would be void as soon as the optimizer is another."""
+    made_with, trained_with = (ADAM, ADAM_CHANGED) if known else (OWN, ADAM)
+    stopped = start_servers(2)
+    client = stopped.client()
+    client.initialize(DENSE, {}, made_with, TABLES)
+    train(client, range(4))
+    before = values(client)
+    paths = save(stopped, tmp_path)
+    monkeypatch.delattr(sys.modules[__name__], "Momentum")
+    restored = start_servers(2)
+    restore(restored, paths)
+    for store in restored.stores:
+        for ask in (store.flush, lambda of=store, **given: of.freeze("early", **given)):
+            with pytest.raises(NotReady, match="no worker has told this server the optimizer yet"):
+                ask(generation=1)
+    again = restored.client()
+    again.initialize(DENSE, {}, trained_with, TABLES)
+    for store in restored.stores:
+        store.freeze("cut", generation=1, flush=True)
+    assert again.initialize(DENSE, {}, trained_with, TABLES)
+    frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="cut")
+    (tmp_path / "second").mkdir()
+    third = start_servers(1)
+    restore(third, save(restored, tmp_path / "second"))
+    last = third.client()
+    last.initialize(DENSE, {}, trained_with, TABLES)
+    for name, found in values(last).items():
+        np.testing.assert_array_equal(found, before[name], err_msg=name)
+        np.testing.assert_array_equal(frozen.get(name, found), found, err_msg=name)
 
 
 def test_no_copy_is_made_of_rows_that_are_still_to_be_read(

@@ -1,0 +1,106 @@
+"""A worker that stands still for a cut before its first batch has told the servers of its model: they wait for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.ps.buckets import first_map
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.failures import NotReady
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.snapshot import Snapshot
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.loop import TrainingLoop
+from elasticdl.worker.memory import ShardMemory
+from elasticdl.worker.served import ServedModel
+from elasticdl.worker.tables import Tables
+from elasticdl.worker.trainer import Batch, Parameters
+
+
+class Trainer:
+    """Of a model without parameters, with a feed that leaves out what is not positive."""
+
+    tables = Tables([])
+
+    def batches(self, reader: list[int], shards: Any, **options: Any) -> Iterator[Batch]:
+        for shard in shards:
+            kept = [sample for sample in reader[shard.start : shard.end] if sample > 0]
+            yield Batch(
+                shard=shard, position=shard.end, atomic=True, last=True, size=len(kept), features=kept
+            )
+
+    def build(self, batch: Batch) -> None:
+        assert batch.features
+
+    def parameters(self) -> Parameters:
+        return Parameters()
+
+    def set_parameters(self, parameters: Parameters) -> None: ...
+
+    def optimizer_config(self) -> ps_pb2.OptimizerConfig:
+        return ps_pb2.OptimizerConfig(name="adagrad", flavor="keras")
+
+
+class Link:
+    """A master that freezes the model as soon as it hears of a worker that stands still."""
+
+    node = "worker-0"
+
+    def __init__(self, freeze: Callable[[], None]) -> None:
+        self.stub = SimpleNamespace(ReachCut=self._reach_cut)
+        self.memory = ShardMemory()
+        self.reached: list[int] = []
+        self._freeze = freeze
+
+    def directive(self) -> pb.Directive:
+        return pb.Directive(generation=1, cut_wanted=1)
+
+    def call(self, method: Callable[[Any], None], request: Any) -> None:
+        method(request)
+
+    def _reach_cut(self, request: pb.ReachCutRequest) -> None:
+        self._freeze()
+        self.reached.append(request.cut)
+
+
+@pytest.mark.parametrize("samples", [[1, 2, 3], [0, 0, 0, 0, 5]], ids=["all", "the last"])
+def test_after_a_restore(table_servers: tuple[list[Any], list[str]], samples: list[int]) -> None:
+    stores, addresses = table_servers
+    optimizer = {"name": "sgd", "flavor": "keras", "options": {}}
+    for store in stores:
+        store.close(1)
+        store.see(Routes(map=first_map(2, replicas=1)))
+        store.open(Snapshot(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
+
+    def freeze() -> None:
+        for store in stores:
+            store.freeze("cut-1", generation=1)
+
+    with pytest.raises(NotReady):
+        freeze()
+    link: Any = Link(freeze)
+    trainer: Any = Trainer()
+    training: Any = samples
+    loop = TrainingLoop(
+        link=link,
+        spec=JobSpec(kind="train"),
+        trainer=trainer,
+        training=training,
+        validation=None,
+        token="token",
+    )
+    loop._generation = 1
+    client = ParameterClient(addresses, "token", link.node, generation=1, patience_seconds=60)
+    loop._model = ServedModel(trainer, client, pull_every=1, restore_from="")
+    try:
+        loop._stand_still(link.directive())
+    finally:
+        loop._model.close()
+        loop._reporter.close()
+    assert link.reached == [1]
