@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("elasticdl.master")
 
+# A server's word that it cannot write its file, now or later: the disk does not take it, or there is no such copy that
+# could be written.
+_FINAL = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
+
 
 class Cutting:
     def __init__(self, master: Master, servers: Coordinator) -> None:
@@ -144,23 +148,25 @@ class Cutting:
         directory = self.folder()
         # First: what is left of others may be what fills the disk.
         await self._sweep(directory, saving.cut)
-        if self._master.state.saving is not saving:
-            # The model was lost meanwhile, and with it the copy.
+        if self._master.state.saving is not saving or self._master.state.outcome:
+            # The model was lost meanwhile, and with it the copy; or the job is over, and its servers go.
             return
         partial = partials.partial_folder(directory, saving.cut, run=self._master.run_id)
+        # Not by those that are there: where there are none, files would be missing as well.
+        served = bool(self._master.plan.servers)
         addresses = self._master.state.placing.addresses()
         generation = self._master.state.generation
-        base = self._base(directory, generation) if addresses else None
+        base = self._base(directory, generation) if served else None
         complete = True
         error = ""
         path = ""
         try:
-            if addresses:
+            if served:
                 # Of an attempt with other servers there may be files that do not belong to this one.
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True, exist_ok=True)
             entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
-            if addresses:
+            if served:
                 entries, complete = await self._save_servers(addresses, saving.cut, partial, base)
             manifest = checkpoints.Manifest(
                 step=saving.step,
@@ -201,7 +207,7 @@ class Cutting:
         except OSError as problem:
             error = f"{directory}: {problem.strerror or problem}"
         except grpc.RpcError as problem:
-            if problem.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if problem.code() not in _FINAL:
                 # The server is gone; its end arrives by the platform and voids this checkpoint.
                 log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
                 # If it is void already, another may be under way by now, which is not to be begun twice.

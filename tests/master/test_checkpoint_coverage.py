@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.cuts import Saving
 from elasticdl.master.cutting import Cutting
@@ -47,7 +49,9 @@ class Master:
         addresses = {server: f"here:{server}" for server in present}
         placing = SimpleNamespace(addresses=lambda: addresses, map=buckets)
         saving = Saving(cut=1, step=10, epoch=0, ledger=LEDGER)
-        self.state = SimpleNamespace(saving=saving, generation=1, placing=placing, evaluation=None)
+        self.state = SimpleNamespace(
+            saving=saving, generation=1, placing=placing, evaluation=None, outcome=""
+        )
         self.done: list[dict[str, Any]] = []
 
     def do(self, event: str, **said: Any) -> None:
@@ -73,14 +77,23 @@ def test_a_server_with_nothing_of_its_own_writes_nothing(tmp_path: Path) -> None
     assert files == ["ps-0-of-2.edl", "ps-1-of-2.edl"]
 
 
-def test_a_primary_that_is_not_there(tmp_path: Path) -> None:
-    master = Master(tmp_path, [0, 2], first_map(3))
-    missing = len(first_map(3).primaries_of(1))
+@pytest.mark.parametrize(("present", "gone"), [([0, 2], [1]), ([], [0, 1, 2])], ids=["one", "all"])
+def test_a_primary_that_is_not_there(tmp_path: Path, present: list[int], gone: list[int]) -> None:
+    master = Master(tmp_path, present, first_map(3))
+    missing = sum(len(first_map(3).primaries_of(server)) for server in gone)
     assert master.save().written == []
     (said,) = master.done
     assert said["path"] == ""
     assert f"{missing} would be in no file and 0 in more than one" in said["error"]
     assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_servers_that_go_because_the_job_is_over(tmp_path: Path) -> None:
+    master = Master(tmp_path, [], first_map(3))
+    master.state.outcome = "failed"
+    master.save()
+    assert master.done == []
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_bucket_of_two_primaries(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Master:
             servers=False, worker_owns_state=True, shard_size=8, shuffle=False, seed=0, allreduce=False
         )
         placing = SimpleNamespace(addresses=dict)
-        self.state = SimpleNamespace(saving=None, generation=1, placing=placing, evaluation=None)
+        self.state = SimpleNamespace(saving=None, generation=1, placing=placing, evaluation=None, outcome="")
         self.done: list[str] = []
 
     def begin_saving(self, step: int) -> None:
@@ -45,8 +45,8 @@ class Master:
         self.state.generation += 1
 
     def do(self, event: str, *, cut: int, path: str, error: str) -> None:
-        assert (event, error) == ("checkpoint_done", "")
-        self.done.append(Path(path).name)
+        assert event == "checkpoint_done"
+        self.done.append(error or Path(path).name)
         self.state.saving = None
 
 
@@ -71,6 +71,7 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server stops writing the first because the second is wanted of it; that the master hears late."""
     master: Any = Master(tmp_path)
+    master.plan.servers = True
     master.state.placing.addresses = lambda: {0: "ps-0:1"}
     cutting = Cutting(master, Coordinator("token"))
 
@@ -90,6 +91,26 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
     asyncio.run(cutting.save())
     assert not cutting.to_be_saved()
     assert master.done == []
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT])
+def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode
+) -> None:
+    master: Any = Master(tmp_path)
+    master.plan.servers = True
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def refused(*given: Any) -> Any:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(code, nothing, nothing, details="there is no such copy")
+
+    monkeypatch.setattr(cutting, "_save_servers", refused)
+    master.begin_saving(5)
+    assert cutting.to_be_saved()
+    asyncio.run(cutting.save())
+    assert master.done == ["there is no such copy"]
+    assert list(cutting.folder().iterdir()) == []
 
 
 def test_one_whose_model_is_lost_at_first_is_not_begun(
