@@ -100,11 +100,15 @@ class Coordinator:
             reply = await stub.Save(request)
             return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32), reply.complete
 
-        saved = await self._all(addresses, save)
+        # Without all of the files the others are of no use: who still writes one stops.
+        saved = await self._all(addresses, save, all_or_none=True)
         return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
 
     async def fence_all(self, addresses: Mapping[int, str], worker: str) -> ps_pb2.FenceReply:
-        """Takes nothing more from a worker, and returns its last batch that every server has applied."""
+        """Takes nothing more from a worker, and returns its last batch that every server has applied.
+
+        If a server cannot be asked, the others take nothing more all the same.
+        """
         request = ps_pb2.FenceRequest(worker=worker)
         replies: dict[int, ps_pb2.FenceReply] = await self._all(
             addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
@@ -120,8 +124,16 @@ class Coordinator:
         return await self._all(addresses, lambda stub, _: stub.ServerStatus(request, timeout=_SECONDS))
 
     async def _all(
-        self, addresses: Mapping[int, str], call: Callable[[Any, int], Awaitable[_Reply]]
+        self,
+        addresses: Mapping[int, str],
+        call: Callable[[Any, int], Awaitable[_Reply]],
+        *,
+        all_or_none: bool = False,
     ) -> dict[int, _Reply]:
+        """Raises the error of the first that has one, when all have answered.
+
+        `all_or_none`: as soon as there is one, and the calls to the others are given up.
+        """
         for address in addresses.values():
             if address not in self._channels:
                 self._channels[address] = open_aio_channel(address, self._token)
@@ -130,10 +142,12 @@ class Coordinator:
             for number, address in addresses.items()
         }
         calls = [asyncio.ensure_future(call(stub, number)) for number, stub in stubs.items()]
+        if not all_or_none:
+            # Everybody is asked, whatever others say to it.
+            await asyncio.gather(*calls, return_exceptions=True)
         try:
             replies = await asyncio.gather(*calls)
         except BaseException:
-            # Without all of them the others are of no use; what they still do, such as writing a file, they stop.
             for each in calls:
                 each.cancel()
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import grpc.aio
 import numpy as np
 import pytest
 
@@ -95,6 +96,31 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     assert (never.sequence, never.lease_id) == (0, 0)
     with pytest.raises(Exception, match="given up worker-4"):
         client.push(MODEL, learning_rate=0.1, versions={})
+
+
+def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be known to be gone before the others have been told."""
+    told: list[str] = []
+
+    class Stub:
+        def __init__(self, channel: str) -> None:
+            self._address = channel
+
+        async def Fence(self, request: ps_pb2.FenceRequest, **options: Any) -> ps_pb2.FenceReply:
+            if self._address == "gone":
+                nothing = grpc.aio.Metadata()
+                raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            told.append(request.worker)
+            return ps_pb2.FenceReply()
+
+    monkeypatch.setattr("elasticdl.ps.coordinator.ParameterServerStub", Stub)
+    monkeypatch.setattr("elasticdl.ps.coordinator.open_aio_channel", lambda address, token: address)
+    with pytest.raises(grpc.RpcError) as error:
+        asyncio.run(Coordinator("token").fence_all({0: "gone", 1: "there"}, "worker-0"))
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert told == ["worker-0"]
 
 
 def test_status(start_servers: Any, token: str) -> None:
