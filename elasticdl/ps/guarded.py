@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
 from elasticdl.ps.bodies import Mask
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.custom import PYTHON
@@ -167,11 +168,11 @@ class Guarded:
         except UserError as error:
             self._break(error)
             raise
-        except BaseException:
+        except BaseException as error:
             # A fault of ours, or no memory. Values of which some have had the update are those of nobody: this process
             # is given up, and others go on with their copies, or from the last checkpoint.
             log.critical("An update has failed in the middle.", exc_info=True)
-            os._exit(_EXIT_FAULT)
+            os._exit(EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT)
 
     def _break(self, error: UserError) -> None:
         self._broken = error

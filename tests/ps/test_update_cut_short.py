@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
+
 _PROGRAM = """
 import numpy as np
 from elasticdl.ps.holdings import Push
@@ -15,14 +19,14 @@ from elasticdl.wire import ps_pb2
 store = Store(ServerSettings())
 store.close(1)
 store.open()
-values = {"x": np.ones(2, np.float32)}
+values = dict(x=np.ones(2, np.float32))
 optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
-store.initialize(Initial(trainable=values, state={}, optimizer=optimizer), generation=1)
+store.initialize(Initial(trainable=values, state=dict(), optimizer=optimizer), generation=1)
 
-def out_of_memory(*args, **kwargs):
-    raise MemoryError
+def fail(*args, **kwargs):
+    raise {error}
 
-DenseParameters.apply = out_of_memory
+DenseParameters.apply = fail
 try:
     store.push(Push(worker="w", sequence=1, version=0, generation=1, learning_rate=0.1, gradients=values))
 finally:
@@ -30,9 +34,12 @@ finally:
 """
 
 
-def test_no_memory_for_it() -> None:
-    ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False)
-    assert ended.returncode == 1, ended.stderr
+@pytest.mark.parametrize(("error", "code"), [("MemoryError", EXIT_OUT_OF_MEMORY), ("ZeroDivisionError", 1)])
+def test_nothing_goes_on(error: str, code: int) -> None:
+    """The master is told which it was: one that had no memory may get more of it."""
+    program = _PROGRAM.format(error=error)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stderr
     assert "goes on" not in ended.stdout
     assert "An update has failed in the middle." in ended.stderr
-    assert "MemoryError" in ended.stderr
+    assert error in ended.stderr
