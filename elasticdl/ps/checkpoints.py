@@ -118,6 +118,7 @@ def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | No
     manifest = replace(manifest, serial=1 + max(map(_serial, _folders(folder.parent)), default=0))
     document = {"format": FORMAT_WITH_BASE if manifest.base else FORMAT, **asdict(manifest)}
     _write(folder / MANIFEST, json.dumps(document, indent=2))
+    _sync_folder(folder)
 
 
 def publish(folder: Path, directory: Path, step: int) -> Path:

@@ -183,7 +183,7 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
         options[_RATE] = 0.0
     try:
         return kind(**options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise NoSuchOptimizer(
             f"The optimizer {kind.__name__} cannot be made with {_listed(options)}:\n"
             f"{users_traceback(error).rstrip()}"

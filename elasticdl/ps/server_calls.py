@@ -40,7 +40,8 @@ class ServerCalls(Guarded):
         Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
         be had here, or fails where it did not there.
         """
-        if not self._holdings.has_optimizer and (optimizer := optimizer_of(entry)) is not None:
+        optimizer = optimizer_of(entry)
+        if optimizer is not None and self._holdings.lacks(optimizer):
             self._import(optimizer)
         with self._lock:
             self._check_generation(generation)

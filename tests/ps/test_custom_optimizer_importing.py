@@ -16,6 +16,7 @@ from elasticdl.ps.bodies import mask_of, pack
 from elasticdl.ps.messages import carrying_out
 from elasticdl.ps.snapshot import Snapshot
 from elasticdl.ps.store import Initial, ServerSettings, Store
+from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
 SLOW = """
@@ -74,6 +75,14 @@ def receive(store: Store, entry: ps_pb2.Entry) -> None:
 
 def test_when_another_server_tells_of_it(store: Store, was_free: list[bool]) -> None:
     store.open()
+    receive(store, ps_pb2.Entry(initialize=ps_pb2.InitializeRequest(generation=1, optimizer=NAMED)))
+    assert was_free == [True]
+
+
+def test_when_it_takes_the_place_of_one_from_a_checkpoint(store: Store, was_free: list[bool]) -> None:
+    groups: dict[str, dict[str, Array]] = {"trainable": {}, "state": {}}
+    before = {"name": "sgd", "flavor": "keras", "options": {}}
+    store.open(Snapshot(attributes={"version": 3, "optimizer": before}, groups=groups))
     receive(store, ps_pb2.Entry(initialize=ps_pb2.InitializeRequest(generation=1, optimizer=NAMED)))
     assert was_free == [True]
 

@@ -40,6 +40,14 @@ class Broken(elasticdl.Optimizer):
         return value - learning_rate * gradients
 
 
+class Leaving(elasticdl.Optimizer):
+    def __init__(self, learning_rate=0.01):
+        raise SystemExit("no licence")
+
+    def update(self, value, gradient, slots, learning_rate, step):
+        return value
+
+
 class Helper:
     pass
 """
@@ -97,6 +105,12 @@ def test_what_is_not_there_is_told(zoo: str, name: str, said: str) -> None:
 def test_options_that_it_does_not_take_are_told(zoo: str) -> None:
     with pytest.raises(UserError, match=r"Lion cannot be made with beta_2=0\.5"):
         make_optimizer(named("lions.lion:Lion", beta_2=0.5), model_zoo=zoo)
+
+
+def test_one_that_wants_to_leave_is_told(zoo: str) -> None:
+    """No thread of a server may end by it, and nobody wait for what it was to do."""
+    with pytest.raises(UserError, match=r"Leaving cannot be made with nothing:(.|\n)*no licence"):
+        make_optimizer(named("lions.lion:Leaving"), model_zoo=zoo)
 
 
 def test_errors_are_told_with_the_line_of_the_users_code(zoo: str) -> None:
