@@ -112,7 +112,9 @@ def test_through_servers_as_well_as_alone(
         torch.testing.assert_close(program(**features), model.eval()(**features), rtol=1e-4, atol=1e-4)
 
 
-def test_kills_do_not_change_what_is_learned(start_job: Callable[..., Job], clicks: Path) -> None:
+def test_kills_do_not_change_what_is_learned(
+    start_job: Callable[..., Job], clicks: Path, gates: Any, tmp_path: Path
+) -> None:
     """The same job twice, and servers of one of them are killed. One worker, which pushes each batch before it computes
     the next: nothing is left to chance, and what both have learned is the same to the last digit. Then its worker is
     killed, too, which may cost some servers a batch that they had had: a difference that can hardly be measured.
@@ -130,23 +132,25 @@ def test_kills_do_not_change_what_is_learned(start_job: Callable[..., Job], clic
         # What it has seen, it knows best: rows that are lost show.
         f"--training_data={clicks}/test",
         f"--validation_data={clicks}/test",
-        # Who is stopped here does not hang.
+        # Who is held here does not hang.
         "--stall_factor=0",
     )
-    undisturbed = start_job(*arguments, "--job_name=undisturbed")
+    undisturbed = start_job(
+        *arguments, "--job_name=undisturbed", environment={"ELASTICDL_TEST_GATES": str(tmp_path / "none")}
+    )
+    # However fast it is, it comes so far and no further before the next kill.
+    ends = [batches // 2, batches - 5, batches + batches // 2]
+    for end in ends:
+        gates.hold(f"batch-{end}")
     job = start_job(*arguments, "--job_name=killed")
-    for victim, steps in (("ps-0", 5), ("ps-1", 20)):
-        wait_until(lambda name=victim: {"worker-0", name} <= job.processes().keys(), "they run")
-        processes = job.processes()
+    for victim, steps, end in (("ps-0", 5, ends[0]), ("ps-1", ends[0] + 5, ends[1])):
         wait_until(lambda wanted=steps: job.status().get("step", 0) >= wanted, "some steps")
-        processes[victim].kill()
-        # It does not come to the end of its epoch before the next kill.
-        processes["worker-0"].suspend()
-        assert job.status()["step"] < batches
+        job.kill(victim)
         wait_until(lambda killed=victim: _is_safe(job, killed), "two copies of everything")
-        processes["worker-0"].resume()
+        gates.release(f"batch-{end}")
     wait_until(lambda: job.status()["step"] >= batches + 10, "some steps of the second epoch")
     job.kill("worker-0")
+    gates.release(f"batch-{ends[2]}")
     for each in (job, undisturbed):
         each.assert_exact(epochs=2, size=TEST_ROWS)
         assert each.status()["generation"] == 1

@@ -75,15 +75,30 @@ def _kill_while_it_saves(job: Any, checkpoints: Path, over: Callable[[], Any]) -
         _spin(lambda there=folder: not there.exists(), "the checkpoint is written")
 
 
-def _kill_while_buckets_move(job: Any, victim: str) -> None:
-    """A server of two that gives a third one what it has."""
+def _kill_while_buckets_move(job: Any, there: set[str]) -> str:
+    """A server of two that gives a third one what it has. Returns its name."""
+    victim = min(there)
     process = job.processes()[victim]
-    shares = _spin(lambda: len(shares := _buckets(job).get("by_server", {})) == 3 and shares, "buckets move")
-    (new,) = (name for name in shares if shares[name] == min(shares.values()))
-    _stop(process)
-    # Copies first, roles then: as long as it has not got its share of these, something is to be copied or handed over.
-    assert _buckets(job)["by_server"][new] < BUCKETS // 3, "all has moved before it could be stopped"
-    process.kill()
+    while True:
+        _scale(job, 3)
+        shares = _spin(
+            lambda: len(shares := _buckets(job).get("by_server", {})) == 3 and shares, "buckets move"
+        )
+        (new,) = shares.keys() - there
+        _stop(process)
+        # Copies first, roles then: as long as it has not got its share of these, something is to be copied or handed
+        # over.
+        if _buckets(job)["by_server"][new] < BUCKETS // 3:
+            process.kill()
+            return victim
+        process.resume()
+        _scale(job, 2)
+        _wait_for_two_copies(job, 2, killed=new)
+
+
+def _scale(job: Any, servers: int) -> None:
+    scaled = job.command("jobs", "scale", job.name, f"--num_ps={servers}")
+    assert scaled.returncode == 0, scaled.stderr
 
 
 def _newest(checkpoints: Path) -> int:
@@ -116,11 +131,10 @@ def test_one_at_a_time_and_nothing_is_trained_again(
     killed = _kill_while_it_saves(job, checkpoints, over=lambda: gates.passed("epoch-1"))
     gates.wait_for("epoch-1")
     there = _wait_for_two_copies(job, 2, killed=killed)
-    assert job.command("jobs", "scale", job.name, "--num_ps=3").returncode == 0
-    _kill_while_buckets_move(job, min(there))
+    killed = _kill_while_buckets_move(job, there)
     # It is trained by those that are left.
     gates.release("epoch-1")
-    _wait_for_two_copies(job, 3, killed=min(there))
+    _wait_for_two_copies(job, 3, killed=killed)
     gates.release("epoch-2")
     job.assert_exact(epochs=3, size=SIZE)
     assert [row["again"] for row in job.audit()["rows"]] == [0] * 3

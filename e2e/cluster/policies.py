@@ -42,8 +42,12 @@ def who_reaches(pods: Sequence[Document], policies: Sequence[Document]) -> dict[
 
 @contextlib.contextmanager
 def heeded(look: Look) -> Iterator[None]:
-    """From the beginning of the block to its end, by whoever is in the cluster's network."""
+    """From the beginning of the block to its end, by whoever is in the cluster's network.
+
+    Raises what has kept it from looking, at the end: what was seen until then may not be what policies say.
+    """
     written: list[str] = []
+    failures: list[Exception] = []
     over = threading.Event()
 
     def write() -> None:
@@ -54,7 +58,11 @@ def heeded(look: Look) -> Iterator[None]:
 
     def go_on() -> None:
         while not over.wait(_LOOK_SECONDS):
-            write()
+            try:
+                write()
+            except Exception as error:  # noqa: BLE001 - raised at the end, by who has begun it
+                failures.append(error)
+                return
 
     write()
     _restore([f"-I FORWARD -j {_CHAIN}"])
@@ -66,6 +74,8 @@ def heeded(look: Look) -> Iterator[None]:
         over.set()
         thread.join()
         _restore([f"-D FORWARD -j {_CHAIN}", f"-F {_CHAIN}", f"-X {_CHAIN}"])
+        if failures:
+            raise failures[0]
 
 
 def _rules(reached: dict[str, set[str]]) -> list[str]:

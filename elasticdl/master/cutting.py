@@ -5,7 +5,8 @@ parameter servers are told to freeze and to save, and files become a checkpoint 
 
 Failure modes
     A server does not answer: its death arrives by the platform, and then there is no cut to take, or no checkpoint to
-    finish, any more; until then it is tried again. The disk is full, or a folder cannot be written: the checkpoint has
+    finish, any more; until then it is tried again. So it is if a server was restored and no worker has told it the
+    optimizer yet: one that stands still does. The disk is full, or a folder cannot be written: the checkpoint has
     failed, which the job is told; the one before it stays. Files that would not hold all of the model are not written:
     that is a failure, too.
 """
@@ -124,7 +125,8 @@ class Cutting:
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The
                 # next reconciliation tries again.
-                log.warning("The model could not be frozen for cut %d yet: %s", number, error)
+                said = error.details() if isinstance(error, grpc.RpcError) else "no answer"
+                log.warning("The model could not be frozen for cut %d yet: %s", number, said)
                 return
         self._master.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.

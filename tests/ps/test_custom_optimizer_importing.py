@@ -31,6 +31,8 @@ class Slow(elasticdl.Optimizer):
     def update(self, value, gradient, slots, learning_rate, step):
         return value
 """
+# Only to fail instead of waiting for ever.
+LONG_SECONDS = 40.0
 NAMED = ps_pb2.OptimizerConfig(name="slow_one:Slow", flavor="python")
 DOCUMENT = {"name": NAMED.name, "flavor": "python", "options": {}}
 
@@ -105,6 +107,18 @@ def test_whoever_comes_meanwhile_gets_all_of_it(
     store.open()
     values = {"x": np.ones(2, np.float32)}
     outcomes: list[object] = []
+    # The second one waits for the first, or is at its end, because it has not waited.
+    settled = threading.Event()
+    importing = threading.RLock()
+
+    class Seen:
+        def __enter__(self) -> None:
+            if threading.current_thread() is second:
+                settled.set()
+            importing.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            importing.release()
 
     def initialize() -> None:
         try:
@@ -113,13 +127,17 @@ def test_whoever_comes_meanwhile_gets_all_of_it(
         except Exception as error:  # noqa: BLE001
             outcomes.append(error)
 
-    second = threading.Thread(target=initialize)
+    def come_second() -> None:
+        initialize()
+        settled.set()
+
+    second = threading.Thread(target=come_second)
 
     def half_imported() -> None:
         second.start()
-        # Time for one who does not wait to stumble over what is not there yet.
-        second.join(0.2)
+        assert settled.wait(LONG_SECONDS)
 
+    monkeypatch.setattr("elasticdl.ps.custom._IMPORTING", Seen())
     monkeypatch.setattr(builtins, "looked", half_imported)
     initialize()
     second.join()

@@ -71,7 +71,7 @@ def test_two_saves_of_one_file_do_not_mix(servers: Any, token: str, tmp_path: Pa
 def test_before_a_slow_disk_calls_do_not_pile_up(
     servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, goes_on = threading.Event(), threading.Event()
+    reached, goes_on, sent_away = threading.Event(), threading.Event(), threading.Semaphore(0)
     add = SnapshotWriter.add
 
     def slow(file: SnapshotWriter, group: str, name: str, given: Array) -> None:
@@ -84,9 +84,14 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
         stub = ParameterServerStub(channel)  # type: ignore[no-untyped-call]
         request = ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "file.edl"))
         saves = [stub.Save.future(request) for _ in range(2 * _THREADS)]
+        for each in saves:
+            each.add_done_callback(lambda _: sent_away.release())
         assert reached.wait(LONG_SECONDS)
         # Others are still answered.
         assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=LONG_SECONDS / 2).initialized
+        # Each that comes sends away the one that waits: all have come when but one waits, and one writes.
+        for _ in range(2 * _THREADS - 2):
+            assert sent_away.acquire(timeout=LONG_SECONDS)
         goes_on.set()
         outcomes = [outcome(each) for each in saves]
         # The one that was asked for last, whichever that is.
