@@ -226,7 +226,7 @@ class TrainingLoop:
         if self._model is not None:
             self._model.settle()
         self._reporter.flush()
-        if isinstance(self._model, ServedModel):
+        if isinstance(self._model, ServedModel) and directive.generation == self._generation:
             # Servers that were restored wait with their copy for somebody who says what this job trains with; and while
             # there is a cut nobody comes to a batch.
             self._make_ready()

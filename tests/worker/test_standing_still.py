@@ -69,29 +69,30 @@ class Link:
         self.reached.append(request.cut)
 
 
-@pytest.mark.parametrize("samples", [[1, 2, 3], [0, 0, 0, 0, 5]], ids=["all", "the last"])
-def test_after_a_restore(table_servers: tuple[list[Any], list[str]], samples: list[int]) -> None:
+@pytest.fixture
+def restored(table_servers: tuple[list[Any], list[str]]) -> tuple[list[Any], list[str]]:
     stores, addresses = table_servers
     optimizer = {"name": "sgd", "flavor": "keras", "options": {}}
     for store in stores:
         store.close(1)
         store.see(Routes(map=first_map(2, replicas=1)))
         store.open(Snapshot(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
+    return stores, addresses
 
-    def freeze() -> None:
-        for store in stores:
-            store.freeze("cut-1", generation=1)
 
-    with pytest.raises(NotReady):
-        freeze()
-    link: Any = Link(freeze)
+def freeze(stores: list[Any]) -> None:
+    for store in stores:
+        store.freeze("cut-1", generation=1)
+
+
+def stand_still(link: Any, addresses: list[str], samples: Any, directive: pb.Directive) -> None:
+    """Of a worker of the first generation."""
     trainer: Any = Trainer()
-    training: Any = samples
     loop = TrainingLoop(
         link=link,
         spec=JobSpec(kind="train"),
         trainer=trainer,
-        training=training,
+        training=samples,
         validation=None,
         token="token",
     )
@@ -99,8 +100,27 @@ def test_after_a_restore(table_servers: tuple[list[Any], list[str]], samples: li
     client = ParameterClient(addresses, "token", link.node, generation=1, patience_seconds=60)
     loop._model = ServedModel(trainer, client, pull_every=1, restore_from="")
     try:
-        loop._stand_still(link.directive())
+        loop._stand_still(directive)
     finally:
         loop._model.close()
         loop._reporter.close()
+
+
+@pytest.mark.parametrize("samples", [[1, 2, 3], [0, 0, 0, 0, 5]], ids=["all", "the last"])
+def test_after_a_restore(restored: tuple[list[Any], list[str]], samples: list[int]) -> None:
+    stores, addresses = restored
+    with pytest.raises(NotReady):
+        freeze(stores)
+    link = Link(lambda: freeze(stores))
+    stand_still(link, addresses, samples, link.directive())
     assert link.reached == [1]
+
+
+def test_not_those_of_a_generation_that_is_over(restored: tuple[list[Any], list[str]]) -> None:
+    """They would not take it, and it would be tried again and again until there are others."""
+    stores, addresses = restored
+    link = Link(lambda: None)
+    stand_still(link, addresses, [1], pb.Directive(generation=2, cut_wanted=1))
+    assert link.reached == [1]
+    with pytest.raises(NotReady):
+        freeze(stores)
