@@ -6,8 +6,10 @@ a master waits for ever, a person at a terminal does not. What is wrong with the
 `ClusterError` with Kubernetes' own words.
 
 Failure modes
-    A request that was carried out but whose answer was lost is made twice: a second creation is recognised by its
-    content, a second deletion finds nothing, merge patches say the same thing again.
+    A request that was carried out but whose answer was lost is made twice: a second creation is recognised by who
+    owns the object (of one without an owner: by its content), a second deletion finds nothing, merge patches say the
+    same thing again. An error inside the server (500) may pass, or be that of a webhook which never answers: whoever
+    creates something may ask to be told of it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _REQUEST_SECONDS = 30.0
 _HTTP_COMMAND = "httpx._main"
-_PASSING = (429, 500, 502, 503, 504)
+_ERROR_INSIDE = 500
+_PASSING = (429, _ERROR_INSIDE, 502, 503, 504)
 
 
 class ClusterError(UserError):
@@ -116,17 +119,23 @@ class Cluster:
         items = tuple({**item, "kind": kind} for item in answer.get("items") or [])
         return Listing(items=items, version=str(answer["metadata"]["resourceVersion"]))
 
-    async def create(self, document: Document) -> Document:
-        """The object as the cluster has it now. `ClusterError` with reason AlreadyExists if it was there before."""
+    async def create(self, document: Document, *, errors_borne: int | None = None) -> Document:
+        """The object as the cluster has it now. `ClusterError` with reason AlreadyExists if it was there before.
+
+        `errors_borne`: how many errors inside the server are passed over before the next is raised. None: all of them,
+        as long as there is patience.
+        """
         kind, name = document["kind"], document["metadata"]["name"]
         pauses = Pauses(patience=self._patience)
         try:
-            return await self._ask("POST", self.path(kind), body=document, pauses=pauses)
+            return await self._ask(
+                "POST", self.path(kind), body=document, pauses=pauses, errors_borne=errors_borne
+            )
         except ClusterError as error:
             if error.reason != "AlreadyExists" or not pauses.taken:
                 raise
             there = await self.get(kind, name)
-            if there is None or not _contains(there, document):
+            if there is None or not _is_it(there, document):
                 raise
             return there
 
@@ -185,12 +194,15 @@ class Cluster:
         body: Document | None = None,
         content: str = "application/json",
         pauses: Pauses | None = None,
+        errors_borne: int | None = None,
     ) -> Document:
         http = http_library()
         pauses = pauses or Pauses(patience=self._patience)
         renewed = False
+        errors = 0
         while True:
             wait: float | None = None
+            error_inside: ClusterError | None = None
             try:
                 response = await self._client().request(
                     method,
@@ -216,8 +228,13 @@ class Cluster:
                     raise self._refusal(response)
                 trouble = f"{response.status_code} {_words(response)}"
                 wait = _asked_to_wait(response)
+                if response.status_code == _ERROR_INSIDE:
+                    error_inside = self._refusal(response)
+                    errors += 1
+                    if errors_borne is not None and errors > errors_borne:
+                        raise error_inside
             if not await pauses.wait(wait):
-                raise ClusterAway(
+                raise error_inside or ClusterAway(
                     f"The cluster at {self.server} does not answer ({trouble}).",
                     hint="`kubectl cluster-info` shows whether it can be reached from here.",
                 )
@@ -332,14 +349,23 @@ def _asked_to_wait(response: httpx.Response) -> float | None:
     return float(text) if text.isdecimal() else None
 
 
-def _contains(whole: object, part: object) -> bool:
-    """Whether an object is the one that was asked for, beside what the cluster has added to it."""
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(_contains(whole.get(key), part[key]) for key in part)
-    if isinstance(part, list):
-        return (
-            isinstance(whole, list)
-            and len(whole) >= len(part)
-            and all(_contains(there, wanted) for there, wanted in zip(whole, part, strict=False))
-        )
-    return whole == part or (isinstance(whole, str) and str(part) == whole)
+def _is_it(there: Document, asked_for: Document) -> bool:
+    """Whether an object is the one that was asked for.
+
+    Not by all that it says: the cluster writes amounts in its own way, leaves out what is empty, and adds to it. The
+    uid of an owner is that of one job, and of no other that had its name before.
+    """
+    found, wanted = there["metadata"], asked_for["metadata"]
+    if found.get("deletionTimestamp"):
+        return False
+    if wanted.get("ownerReferences"):
+        return _owners(wanted) == _owners(found) and _labels(wanted) <= _labels(found)
+    return there.get("data") == asked_for.get("data") and _labels(wanted) <= _labels(found)
+
+
+def _owners(metadata: Document) -> set[str]:
+    return {str(owner["uid"]) for owner in metadata.get("ownerReferences") or []}
+
+
+def _labels(metadata: Document) -> set[tuple[str, str]]:
+    return set((metadata.get("labels") or {}).items())

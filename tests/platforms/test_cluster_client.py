@@ -161,6 +161,53 @@ def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
     play([HANG_UP, exists, reply(200, mine), exists, HANG_UP, exists, reply(200, other)], scenario)
 
 
+def owned(owner: str, resources: dict[str, Any], **more: str) -> dict[str, Any]:
+    metadata = {"name": "p", "labels": {"job": "j"}, "ownerReferences": [{"uid": owner}], **more}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("there", "ours"),
+    [
+        # The cluster writes amounts its own way and leaves out what is empty.
+        (owned("job", {"limits": {"cpu": "200m"}}, uid="u"), True),
+        (owned("another of that name", {"limits": {"cpu": "0.2"}, "requests": {}}), False),
+        # The one before it, on its way out.
+        (owned("job", {"limits": {"cpu": "200m"}}, deletionTimestamp="2026-11-16T05:35:09Z"), False),
+    ],
+)
+def test_what_has_an_owner_is_recognised_by_it(there: dict[str, Any], ours: bool) -> None:
+    document = owned("job", {"limits": {"cpu": "0.2"}, "requests": {}})
+
+    async def scenario(cluster: Cluster) -> None:
+        if ours:
+            assert await cluster.create(document) == there
+        else:
+            with pytest.raises(ClusterError, match="there"):
+                await cluster.create(document)
+
+    play([HANG_UP, refusal(409, "AlreadyExists", "there"), reply(200, there)], scenario)
+
+
+def test_an_error_inside_the_server_is_told_in_its_words() -> None:
+    """At once to who asks for that, and to all others when their patience is over: it does answer."""
+    error = refusal(500, "InternalError", "failed calling webhook")
+    document = {"kind": "Pod", "metadata": {"name": "x"}}
+
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match="failed calling webhook") as refused:
+            await cluster.create(document, errors_borne=2)
+        assert refused.value.status == 500
+
+    assert len(play([error] * 3, scenario)) == 3
+
+    async def impatient(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match="failed calling webhook"):
+            await cluster.create(document)
+
+    play([error] * 50, impatient, patience=0.3)
+
+
 def test_a_deletion_asks_for_what_is_wanted() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.delete("Pod", "x", grace_seconds=0, uid="7")
