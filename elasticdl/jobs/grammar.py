@@ -164,10 +164,11 @@ class Boolean(Grammar[bool]):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Grammar[str]):
-    """One of a few words; with `optional`, also none of them."""
+    """One of a few words; with `optional`, also none of them. `because`: why others that one might expect are not."""
 
     choices: tuple[str, ...]
     optional: bool = False
+    because: str = ""
 
     def parse(self, raw: object) -> str:
         for word in ("", *self.choices) if self.optional else self.choices:
@@ -175,7 +176,9 @@ class Choice(Grammar[str]):
                 return word
         match = nearest(str(raw), self.choices)
         guess = f"; did you mean {match}?" if match else ""
-        raise BadValue(f"{raw!r} is not one of {', '.join(self.choices)}{guess}")
+        reason = f": {self.because}" if self.because else ""
+        one_of = "one of " if len(self.choices) > 1 else ""
+        raise BadValue(f"{raw!r} is not {one_of}{', '.join(self.choices)}{guess}{reason}")
 
 
 @dataclass(frozen=True, kw_only=True)

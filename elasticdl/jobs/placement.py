@@ -15,6 +15,10 @@ from elasticdl.jobs.volumes import Volume, VolumesGrammar
 
 ROLES = ("master", "ps", "worker", "chief", "evaluator")
 _NOTHING = Resources()
+_GROWS = dict.fromkeys(
+    ("worker", "chief", "evaluator"),
+    " Memory begins as requested and doubles up to this whenever it has run out.",
+)
 
 
 def _kinds(role: str) -> tuple[JobKind, ...]:
@@ -35,7 +39,7 @@ def _limit(role: str) -> Resources:
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What each {role} node may not go beyond; what is not said is as requested.",
+        f"What each {role} node may not go beyond; what is not said is as requested.{_GROWS.get(role, '')}",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )
@@ -103,9 +107,13 @@ class NodesSection:
         topic=Topic.FAILURE,
     )
     restart_policy: str = flag(
-        Choice(choices=("Never", "OnFailure", "Always")),
+        Choice(
+            choices=("Never",),
+            because="pods that end are replaced by the master (see --relaunch_on_worker_failure), and a container that "
+            "Kubernetes starts again would be taken for a stranger",
+        ),
         "Never",
-        "What Kubernetes itself restarts in a pod; the master replaces pods in any case.",
+        "What Kubernetes itself restarts in the pods that the master makes: nothing, for the master replaces them.",
         topic=Topic.FAILURE,
     )
     max_shard_retries: int = flag(
@@ -202,7 +210,10 @@ class ClusterSection:
     )
     cluster_spec_json: str = flag(Text(metavar="JSON"), "", "The same as text.", topic=Topic.CLUSTER)
     service_account: str = flag(
-        Text(metavar="NAME", rule=DNS_NAME), "", "Account that the master acts under.", topic=Topic.CLUSTER
+        Text(metavar="NAME", rule=DNS_NAME),
+        "",
+        "Account that the master acts under; --cluster_spec gives one to others.",
+        topic=Topic.CLUSTER,
     )
     journal_dir: str = flag(
         Text(metavar="DIR"),
@@ -213,7 +224,10 @@ class ClusterSection:
         derived="in the master's pod",
     )
     master_port: int = flag(
-        Integer(maximum=65535), 0, "Port of the master; 0: one that is free.", topic=Topic.CLUSTER
+        Integer(maximum=65535),
+        0,
+        "Port at which the master is found; 0: one that is free (50001 on a cluster).",
+        topic=Topic.CLUSTER,
     )
     log_level: str = flag(
         Choice(choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),

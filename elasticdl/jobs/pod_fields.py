@@ -7,6 +7,8 @@
       nodeSelector: {disk: ssd}
       tolerations: [...]
       affinity: {...}
+      serviceAccountName: reader              # the identity that a cloud gives it, say
+      automountServiceAccountToken: true      # and the cluster's own token for it
 
 What is not about labels, annotations or variables is a field of Kubernetes' PodSpec, by its own name. `metadata` and
 `spec`, as in a pod's manifest, mean the same as `pod_spec`. What a job sets itself cannot be set here.
@@ -18,6 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from elasticdl.jobs.names import DNS_NAME
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.pairs import BadValue
 
@@ -28,6 +31,7 @@ _ROLES = ("master", "ps", "worker", "chief", "evaluator")
 _METADATA = ("labels", "annotations")
 _SPEC = (
     "affinity",
+    "automountServiceAccountToken",
     "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
@@ -39,6 +43,7 @@ _SPEC = (
     "runtimeClassName",
     "schedulerName",
     "securityContext",
+    "serviceAccountName",
     "setHostnameAsFQDN",
     "subdomain",
     "terminationGracePeriodSeconds",
@@ -46,12 +51,21 @@ _SPEC = (
     "topologySpreadConstraints",
     "volumes",
 )
-_OTHER_SPELLINGS = {"node_selector": "nodeSelector", "image_pull_secrets": "imagePullSecrets"}
+_OTHER_SPELLINGS = {
+    "image_pull_secrets": "imagePullSecrets",
+    "node_selector": "nodeSelector",
+    "serviceAccount": "serviceAccountName",
+    "service_account": "serviceAccountName",
+    "service_account_name": "serviceAccountName",
+}
 _KNOWN = (*_METADATA, "env", "volumeMounts", *_SPEC)
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("labels", "annotations", "affinity", "nodeSelector", "securityContext"), dict),
     **dict.fromkeys(("env", "tolerations", "imagePullSecrets", "volumes", "volumeMounts"), list),
+    "automountServiceAccountToken": bool,
+    "serviceAccountName": str,
 }
+_WORDS: dict[type, str] = {dict: "an object", list: "a list", bool: "true or false", str: "text"}
 # By what two entries of a list are the same entry, of which the later counts.
 _KEYS = {"env": "name", "volumes": "name", "imagePullSecrets": "name", "volumeMounts": "mountPath"}
 _OURS = {
@@ -59,7 +73,6 @@ _OURS = {
     "nodeName": "the scheduler chooses; nodeSelector and affinity tell it how",
     "priorityClassName": "that is --{master,ps,worker}_pod_priority",
     "restartPolicy": "the master replaces pods",
-    "serviceAccountName": "that is --service_account",
 }
 _LABEL_PREFIXES = ("elasticdl-",)
 
@@ -128,8 +141,9 @@ def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
                 f"{where}.{name} is not one of {', '.join(sorted(allowed))}.{did_you_mean(name, allowed)}"
             )
         if name in _KINDS and not isinstance(value, _KINDS[name]):
-            what = "an object" if _KINDS[name] is dict else "a list"
-            raise BadValue(f"{where}.{name}: {value!r} is not {what}")
+            raise BadValue(f"{where}.{name}: {value!r} is not {_WORDS[_KINDS[name]]}")
+        if name == "serviceAccountName":
+            _check_account(where, value)
         if name == "labels":
             for label in value:
                 if label == "app" or str(label).startswith(_LABEL_PREFIXES):
@@ -138,6 +152,13 @@ def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
             value = {str(key): str(text) for key, text in value.items()}
         checked[name] = value
     return checked
+
+
+def _check_account(where: str, name: str) -> None:
+    try:
+        DNS_NAME.check(name)
+    except BadValue as problem:
+        raise BadValue(f"{where}.serviceAccountName: {problem}") from None
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

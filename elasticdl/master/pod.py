@@ -169,9 +169,9 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
         raise UserError(f"The service {name} of job {spec.job_name} is gone: nobody could find its master.")
     host = str(service["spec"]["clusterIP"])
     host = f"[{host}]" if ":" in host else host
-    addresses = {"MASTER_ADDR": f"{host}:{naming.MASTER_PORT}"}
+    addresses = {"MASTER_ADDR": f"{host}:{naming.master_port(spec)}"}
     if spec.program == "command" and spec.model.public_client:
-        addresses["DLROVER_MASTER_ADDR"] = f"{host}:{naming.SHARDS_PORT}"
+        addresses["DLROVER_MASTER_ADDR"] = f"{host}:{naming.shards_port(spec)}"
     return addresses
 
 

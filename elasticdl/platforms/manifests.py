@@ -78,9 +78,9 @@ def network_policy(spec: JobSpec) -> Document:
 
 
 def master_service(spec: JobSpec) -> Document:
-    ports = [_port("grpc", naming.MASTER_PORT)]
+    ports = [_port("grpc", naming.master_port(spec), to=naming.MASTER_PORT)]
     if serves_public_client(spec):
-        ports.append(_port("shards", naming.SHARDS_PORT))
+        ports.append(_port("shards", naming.shards_port(spec), to=naming.SHARDS_PORT))
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -110,7 +110,7 @@ def place_service(
         "metadata": metadata,
         "spec": {
             "selector": place_selector(spec, role, index),
-            "ports": [_port("node", naming.NODE_PORT)],
+            "ports": [_port("node", naming.NODE_PORT, to=naming.NODE_PORT)],
             "publishNotReadyAddresses": True,
         },
     }
@@ -132,5 +132,5 @@ def _metadata(spec: JobSpec, name: str, role: str) -> Document:
     }
 
 
-def _port(name: str, number: int) -> Document:
-    return {"name": name, "port": number, "targetPort": number, "protocol": "TCP"}
+def _port(name: str, number: int, *, to: int) -> Document:
+    return {"name": name, "port": number, "targetPort": to, "protocol": "TCP"}

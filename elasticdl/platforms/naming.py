@@ -23,6 +23,15 @@ NODE_PORT = 50010
 _LONGEST_SERVICE_NAME = 63
 
 
+def master_port(spec: JobSpec) -> int:
+    """Of the master's service. The port of its pod is the same for all."""
+    return spec.cluster.master_port or MASTER_PORT
+
+
+def shards_port(spec: JobSpec) -> int:
+    return SHARDS_PORT if master_port(spec) != SHARDS_PORT else MASTER_PORT
+
+
 def record_name(job: str) -> str:
     """Of the ConfigMap that is the job, and of its Secret and its NetworkPolicy."""
     return f"elasticdl-{job}"

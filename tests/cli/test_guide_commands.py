@@ -98,7 +98,7 @@ EVERY_FLAG = """
   --keep_checkpoint_max=5 --checkpoint_dir_for_init=old --output=out
   --distribution_strategy=ParameterServerStrategy --num_workers=3 --num_ps=2 --grads_to_wait=2
   --use_async=false --lr_staleness_modulation=true --sync_version_tolerance=1 --get_model_steps=2
-  --job_name=job --log_level=DEBUG --envs=A=1,B=2 --restart_policy=Always --relaunch_on_worker_failure=1
+  --job_name=job --log_level=DEBUG --envs=A=1,B=2 --relaunch_on_worker_failure=1
   --max_shard_retries=2 --stall_factor=5 --stall_floor_seconds=9 --max_bad_records=4 --shuffle=false
   --shuffle_seed=11 --namespace=ours --image_pull_secret=s --service_account=a --master_port=5000
   --image_name=i --worker_image=w --ps_image=p --image_pull_policy=Never

@@ -87,10 +87,17 @@ def test_what_contradicts_itself(refused: Refused, flags: dict[str, object], bec
         {"evaluation_steps": 10, "validation_data": "data"},
         {"num_workers": 3, "num_ps": 2, "distribution_strategy": "ParameterServerStrategy"},
         {"envs": "PYTHONPATH=/x"},
+        {"restart_policy": "Never", "master_port": 5000},
     ],
 )
 def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
     job(**flags)
+
+
+def test_that_kubernetes_restarts_nothing_is_explained(refused: Refused) -> None:
+    assert "'Always' is not Never: pods that end are replaced by the master" in refused(
+        restart_policy="Always"
+    )
 
 
 def test_a_command_is_for_training_only() -> None:
@@ -127,6 +134,7 @@ def test_a_command_without_anybody_to_run_it() -> None:
         ("master_port", 65536),
         ("num_chief", 2),
         ("restart_policy", "Sometimes"),
+        ("restart_policy", "OnFailure"),
         ("image_pull_policy", "always"),
         ("log_level", "info"),
         ("namespace", ""),

@@ -76,6 +76,9 @@ def test_as_in_a_manifest() -> None:
         ("ps_spec: {priorityClassName: high}", "_pod_priority"),
         ("pod_spec: {labels: {elasticdl-job-name: x}}", "set by the job"),
         ("spec: {labels: {a: b}}", "spec.labels is not one of"),
+        ("worker_spec: {serviceAccountName: 7}", "worker_spec.serviceAccountName: 7 is not text"),
+        ("worker_spec: {serviceAccountName: A b}", "serviceAccountName: 'A b' is not a name for Kubernetes"),
+        ("pod_spec: {automountServiceAccountToken: maybe}", "'maybe' is not true or false"),
         ("service_spec: {clusterIP: None}", "service_spec cannot be given"),
     ],
 )
