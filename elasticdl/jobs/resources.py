@@ -1,6 +1,9 @@
 """What a node asks for of its machine, in the grammar of Kubernetes: `cpu=0.5,memory=2Gi,gpu=1`.
 
 Checked here for every job, wherever it runs; how much is more than how much is decided on exact numbers.
+
+A limit of memory is what a node may grow to. It begins with what it requests, and whoever takes the place of one that
+ran out of memory gets twice as much, up to the limit: so the next try has more memory than the one before it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ _POWERS = {
 _QUANTITY = re.compile(
     r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]*))", re.ASCII
 )
+
+# How far memory grows beyond a request where no limit says it: enough for a guess that was wrong, and not for a leak.
+_GROWTH_WITHOUT_LIMIT = 4
 
 GPU = "nvidia.com/gpu"
 _SHORT_NAMES = {"gpu": GPU, "disk": "ephemeral-storage"}
@@ -81,6 +87,36 @@ class Resources:
 
     def __str__(self) -> str:
         return ",".join(f"{name}={quantity}" for name, quantity in self.by_name().items())
+
+
+def most_memory(request: Resources, limit: Resources) -> Quantity | None:
+    """What a node may grow to. None: all that its machine has."""
+    if limit.memory is not None or request.memory is None:
+        return limit.memory
+    return _bytes(request.memory.amount * _GROWTH_WITHOUT_LIMIT)
+
+
+def grown_memory(
+    request: Resources, limit: Resources, *, times: int, whole: bool = False
+) -> tuple[Quantity | None, Quantity | None]:
+    """The memory that a node is promised and that it may use, after it ran out of memory so many times.
+
+    `whole`: it may use all of its limit from the beginning. None: nothing is said of it to Kubernetes, which takes a
+    limit for a promise too.
+    """
+    most = most_memory(request, limit)
+    if most is None or request.memory is None:
+        return None, most
+    promised = request.memory
+    if times:
+        amount = min(promised.amount * 2**times, most.amount)
+        promised = most if amount == most.amount else _bytes(amount)
+    return promised, limit.memory if whole and limit.memory is not None else promised
+
+
+def _bytes(amount: Fraction) -> Quantity:
+    mebibytes = amount / 2**20
+    return Quantity(text=f"{mebibytes}Mi" if mebibytes.denominator == 1 else str(int(amount)))
 
 
 @dataclass(frozen=True, kw_only=True)

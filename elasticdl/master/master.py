@@ -56,6 +56,9 @@ log = logging.getLogger("elasticdl.master")
 _RECORDS_BETWEEN_COMPACTIONS = 20_000
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
+# How long a program may take to end after its SIGTERM; and a node of ours, which has been told long before.
+_STOP_SECONDS = 10.0
+_LATE_STOP_SECONDS = 3.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
 # Of what nodes wait for, so that the same is not told again and again.
 _WORDS_REMEMBERED = 1000
@@ -309,7 +312,7 @@ class Master:
                 self._after(f"stop {node.name}", _LEAVE_SECONDS, partial(self._stop_later, node.name))
 
     def _stop_later(self, name: str) -> None:
-        self._spawn(self._platform.stop(name, grace_seconds=10.0))
+        self._spawn(self._platform.stop(name, grace_seconds=_STOP_SECONDS))
 
     def _request(self, node: Node) -> NodeRequest:
         if self.plan.runs_command:
@@ -446,14 +449,16 @@ class Master:
 
     async def _end_nodes(self) -> None:
         """Nodes have been told that the job is over; who does not go is sent."""
-        await self._stop_all(
-            [n for n in self.state.roster.nodes.values() if self.plan.runs_command or not n.incarnation], 10.0
-        )
-        deadline = self._clock() + (_GRACE_SECONDS if self.state.outcome != "failed" else 5.0)
+        nodes = list(self.state.roster.nodes.values())
+        stopped = [n for n in nodes if self.plan.runs_command or not n.incarnation]
+        await self._stop_all(stopped, _STOP_SECONDS)
+        patience = _GRACE_SECONDS if self.state.outcome != "failed" or self.plan.runs_command else 5.0
+        deadline = self._clock() + patience
         self.wake()
         while self._clock() < deadline and any(n.alive for n in self.state.roster.nodes.values()):
             await self.changed.wait(max(0.05, deadline - self._clock()))
-        await self._stop_all(list(self.state.roster.nodes.values()), 3.0)
+        # Who has been stopped has its grace, whole.
+        await self._stop_all([n for n in nodes if n not in stopped], _LATE_STOP_SECONDS)
 
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]

@@ -23,6 +23,8 @@ from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodeP
 
 # Reasons for which a replacement may work where the first one did not, at most so many times.
 _FAILURES = (EndReason.ERROR, EndReason.OUT_OF_MEMORY, EndReason.COMPLETED)
+# A cluster that takes away again what is added must not make this endless.
+_MOST_DOUBLINGS = 10
 
 
 @dataclass(kw_only=True)
@@ -184,10 +186,14 @@ class Roster:
             return JobFailure(message=f"{node.name} cannot run this model definition")
         if status.reason is EndReason.COMPLETED and self.run_to_their_end:
             return None
+        if status.gets_more_memory and node.memory_doublings <= _MOST_DOUBLINGS:
+            # It had less than it may have: no fault of the program's yet.
+            return None
         if status.reason in _FAILURES:
             node.failures += 1
             what = {
-                EndReason.OUT_OF_MEMORY: "ran out of memory",
+                EndReason.OUT_OF_MEMORY: "ran out of memory"
+                + (f" ({status.message})" if status.message else ""),
                 EndReason.COMPLETED: "ended before the job did",
             }.get(status.reason, f"ended with exit code {status.exit_code}")
             if node.failures > self.max_failures:

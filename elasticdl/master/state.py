@@ -159,6 +159,7 @@ class JobState:
             reason=EndReason(status["reason"]),
             exit_code=status["exit_code"],
             message=status["message"],
+            gets_more_memory=bool(status.get("gets_more_memory")),
         )
         node, failure = self.roster.observe(what)
         if node is None:

@@ -7,8 +7,10 @@ Failure modes
     A machine that is lost keeps its pods "running" for minutes, and then "terminating" for ever, because nobody is
     there to confirm their end. Such a pod counts as ended when its machine has not answered for a while, or its grace
     is over (by our own clock: those of machines differ), and is removed by force. A namespace without room for a pod
-    (a quota): the node waits with Kubernetes' words for it and is tried again. A pod that Kubernetes does not take at
-    all cannot start. An API server that is away: everything here waits for it.
+    (a quota), or somebody between us and the cluster who fails (a webhook): the node waits with Kubernetes' words for
+    it and is tried again. A pod that Kubernetes does not take at all cannot start. An API server that is away:
+    everything here waits for it. A node that is stopped while its creation is under way: its pod goes as soon as it is
+    there.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ from elasticdl.platforms.platform import (
     Platform,
 )
 from elasticdl.platforms.pod_events import LOOK_AFTER_SECONDS, troubles
+from elasticdl.platforms.pod_memory import with_memory
 from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, on_its_way, unreachable
-from elasticdl.platforms.pods import node_pod, secret_files
+from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS, has_notice, node_pod, secret_files
 from elasticdl.platforms.room import Line
 from elasticdl.platforms.watching import Synced, watch
 
@@ -48,6 +51,9 @@ SLACK_SECONDS = 5.0
 LOST_SECONDS = 30.0
 # Between two attempts to start a node for which there is no room in the namespace.
 QUOTA_SECONDS = 5.0
+# Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
+_ERRORS_BORNE = 4
+_ERROR = 500
 
 
 class KubernetesPlatform(Platform):
@@ -72,6 +78,8 @@ class KubernetesPlatform(Platform):
         self._look_after_seconds = look_after_seconds
         self._statuses: dict[str, NodeStatus] = {}
         self._stopped: set[str] = set()
+        # Whose pods this process has made.
+        self._made: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._line = Line(self._start_in_line, seconds=quota_seconds)
         self._looking: dict[str, asyncio.Task[None]] = {}
@@ -103,13 +111,19 @@ class KubernetesPlatform(Platform):
         if status is None or status.phase in _ENDED:
             return
         self._stopped.add(name)
+        pod = naming.pod_name(self._spec, name)
         # None at all would only take the pod out of sight, with its container running on for a while.
         grace = max(1, math.ceil(grace_seconds))
-        if await self._cluster.delete("Pod", naming.pod_name(self._spec, name), grace_seconds=grace) is None:
+        if grace_seconds > 0 and has_notice(self._spec, status.role):
+            # The signal is to come at once. Where that is not heard in time, the grace begins after the notice.
+            await self._cluster.patch("Pod", pod, NO_NOTICE)
+            grace += NOTICE_SECONDS
+        if await self._cluster.delete("Pod", pod, grace_seconds=grace) is None:
             self._end(
                 name,
                 NodeStatus(name=name, role=status.role, phase=NodePhase.FAILED, message="it had not begun"),
             )
+            await self._remove_if_made(name)
 
     async def nodes(self) -> list[NodeStatus]:
         await self._ready()
@@ -145,7 +159,7 @@ class KubernetesPlatform(Platform):
 
     async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
         """Only where the nodes of a program have to know of each other: a service costs the cluster something."""
-        if not self._spec.model.need_tf_config and not self._spec.nodes.num_ps:
+        if not any(self._has_address(role) for role in places):
             return {}
         wanted = [(role, place) for role, count in places.items() for place in range(count)]
         found = await asyncio.gather(*(self._place(role, place, index=place) for role, place in wanted))
@@ -154,32 +168,52 @@ class KubernetesPlatform(Platform):
             result[role].append(address)
         return result
 
+    def _has_address(self, role: str) -> bool:
+        """By the job alone, so that it is the same for every master of it."""
+        if self._spec.program == "definition":
+            return role == "ps"
+        return self._spec.model.need_tf_config or self._spec.nodes.num_ps > 0
+
     async def _place(self, role: str, place: int, *, index: int) -> str:
         """The address of a place, which leads to the node of that number from now on."""
         key = (role, place)
         name = naming.place_service_name(self._spec, role, place)
         if self._in_place.get(key) != index:
-            changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
-            service = await self._cluster.patch("Service", name, changes)
-            if service is None:
-                service = await self._cluster.create(
-                    place_service(self._spec, role, place, index=index, owner=self._owner)
-                )
+            service = await self._pointed(name, role, place, index)
             self._in_place[key] = index
             self._clusterips[key] = _address(service)
         return self._clusterips[key]
 
+    async def _pointed(self, name: str, role: str, place: int, index: int) -> Document:
+        changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
+        service = await self._cluster.patch("Service", name, changes)
+        if service is not None:
+            return service
+        new = place_service(self._spec, role, place, index=index, owner=self._owner)
+        try:
+            return await self._cluster.create(new, errors_borne=_ERRORS_BORNE)
+        except ClusterError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            # Somebody else was faster: a master before this one that is on its way out, or an attempt of ours.
+            service = await self._cluster.patch("Service", name, changes)
+            if service is None:
+                raise
+            return service
+
     # -- pods ------------------------------------------------------------------------------------------------
 
     async def _create(self, request: NodeRequest) -> bool:
-        """False if there is no room for it in the namespace now."""
+        """False if it cannot be made now, and is to be tried again."""
         try:
             pod = node_pod(self._spec, await self._placed(request), owner=self._owner)
-            await self._cluster.create(pod)
-        except ClusterError as error:
-            if error.reason == "AlreadyExists":
+            if request.name in self._stopped:
                 return True
-            if _no_room(error):
+            await self._make(pod)
+            self._made.add(request.name)
+            await self._remove_if_made(request.name)
+        except ClusterError as error:
+            if _waits(error):
                 waits = NodeStatus(
                     name=request.name, role=request.role, phase=NodePhase.PENDING, message=error.message
                 )
@@ -200,6 +234,19 @@ class KubernetesPlatform(Platform):
             )
         return True
 
+    async def _make(self, pod: Document) -> None:
+        try:
+            await self._cluster.create(pod, errors_borne=_ERRORS_BORNE)
+        except ClusterError as error:
+            # Made by the master before this one, or by an attempt of ours that was told to have failed.
+            if error.reason != "AlreadyExists":
+                raise
+
+    async def _remove_if_made(self, name: str) -> None:
+        """A pod that was made while its node was stopped: the deletion came before there was anything to delete."""
+        if name in self._made and self._statuses[name].phase in _ENDED and name in self._stopped:
+            await self._cluster.delete("Pod", naming.pod_name(self._spec, name), grace_seconds=1)
+
     async def _start_in_line(self, request: NodeRequest) -> bool:
         return self._statuses[request.name].phase in _ENDED or await self._create(request)
 
@@ -208,7 +255,7 @@ class KubernetesPlatform(Platform):
         number = int(request.name.rpartition("-")[2])
         ours = self._spec.program == "definition" and request.role == "ps"
         environment = {**request.environment, **secret_files(self._spec, serves=ours)}
-        if ours or (request.role, request.place) in self._in_place or self._spec.model.need_tf_config:
+        if self._has_address(request.role):
             address = await self._place(request.role, request.place, index=number)
             if ours:
                 environment |= {
@@ -244,6 +291,7 @@ class KubernetesPlatform(Platform):
         before = self._statuses.get(name)
         left = before is not None and before.phase is NodePhase.LEAVING
         status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
+        status = with_memory(status, pod, self._spec)
         if not gone and on_its_way(pod):
             status = dataclasses.replace(status, message=self._troubles.get(name, ""))
             if name not in self._looking:
@@ -319,9 +367,12 @@ class KubernetesPlatform(Platform):
             listener.put_nowait(None)
 
 
-def _no_room(error: ClusterError) -> bool:
-    """Now. Many that are counted at once get into each other's way (409), and are to try again."""
-    return (error.status == 403 and "quota" in error.message) or error.reason == "Conflict"
+def _waits(error: ClusterError) -> bool:
+    """There is no room now, or the cluster has a fault. Many that are counted at once get into each other's way (409),
+    and are to try again.
+    """
+    no_room = error.status == 403 and "quota" in error.message
+    return no_room or error.reason == "Conflict" or error.status == _ERROR
 
 
 def _address(service: Document) -> str:

@@ -184,6 +184,7 @@ def _status(value: object) -> NodeStatus:
         reason=fields.take("reason", EndReason),
         exit_code=fields.take("exit_code", _whole_or_none),
         message=fields.take("message", _text),
+        gets_more_memory=fields.take("gets_more_memory", _flag),
     )
     fields.end()
     return status

@@ -65,6 +65,8 @@ class NodeStatus:
     reason: EndReason = EndReason.NONE
     exit_code: int | None = None
     message: str = ""
+    # It ran out of memory, and there is more for the next one in its place.
+    gets_more_memory: bool = False
 
 
 class Platform(abc.ABC):

@@ -1,7 +1,7 @@
 """The manifests of a job's pods: pure functions from a JobSpec and a request for a node to a document.
 
 All of a job's pods are alike in what keeps them in their place: no root, no privileges, no account of the cluster (but
-the master, which has its own), and no more of the job's secrets than they need.
+the master, which has its own, and who is given one), and no more of the job's secrets than they need.
 
 A pod is told to end by a SIGTERM to its program. As the first process of its own container a program would not even
 notice that unless it was written to, so the processes of a pod share a namespace whose first process is not theirs.
@@ -9,12 +9,11 @@ notice that unless it was written to, so the processes of a pod share a namespac
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from elasticdl.jobs.pod_fields import add_to_pod, fields_of, parse_pod_fields
 from elasticdl.jobs.priority import parse_priority
-from elasticdl.jobs.resources import Resources
+from elasticdl.jobs.resources import Resources, grown_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
 from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest
@@ -27,7 +26,17 @@ PYTHON = "python3"
 GRACE_SECONDS = 30
 # A program of the user's own gets no more shards from the moment it is to go. It has this long to end by itself before
 # it is told to by a signal, which most programs do not survive.
-_NOTICE_SECONDS = 15
+NOTICE_SECONDS = 15
+# The master's own wish needs no notice: with this the signal comes at once. Kubelets bring what is said of a pod into
+# its files when it changes.
+_NO_NOTICE_NAME = "elasticdl-no-notice"
+NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
+_NOTICE_FOLDER = "/var/run/elasticdl/notice"
+_NOTICE = (
+    f"i=0; while [ $i -lt {NOTICE_SECONDS} ] && ! [ -s {_NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
+)
+# Who has what nobody else has is not ended to see how much memory it needs.
+_WHOLE_LIMIT = (MASTER_ROLE, "ps")
 # Any user but root. The images that we build have one of this number.
 _USER = 1000
 # A machine that does not answer keeps its pods for so long, after the 40 s it takes to be noticed. Kubernetes' own
@@ -55,9 +64,13 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
         owner=owner,
     )
     pod["spec"]["restartPolicy"] = "OnFailure"
-    pod["spec"]["serviceAccountName"] = spec.cluster.service_account or DEFAULT_ACCOUNT
+    pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT
+    pod = _with_fields(spec, MASTER_ROLE, pod)
+    if spec.cluster.service_account:
+        pod["spec"]["serviceAccountName"] = spec.cluster.service_account
+    # Whatever all pods have: without it, there would be no others.
     pod["spec"]["automountServiceAccountToken"] = True
-    return _with_fields(spec, MASTER_ROLE, pod)
+    return pod
 
 
 def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = None) -> Document:
@@ -82,11 +95,23 @@ def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = No
         }
         for trouble in ("not-ready", "unreachable")
     ]
-    container = pod["spec"]["containers"][0]
-    if spec.program == "command" and request.role != "ps":
-        # Where there is no shell, the signal comes at once.
-        container["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", str(_NOTICE_SECONDS)]}}}
+    if has_notice(spec, request.role):
+        _give_notice(pod["spec"])
     return _with_fields(spec, request.role, pod)
+
+
+def has_notice(spec: JobSpec, role: str) -> bool:
+    """Nodes of ours finish their batch at the signal; parameter servers of a program never end by themselves."""
+    return spec.program == "command" and role not in (MASTER_ROLE, "ps")
+
+
+def _give_notice(pod: Document) -> None:
+    container = pod["containers"][0]
+    said = {"path": "none", "fieldRef": {"fieldPath": f"metadata.annotations['{_NO_NOTICE_NAME}']"}}
+    pod["volumes"].append({"name": "notice", "downwardAPI": {"items": [said]}})
+    container["volumeMounts"].append({"name": "notice", "mountPath": _NOTICE_FOLDER, "readOnly": True})
+    # Where there is no shell, the signal comes at once.
+    container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", _NOTICE]}}}
 
 
 def secret_files(spec: JobSpec, *, serves: bool) -> dict[str, str]:
@@ -200,20 +225,17 @@ def escaped(text: str) -> str:
 
 def _resources(spec: JobSpec, role: str, *, doublings: int) -> Document:
     request, limit = spec.nodes.resource_request(role), spec.nodes.resource_limit(role)
-    limits = {**_texts(request), **_texts(limit)}
-    requests = _texts(request)
-    if doublings and request.memory is not None:
-        most = (limit.memory or request.memory).amount
-        requests["memory"] = _bytes(min(request.memory.amount * 2**doublings, most))
+    requests, limits = _texts(request), {**_texts(request), **_texts(limit)}
+    promised, most = grown_memory(request, limit, times=doublings, whole=role in _WHOLE_LIMIT)
+    if promised is not None:
+        requests["memory"] = promised.text
+    if most is not None:
+        limits["memory"] = most.text
     return {"requests": requests, "limits": limits}
 
 
 def _texts(resources: Resources) -> dict[str, str]:
     return {name: quantity.text for name, quantity in resources.by_name().items()}
-
-
-def _bytes(amount: Fraction) -> str:
-    return str(int(amount))
 
 
 def _priority(spec: JobSpec, request: NodeRequest) -> str:

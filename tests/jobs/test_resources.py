@@ -7,7 +7,13 @@ from fractions import Fraction
 import pytest
 
 from elasticdl.jobs.pairs import BadValue
-from elasticdl.jobs.resources import Quantity, Resources, ResourcesGrammar
+from elasticdl.jobs.resources import (
+    Quantity,
+    Resources,
+    ResourcesGrammar,
+    grown_memory,
+    most_memory,
+)
 
 parse = ResourcesGrammar().parse
 
@@ -94,3 +100,25 @@ def test_a_request_beyond_its_limit() -> None:
     ]
     assert parse("cpu=1").beyond(parse("cpu=1000m")) == []
     assert parse("cpu=1,memory=9Gi").beyond(parse("cpu=2")) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit", "tries"),
+    [
+        ("memory=1Gi", "memory=3Gi", ["1Gi", "2048Mi", "3Gi", "3Gi"]),
+        ("memory=1000", "memory=5000", ["1000", "2000", "4000", "5000"]),
+        ("memory=2Gi", "memory=2048Mi", ["2Gi", "2048Mi", "2048Mi", "2048Mi"]),
+        ("memory=1Gi", "", ["1Gi", "2048Mi", "4096Mi", "4096Mi"]),
+    ],
+)
+def test_memory_doubles_up_to_the_limit(request_: str, limit: str, tries: list[str]) -> None:
+    found = [grown_memory(parse(request_), parse(limit), times=times) for times in range(4)]
+    assert [(str(promised), str(most)) for promised, most in found] == [(text, text) for text in tries]
+
+
+def test_memory_of_which_nothing_or_only_a_limit_is_said() -> None:
+    for times in (0, 3):
+        assert grown_memory(parse("cpu=1"), parse(""), times=times) == (None, None)
+        limited = grown_memory(parse(""), parse("memory=1Gi"), times=times)
+        assert limited == (None, Quantity(text="1Gi"))
+    assert most_memory(parse("cpu=1"), parse("")) is None

@@ -14,8 +14,8 @@ COMMAND = {"job_command": "python train.py"}
 DEFINITION = {"model_zoo": "z", "model_def": "a.b.c", "training_data": "/d"}
 
 
-def status(name: str, phase: NodePhase, reason: EndReason = EndReason.NONE, message: str = "") -> NodeStatus:
-    return NodeStatus(name=name, role=name.rpartition("-")[0], phase=phase, reason=reason, message=message)
+def status(name: str, phase: NodePhase, reason: EndReason = EndReason.NONE, **more: str | bool) -> NodeStatus:
+    return NodeStatus(name=name, role=name.rpartition("-")[0], phase=phase, reason=reason, **more)  # type: ignore[arg-type]
 
 
 def roster(replaced_early: frozenset[str] = frozenset({"worker"})) -> Roster:
@@ -92,6 +92,30 @@ def test_memory_doubles_along_the_line_of_replacements() -> None:
     made.wanted()
     assert made.nodes["worker-5"].memory_doublings == 3
     assert made.nodes["worker-1"].memory_doublings == 0
+
+
+def test_who_had_less_memory_than_it_may_have_has_not_failed() -> None:
+    made = Roster(max_failures=0, targets={"worker": 1})
+    for number in range(3):
+        made.wanted()
+        ended = status(f"worker-{number}", NodePhase.FAILED, EndReason.OUT_OF_MEMORY, gets_more_memory=True)
+        assert made.observe(ended)[1] is None
+    made.wanted()
+    assert (made.nodes["worker-3"].memory_doublings, made.nodes["worker-3"].failures) == (3, 0)
+    words = "killed at its limit of 4Gi; raise --worker_resource_limit"
+    _, failure = made.observe(status("worker-3", NodePhase.FAILED, EndReason.OUT_OF_MEMORY, message=words))
+    assert failure is not None
+    assert f"worker-3 ran out of memory ({words}); this worker has now failed once" in failure.message
+
+
+def test_memory_that_never_becomes_more_does_not_make_it_endless() -> None:
+    made = Roster(max_failures=0, targets={"worker": 1})
+    for number in range(100):
+        made.wanted()
+        ended = status(f"worker-{number}", NodePhase.FAILED, EndReason.OUT_OF_MEMORY, gets_more_memory=True)
+        if made.observe(ended)[1] is not None:
+            break
+    assert number == 10
 
 
 def test_a_leaving_worker_gets_no_shard() -> None:

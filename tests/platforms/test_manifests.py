@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +16,7 @@ from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.platforms import manifests, naming
 from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.platform import NodeRequest
-from elasticdl.platforms.pods import master_pod, node_pod
+from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS, master_pod, node_pod
 
 CREDENTIALS = Credentials(token="t", ca_crt="ca", tls_crt="crt", tls_key="key")
 OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-mnist", "uid": "1-2-3"}}
@@ -134,15 +138,32 @@ def test_resources_and_limits() -> None:
     spec = job(worker_resource_request="cpu=0.5,memory=1Gi,gpu=1", worker_resource_limit="memory=3Gi")
     resources = container(node_pod(spec, worker()))["resources"]
     assert resources["requests"] == {"cpu": "0.5", "memory": "1Gi", "nvidia.com/gpu": "1"}
-    assert resources["limits"] == {"cpu": "0.5", "memory": "3Gi", "nvidia.com/gpu": "1"}
+    assert resources["limits"] == {"cpu": "0.5", "memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
-@pytest.mark.parametrize(("times", "memory"), [(0, "1Gi"), (1, str(2 * 2**30)), (2, str(3 * 2**30))])
-def test_more_memory_after_it_ran_out_up_to_the_limit(times: int, memory: str) -> None:
+def memory(pod: dict[str, Any]) -> tuple[str | None, str | None]:
+    resources = container(pod)["resources"]
+    return resources["requests"].get("memory"), resources["limits"].get("memory")
+
+
+@pytest.mark.parametrize(("times", "amount"), [(0, "1Gi"), (1, "2048Mi"), (2, "3Gi"), (3, "3Gi")])
+def test_a_worker_may_use_more_memory_each_time_up_to_its_limit(times: int, amount: str) -> None:
     spec = job(worker_resource_request="memory=1Gi", worker_resource_limit="memory=3Gi")
-    pod = node_pod(spec, worker(memory_doublings=times))
-    assert container(pod)["resources"]["requests"]["memory"] == memory
-    assert container(pod)["resources"]["limits"]["memory"] == "3Gi"
+    assert memory(node_pod(spec, worker(memory_doublings=times))) == (amount, amount)
+
+
+def test_who_has_what_nobody_else_has_may_use_its_whole_limit() -> None:
+    flags = {"memory": "1Gi"}, {"memory": "3Gi"}
+    spec = job(
+        num_ps=1,
+        ps_resource_request=flags[0],
+        ps_resource_limit=flags[1],
+        master_resource_request=flags[0],
+        master_resource_limit=flags[1],
+    )
+    assert memory(master_pod(spec)) == ("1Gi", "3Gi")
+    assert memory(node_pod(spec, worker("ps-0"))) == ("1Gi", "3Gi")
+    assert memory(node_pod(spec, worker("ps-0", memory_doublings=1))) == ("2048Mi", "3Gi")
 
 
 def test_priorities() -> None:
@@ -210,6 +231,76 @@ def test_a_program_is_given_notice_before_the_signal() -> None:
     assert "lifecycle" not in container(node_pod(job(), worker()))
 
 
+def notice(pod: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How long it takes, in naps, where a pod has this folder for what is said of it."""
+    (volume,) = (v for v in pod["spec"]["volumes"] if "downwardAPI" in v)
+    (mount,) = (m for m in container(pod)["volumeMounts"] if m["name"] == volume["name"])
+    *words, script = container(pod)["lifecycle"]["preStop"]["exec"]["command"]
+    naps = folder / "naps"
+    naps.touch()
+    (folder / "sleep").write_text(f'#!/bin/sh\necho "$1" >> {naps}\n')
+    (folder / "sleep").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    subprocess.run([*words, script.replace(mount["mountPath"], str(folder))], check=True)
+    return naps.read_text().split()
+
+
+def test_the_notice_ends_when_the_pod_is_told_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = node_pod(job(job_command="python p.py"), worker())
+    (volume,) = (v["downwardAPI"] for v in pod["spec"]["volumes"] if "downwardAPI" in v)
+    (item,) = volume["items"]
+    (annotation,) = NO_NOTICE["metadata"]["annotations"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{annotation}']"
+    # Kubernetes makes an empty file of what is not said.
+    (tmp_path / item["path"]).touch()
+    assert notice(pod, tmp_path, monkeypatch) == ["1"] * NOTICE_SECONDS
+    (tmp_path / "naps").unlink()
+    (tmp_path / item["path"]).write_text("true")
+    assert notice(pod, tmp_path, monkeypatch) == []
+
+
+def account(pod: dict[str, Any]) -> tuple[str | None, bool]:
+    return pod["spec"].get("serviceAccountName"), pod["spec"]["automountServiceAccountToken"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "flag", "accounts"),
+    [
+        # As the master, the parameter servers and the workers have it.
+        ({}, "", [("elasticdl", True), (None, False), (None, False)]),
+        (
+            {"worker_spec": {"serviceAccountName": "reader"}},
+            "boss",
+            [("boss", True), (None, False), ("reader", False)],
+        ),
+        (
+            {"pod_spec": {"serviceAccountName": "all", "automountServiceAccountToken": False}},
+            "",
+            [("all", True), ("all", False), ("all", False)],
+        ),
+        (
+            {
+                "pod_spec": {"service_account": "all"},
+                "ps_spec": {"serviceAccountName": "store", "automountServiceAccountToken": True},
+            },
+            "boss",
+            [("boss", True), ("store", True), ("all", False)],
+        ),
+        (
+            {"master_spec": {"serviceAccountName": "boss"}},
+            "",
+            [("boss", True), (None, False), (None, False)],
+        ),
+    ],
+)
+def test_accounts(fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]) -> None:
+    spec = job(service_account=flag, cluster_spec_json=json.dumps(fields), num_ps=1)
+    pods = [master_pod(spec), node_pod(spec, worker("ps-0")), node_pod(spec, worker())]
+    assert [account(pod) for pod in pods] == accounts
+
+
 def test_a_place_has_an_address_for_whoever_is_there() -> None:
     spec = job(job_command="python p.py", need_tf_config=True)
     service = manifests.place_service(spec, "worker", 2, index=5)
@@ -231,3 +322,15 @@ def test_a_place_has_an_address_for_whoever_is_there() -> None:
 )
 def test_the_ports_of_the_master(flags: dict[str, Any], ports: list[int]) -> None:
     assert [port["port"] for port in manifests.master_service(job(**flags))["spec"]["ports"]] == ports
+
+
+@pytest.mark.parametrize(
+    ("port", "ports"), [(5000, [5000, 50002]), (50002, [50002, 50001]), (0, [50001, 50002])]
+)
+def test_the_port_of_the_master_may_be_chosen(port: int, ports: list[int]) -> None:
+    spec = job(job_command="python p.py", public_client=True, master_port=port)
+    given = manifests.master_service(spec)["spec"]["ports"]
+    assert [entry["port"] for entry in given] == ports
+    # The pod's own are what they are.
+    assert [entry["targetPort"] for entry in given] == [50001, 50002]
+    assert [naming.master_port(spec), naming.shards_port(spec)] == ports

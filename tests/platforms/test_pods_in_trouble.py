@@ -16,6 +16,7 @@ from elasticdl.platforms.cluster import Cluster, ClusterError
 from elasticdl.platforms.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
+from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS
 
 PODS = Path(__file__).parent / "pods"
 OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-rec", "uid": "1"}}
@@ -36,6 +37,11 @@ class Api:
         self.refusals: list[tuple[int, str, str]] = []
         self.events: list[dict[str, Any]] = []
         self.looks = 0
+        # Of what is asked for by these methods, the next so many are not there.
+        self.missing: dict[str, int] = {}
+        # Creations are carried out when this is set.
+        self.open = asyncio.Event()
+        self.open.set()
         self.asked: list[tuple[str, str, Any]] = []
         self.news: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
@@ -53,7 +59,12 @@ class Api:
             result["items"] = self.events
         if method != "GET":
             self.asked.append((method, path, json.loads(body)))
-            if method == "POST" and self.refusals:
+            if method == "POST":
+                await self.open.wait()
+            if self.missing.get(method):
+                self.missing[method] -= 1
+                status, result = 404, {"reason": "NotFound", "message": "not there"}
+            elif method == "POST" and self.refusals:
                 status, reason, message = self.refusals.pop(0)
                 result = {"reason": reason, "message": message}
             elif "/services" in path:
@@ -344,3 +355,178 @@ def test_who_may_not_see_the_pods_is_told() -> None:
             await platform.nodes()
 
     play(Closed(), scenario)
+
+
+def made(api: Api) -> list[str]:
+    """Pods."""
+    return [b["metadata"]["name"] for method, p, b in api.asked if method == "POST" and p.endswith("/pods")]
+
+
+def test_a_place_of_a_program_leads_to_its_replacement_also_after_a_new_master() -> None:
+    """Which has not given out the addresses itself: they are in its journal."""
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(1, "ps", place=0))
+        await platform.start(request(4, "worker", place=2))
+
+    play(api, scenario, num_ps=1)
+    services = [(method, p.rpartition("/")[2], body) for method, p, body in api.asked if "/services" in p]
+    assert [(method, name) for method, name, _ in services] == [
+        ("PATCH", "rec-edljob-ps-0"),
+        ("PATCH", "rec-edljob-worker-2"),
+    ]
+    assert [b["spec"]["selector"]["elasticdl-replica-index"] for _, _, b in services] == ["1", "4"]
+
+
+def test_nodes_that_need_no_address_get_none() -> None:
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        assert await platform.addresses({"worker": 1}) == {}
+
+    play(api, scenario)
+    assert not [path for _, path, _ in api.asked if "/services" in path]
+
+
+def test_a_service_that_somebody_else_has_made_meanwhile_keeps_no_pod_from_being_made() -> None:
+    api = Api()
+    api.missing = {"PATCH": 1}
+    api.refusals = [(409, "AlreadyExists", "services there")]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(1, "ps", place=0))
+
+    play(api, scenario, num_ps=1)
+    methods = [method for method, path, _ in api.asked if "/services" in path]
+    assert methods == ["PATCH", "POST", "PATCH"]
+    assert made(api) == ["rec-edljob-ps-1"]
+
+
+@pytest.mark.parametrize("deletion_first", [True, False])
+def test_a_node_that_is_stopped_while_its_pod_is_being_made(deletion_first: bool) -> None:
+    """The deletion finds nothing; whichever of the two answers comes first."""
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.open.clear()
+        api.missing = {"PATCH": 1, "DELETE": 1}
+        starting = asyncio.ensure_future(platform.start(request(0)))
+        while not api.asked:
+            await asyncio.sleep(0.01)
+        if deletion_first:
+            await platform.stop("worker-0", grace_seconds=5)
+            api.open.set()
+            await starting
+        else:
+            delete = platform._cluster.delete
+
+            async def late(*words: Any, **options: Any) -> Any:
+                answer = await delete(*words, **options)
+                api.open.set()
+                await starting
+                return answer
+
+            platform._cluster.delete = late  # type: ignore[method-assign]
+            await platform.stop("worker-0", grace_seconds=5)
+        (status,) = await platform.nodes()
+        assert (status.phase, status.reason) == (NodePhase.FAILED, EndReason.STOPPED)
+
+    play(api, scenario)
+    changes = [(method, p.rpartition("/")[2]) for method, p, _ in api.asked if method in ("POST", "DELETE")]
+    assert changes == [
+        ("POST", "pods"),
+        ("DELETE", "rec-edljob-worker-0"),
+        ("DELETE", "rec-edljob-worker-0"),
+    ]
+
+
+def test_one_that_is_stopped_while_its_place_is_prepared_is_not_made() -> None:
+    api = Api()
+    api.missing = {"PATCH": 2, "DELETE": 1}
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.open.clear()
+        starting = asyncio.ensure_future(platform.start(request(0, place=0)))
+        while [method for method, _, _ in api.asked] != ["PATCH", "POST"]:
+            await asyncio.sleep(0.01)
+        await platform.stop("worker-0", grace_seconds=5)
+        api.open.set()
+        await starting
+
+    play(api, scenario, num_ps=1)
+    assert made(api) == []
+
+
+def test_a_webhook_that_fails_is_told_and_tried_again() -> None:
+    api = Api()
+    words = 'Internal error occurred: failed calling webhook "policy.example.com": no endpoints available'
+    api.refusals = [(500, "InternalError", words)] * 8
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        starting = asyncio.ensure_future(platform.start(request(0)))
+        async for status in platform.events():
+            if status.message:
+                break
+        assert (status.phase, status.message) == (NodePhase.PENDING, words)
+        await starting
+        while len(api.asked) < 9:
+            await asyncio.sleep(0.01)
+        api.news.put_nowait(("ADDED", pod("running", 0)))
+        assert (await told(platform, "worker-0", NodePhase.RUNNING)).message == ""
+
+    play(api, scenario)
+
+
+def test_a_stop_of_ours_needs_no_notice_and_leaves_the_whole_grace_after_the_signal() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.stop("worker-3", grace_seconds=10)
+
+    play(api, scenario)
+    (first, sign), (second, options) = [(method, body) for method, _, body in api.asked]
+    assert (first, second) == ("PATCH", "DELETE")
+    assert sign == NO_NOTICE
+    # Where a kubelet does not bring the sign in time.
+    assert options["gracePeriodSeconds"] == NOTICE_SECONDS + 10
+
+
+def test_one_that_is_to_end_at_once_gets_no_notice_either() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.stop("worker-3", grace_seconds=0)
+
+    play(api, scenario)
+    ((method, _, options),) = api.asked
+    assert (method, options["gracePeriodSeconds"]) == ("DELETE", 1)
+
+
+def out_of_memory(number: int, limit: str | None) -> dict[str, Any]:
+    document = pod("out-of-memory", number)
+    limits = {"limits": {"memory": limit}} if limit else {}
+    document["spec"]["containers"] = [{"resources": limits}]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "words"),
+    [
+        ("50Mi", True, "it used more memory than it may (50Mi); the next one gets more"),
+        ("157286400", False, "killed at its limit of 157286400; raise --worker_resource_limit"),
+        (None, False, "it has no limit"),
+    ],
+)
+def test_whether_there_is_more_memory_for_the_next_one(limit: str | None, more: bool, words: str) -> None:
+    api = Api(out_of_memory(3, limit))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        (status,) = await platform.nodes()
+        assert (status.reason, status.gets_more_memory) == (EndReason.OUT_OF_MEMORY, more)
+        assert words in status.message
+
+    play(api, scenario, worker_resource_request="memory=50Mi", worker_resource_limit="memory=150Mi")
