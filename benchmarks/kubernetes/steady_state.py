@@ -82,7 +82,7 @@ def _measure(
         "light",
         f"--num_workers={workers}",
         f"--envs=BATCH_SECONDS={batch_seconds}",
-        "--worker_resource_request=cpu=0.05,memory=50Mi",
+        "--worker_resource_request=cpu=0.05,memory=100Mi",
         "--worker_resource_limit=cpu=1,memory=200Mi",
     )
     wait_until(

@@ -1,12 +1,34 @@
-"""A program whose pod is deleted gets notice: it does what it has begun, reports it, and ends by itself.
+"""A program whose pod is deleted gets notice: it does what it has begun, reports it, and ends by itself. One that is
+stopped gets its signal, and then all of its grace.
 
-The job comes from a file that `elasticdl train` has written.
+The first job comes from a file that `elasticdl train` has written.
 """
 
 from __future__ import annotations
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.held import HeldJob
+
+# Takes most of its grace to end.
+SAVES = """
+import pathlib, signal, sys, time
+def save(*_):
+    time.sleep(7)
+    pathlib.Path("/held/saved").touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+pathlib.Path("/held/ready").touch()
+while True:
+    time.sleep(0.1)
+"""
+
+
+def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob) -> None:
+    (held.folder / "saves.py").write_text(SAVES)
+    held.start_program("--num_workers=1", "--job_command=python3 /held/saves.py")
+    wait_until((held.folder / "ready").exists, "the program runs")
+    held.elasticdl.jobs("stop", "job")
+    wait_until((held.folder / "saved").exists, "it has done what it does at its end")
 
 
 def test_a_program_ends_its_shard(held: HeldJob) -> None:

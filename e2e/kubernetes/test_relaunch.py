@@ -21,6 +21,14 @@ while shard := shards.fetch_shard():
         time.sleep(0.05)
         shards.report_batch_done(10)
 """
+# Needs more memory than it gets at first, and then does its work.
+HUNGRY = """
+hoard = bytearray(100 << 20)
+from elasticai_api.common.data_shard_service import DataShardService
+shards = DataShardService(batch_size=10, num_epochs=1, dataset_size=100, num_minibatches_per_shard=2)
+while shard := shards.fetch_shard():
+    shards.report_batch_done(shard.end - shard.start)
+"""
 GREEDY = """
 hoard = []
 while True:
@@ -154,24 +162,46 @@ def test_what_keeps_the_master_from_running_is_told_by_the_command(
     assert kubectl.left_of("job") == []
 
 
+def tries(kubectl: Kubectl) -> list[tuple[str, str]]:
+    """What each of three workers might use of memory, and how it ended."""
+    pods = [kubectl.get("pod", f"job-edljob-worker-{number}") for number in range(3)]
+    containers = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in pods]
+    ends = [pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] for pod in pods]
+    return list(zip(containers, ends, strict=True))
+
+
+def test_more_memory_each_time_until_it_is_enough(
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
+) -> None:
+    submit(
+        HUNGRY,
+        "--num_workers=1",
+        # That it had less than it may have is no failure of the program's.
+        "--relaunch_on_worker_failure=0",
+        "--worker_resource_request=memory=50Mi",
+        "--worker_resource_limit=memory=300Mi",
+    )
+    kubectl.wait_for_phase("elasticdl-job-master", "Succeeded")
+    assert tries(kubectl) == [("50Mi", "OOMKilled"), ("100Mi", "OOMKilled"), ("200Mi", "Completed")]
+    assert status(kubectl)["audit"]["exact"]
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
+
+
 def test_more_memory_each_time_and_then_the_end(
     kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
 ) -> None:
     submit(
         GREEDY,
         "--num_workers=1",
-        "--relaunch_on_worker_failure=2",
+        "--relaunch_on_worker_failure=0",
         "--worker_resource_request=memory=50Mi",
         "--worker_resource_limit=memory=150Mi",
     )
     kubectl.wait_for_phase("elasticdl-job-master", "Failed")
-    pods = [kubectl.get("pod", f"job-edljob-worker-{number}") for number in range(3)]
-    requests = [pod["spec"]["containers"][0]["resources"]["requests"]["memory"] for pod in pods]
-    assert requests == ["50Mi", str(100 << 20), str(150 << 20)]
-    assert {pod["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] for pod in pods} == {
-        "OOMKilled"
-    }
+    assert tries(kubectl) == [("50Mi", "OOMKilled"), ("100Mi", "OOMKilled"), ("150Mi", "OOMKilled")]
     assert status(kubectl)["state"] == "failed"
-    assert "ran out of memory" in status(kubectl)["message"]
+    assert "worker-2 ran out of memory" in status(kubectl)["message"]
+    assert "killed at its limit of 150Mi; raise --worker_resource_limit" in status(kubectl)["message"]
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []

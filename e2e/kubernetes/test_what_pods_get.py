@@ -191,7 +191,7 @@ def test_everything_at_once(
         "--job_command=python3 /programs/program.py",
         "--num_workers=2",
         "--worker_pod_priority=0.5",
-        "--worker_resource_request=cpu=100m,memory=64Mi,disk=50Mi",
+        "--worker_resource_request=cpu=100m,memory=128Mi,disk=50Mi",
         "--worker_resource_limit=cpu=1,memory=256Mi",
         f"--volume={volumes}",
         "--envs=SAID=by --envs",
@@ -231,8 +231,9 @@ def check_pods(pods: dict[str, dict[str, Any]], machine: str) -> None:
     for pod in workers:
         assert pod["metadata"]["annotations"]["example.com/metrics"] == "on"
         assert pod["spec"]["containers"][0]["resources"] == {
-            "requests": {"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "50Mi"},
-            "limits": {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "50Mi"},
+            "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "50Mi"},
+            # Grows towards its limit when it is too little.
+            "limits": {"cpu": "1", "memory": "128Mi", "ephemeral-storage": "50Mi"},
         }
     assert master["spec"]["serviceAccountName"] == "other"
 
