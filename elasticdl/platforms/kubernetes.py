@@ -174,24 +174,26 @@ class KubernetesPlatform(Platform):
             return role == "ps"
         return self._spec.model.need_tf_config or self._spec.nodes.num_ps > 0
 
-    async def _place(self, role: str, place: int, *, index: int) -> str:
+    async def _place(self, role: str, place: int, *, index: int, errors_borne: int | None = None) -> str:
         """The address of a place, which leads to the node of that number from now on."""
         key = (role, place)
         name = naming.place_service_name(self._spec, role, place)
         if self._in_place.get(key) != index:
-            service = await self._pointed(name, role, place, index)
+            service = await self._pointed(name, role, place, index, errors_borne)
             self._in_place[key] = index
             self._clusterips[key] = _address(service)
         return self._clusterips[key]
 
-    async def _pointed(self, name: str, role: str, place: int, index: int) -> Document:
+    async def _pointed(
+        self, name: str, role: str, place: int, index: int, errors_borne: int | None
+    ) -> Document:
         changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
         service = await self._cluster.patch("Service", name, changes)
         if service is not None:
             return service
         new = place_service(self._spec, role, place, index=index, owner=self._owner)
         try:
-            return await self._cluster.create(new, errors_borne=_ERRORS_BORNE)
+            return await self._cluster.create(new, errors_borne=errors_borne)
         except ClusterError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -256,7 +258,7 @@ class KubernetesPlatform(Platform):
         ours = self._spec.program == "definition" and request.role == "ps"
         environment = {**request.environment, **secret_files(self._spec, serves=ours)}
         if self._has_address(request.role):
-            address = await self._place(request.role, request.place, index=number)
+            address = await self._place(request.role, request.place, index=number, errors_borne=_ERRORS_BORNE)
             if ours:
                 environment |= {
                     "ELASTICDL_BIND": "0.0.0.0",

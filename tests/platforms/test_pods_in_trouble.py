@@ -404,6 +404,18 @@ def test_a_service_that_somebody_else_has_made_meanwhile_keeps_no_pod_from_being
     assert made(api) == ["rec-edljob-ps-1"]
 
 
+def test_addresses_are_waited_for_whatever_is_wrong_inside_the_cluster() -> None:
+    """Nobody can start without them, and nobody is there to be told of it."""
+    api = Api()
+    api.missing = {"PATCH": 1}
+    api.refusals = [(500, "InternalError", "failed calling webhook")] * 5
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        assert await platform.addresses({"ps": 1}) == {"ps": ["10.0.0.7:50010"]}
+
+    play(api, scenario, num_ps=1)
+
+
 @pytest.mark.parametrize("deletion_first", [True, False])
 def test_a_node_that_is_stopped_while_its_pod_is_being_made(deletion_first: bool) -> None:
     """The deletion finds nothing; whichever of the two answers comes first."""
