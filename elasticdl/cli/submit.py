@@ -26,7 +26,7 @@ from elasticdl.cli.display import EXIT_INTERRUPTED, Display
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
-from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 from elasticdl.platforms.cluster import Cluster, ClusterError, Document
 from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.manifests import manifests, owned
@@ -101,7 +101,9 @@ def prepared(spec: JobSpec, environment: Mapping[str, str] | None = None) -> Job
     if cluster.cluster_spec:
         text = _pod_fields(Path(cluster.cluster_spec))
         cluster = dataclasses.replace(cluster, cluster_spec="", cluster_spec_json=text)
-    return dataclasses.replace(spec, nodes=nodes, cluster=cluster)
+    whole = dataclasses.replace(spec, nodes=nodes, cluster=cluster)
+    # With what is in the file there is more to check.
+    return from_yaml(to_yaml(whole)) if spec.cluster.cluster_spec else whole
 
 
 def _pod_fields(path: Path) -> str:

@@ -5,6 +5,7 @@ A check says which flags it is about, so that it can keep quiet where one of the
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -202,14 +203,7 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
             because="--journal_dir is for jobs on a cluster (--image_name). On this machine the journal is in the "
             "job's folder.",
         )
-    if cluster.journal_dir and not any(
-        f"{cluster.journal_dir}/".startswith(f"{volume.mount_path.rstrip('/')}/") for volume in cluster.volume
-    ):
-        yield _problem(
-            "journal_dir",
-            "volume",
-            because=f"--journal_dir: no --volume is mounted at {cluster.journal_dir}.",
-        )
+    yield from _off_every_volume(spec)
     if cluster.cluster_spec and cluster.cluster_spec_json:
         yield _problem(
             "cluster_spec",
@@ -223,3 +217,43 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
             words = str(problem)
             end = "" if words.endswith("?") else "."
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
+
+
+def _off_every_volume(spec: JobSpec) -> Iterator[Problem]:
+    """What a pod writes on its own disk goes with the pod, and no other pod sees it."""
+    # What a file adds to pods is known, and looked at again, when the job is submitted.
+    if spec.runs_here or spec.cluster.cluster_spec:
+        return
+    places = [*_writable_mounts(spec)]
+    for flag, path in (
+        ("checkpoint_dir", spec.checkpoint.checkpoint_dir),
+        ("output", spec.training.output),
+        ("journal_dir", spec.cluster.journal_dir),
+    ):
+        if path and not any(_inside(path, place) for place in places):
+            yield _problem(
+                flag,
+                "volume",
+                because=f"--{flag}: no --volume that can be written is mounted at {path}: what a pod writes there is "
+                "seen by no other pod, and lost with it. Mount one (--volume), and give the path that it has in pods.",
+            )
+
+
+def _writable_mounts(spec: JobSpec) -> Iterator[str]:
+    for volume in spec.cluster.volume:
+        if not volume.read_only and (volume.host_path or volume.claim_name):
+            yield volume.mount_path
+    try:
+        fields = parse_pod_fields(spec.cluster.cluster_spec_json or "{}")
+    except BadValue:
+        # Told where that flag is checked.
+        return
+    for of_role in fields.values():
+        for mount in of_role.get("volumeMounts", ()):
+            if isinstance(mount, dict) and not mount.get("readOnly"):
+                yield str(mount.get("mountPath", ""))
+
+
+def _inside(path: str, place: str) -> bool:
+    whole = posixpath.normpath(path)
+    return whole.startswith("/") and f"{whole}/".startswith(f"{posixpath.normpath(place).rstrip('/')}/")

@@ -94,8 +94,8 @@ EVERY_FLAG = """
   --model_zoo=zoo --model_def=a.b.c --feed=f --loss=l --optimizer=o --callbacks=c --eval_metrics_fn=e
   --custom_data_reader=r --data_reader_params=sep=x --model_params=depth=3 --minibatch_size=32
   --num_minibatches_per_task=4 --num_epochs=2 --max_step=7 --training_data=t --validation_data=v
-  --evaluation_steps=10 --log_loss_steps=50 --checkpoint_dir=ck --checkpoint_steps=20
-  --keep_checkpoint_max=5 --checkpoint_dir_for_init=old --output=out
+  --evaluation_steps=10 --log_loss_steps=50 --checkpoint_dir=/m/ck --checkpoint_steps=20
+  --keep_checkpoint_max=5 --checkpoint_dir_for_init=old --output=/m/out
   --distribution_strategy=ParameterServerStrategy --num_workers=3 --num_ps=2 --grads_to_wait=2
   --use_async=false --lr_staleness_modulation=true --sync_version_tolerance=1 --get_model_steps=2
   --job_name=job --log_level=DEBUG --envs=A=1,B=2 --relaunch_on_worker_failure=1
