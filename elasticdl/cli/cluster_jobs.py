@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from elasticdl.cli.job_view import JobView, LogLine, Summary
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
+from elasticdl.master.audit_rows import unrolled
 from elasticdl.platforms.cluster import Cluster, ClusterError, Document
 from elasticdl.platforms.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, node_of, record_name
@@ -315,6 +316,8 @@ def status_of(record: Document) -> dict[str, Any]:
     """What the master has said of the job last; nothing before its first word."""
     document = json.loads(record.get("data", {}).get(STATUS_KEY) or "{}")
     assert isinstance(document, dict)
+    if document.get("audit"):
+        document["audit"] = unrolled(document["audit"])
     return document
 
 

@@ -69,7 +69,7 @@ class _Lines(Display):
     def __init__(self) -> None:
         self._last = 0.0
         self._news: tuple[str, int] = ("", -1)
-        self._evaluations = 0
+        self._evaluated: set[int] = set()
         self._nodes: dict[str, str] = {}
 
     def begin(self, spec: JobSpec, place: str) -> None:
@@ -77,11 +77,13 @@ class _Lines(Display):
 
     def show(self, status: dict[str, Any]) -> None:
         self._tell_nodes(status)
-        for evaluation in status["evaluations"][self._evaluations :]:
-            self.note(
-                f"Evaluation metrics[step={evaluation['step']}]: {format_metrics(evaluation['metrics'])}"
-            )
-        self._evaluations = len(status["evaluations"])
+        # Not by their number: a job's record has the newest and the most telling only.
+        for evaluation in status["evaluations"]:
+            if evaluation["step"] not in self._evaluated:
+                self.note(
+                    f"Evaluation metrics[step={evaluation['step']}]: {format_metrics(evaluation['metrics'])}"
+                )
+        self._evaluated = {evaluation["step"] for evaluation in status["evaluations"]}
         news = (status["phase"], status["epoch"])
         quiet = time.monotonic() - self._last
         # Epochs of a small data set follow each other faster than anybody reads.
@@ -234,6 +236,17 @@ def last_evaluation(status: dict[str, Any]) -> str:
     return f"{format_metrics(newest['metrics'])} (step {newest['step']:,})"
 
 
+def left_out(status: dict[str, Any]) -> str:
+    """What to say of evaluations that are not listed, if there are some."""
+    count = status.get("evaluations_left_out") or 0
+    if not count:
+        return ""
+    return (
+        f"{count:,} more evaluations are not listed: the job's record has room for the first, the newest, and those "
+        "with the lowest and the highest value of each metric. The log of the master has them all."
+    )
+
+
 def format_metrics(metrics: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.5g}" for name, value in metrics.items())
 
@@ -283,7 +296,7 @@ def final_lines(status: dict[str, Any], logs: str) -> list[str]:
         lines += [status["traceback"].rstrip()]
     if status.get("message"):
         lines.append(("error: " if status["state"] == "failed" else "") + status["message"])
-    if status.get("audit") and status["audit"]["rows"]:
+    if status.get("audit") and (status["audit"]["rows"] or status["audit"].get("left_out")):
         # With the ledger behind it: at the end of a job there is time for that.
         from elasticdl.master.audit import Audit, render
 

@@ -73,7 +73,7 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
 @_namespaced
 def status(job: str, as_json: bool, namespace: str | None) -> None:
     """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
-    from elasticdl.cli.display import final_lines, node_state, one_line, panel, without_effect
+    from elasticdl.cli.display import final_lines, left_out, node_state, one_line, panel, without_effect
     from elasticdl.cli.server_table import server_lines, server_table
 
     view = find_job(job, namespace)
@@ -97,6 +97,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
         click.echo(one_line(document))
         for evaluation in document["evaluations"]:
             click.echo(f"Evaluation metrics[step={evaluation['step']}]: {evaluation['metrics']}")
+        if left_out(document):
+            click.echo(left_out(document))
         if without_effect(document) and document["state"] in ("running", "stopping"):
             click.echo(without_effect(document))
         for node in document["nodes"]:

@@ -8,10 +8,12 @@ or the training was ended on purpose before (a number of steps, early stopping),
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from elasticdl.master.audit_rows import unrolled
 from elasticdl.master.ledger import Ledger
 
 # Beyond so many rows, epochs of a data set that differ in nothing but their number share a line.
@@ -64,6 +66,8 @@ class Audit:
     skipped: tuple[SkippedRange, ...]
     exact: bool
     reason: str
+    # What there was no room for in the record that this was read from, summed up (`audit_rows.py`).
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger) -> Audit:
@@ -94,10 +98,12 @@ class Audit:
             "skipped": [dict(vars(bad)) for bad in self.skipped],
             "exact": self.exact,
             "reason": self.reason,
+            **({"left_out": dict(self.left_out)} if self.left_out else {}),
         }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Audit:
+        document = unrolled(document)
         return cls(
             rows=tuple(AuditRow(**row) for row in document["rows"]),
             skipped=tuple(
@@ -106,6 +112,7 @@ class Audit:
             ),
             exact=document["exact"],
             reason=document["reason"],
+            left_out=document.get("left_out", {}),
         )
 
 
@@ -152,11 +159,15 @@ def _missing(ledger: Ledger, dataset: str, rows: list[AuditRow]) -> list[str]:
 # -- for people ----------------------------------------------------------------------------------------------
 
 _HEADER = ("data set", "epoch", "samples", "done", "trained again", "skipped", "ok")
+_COLUMNS = ("size", "done", "again", "skipped")
 
 
 def render(audit: Audit) -> str:
     """The audit as a plain table, with totals, the skipped ranges, and a last line with the verdict."""
     table = [_HEADER]
+    if audit.left_out.get("epochs"):
+        epochs = f"{audit.left_out['epochs']:,} epochs"
+        table.append(("left out", epochs, *_figures((), beside=audit.left_out), ""))
     groups = [(row.dataset, [row]) for row in audit.rows]
     if len(audit.rows) > _ROWS_TOLD_APART:
         groups = [(key[0], list(rows)) for key, rows in groupby(audit.rows, key=_likeness)]
@@ -166,7 +177,8 @@ def render(audit: Audit) -> str:
         verdict = "no" if not first.ok else "stopped" if first.left else "yes"
         # Of epochs that are alike each one's figures are shown, and not their sum.
         table.append((dataset, f"{epoch}/{first.epochs}", *_figures([first]), verdict))
-    table.append(("total", "", *_figures(audit.rows), "yes" if audit.exact else "no"))
+    total = _figures(audit.rows, beside=audit.left_out)
+    table.append(("total", "", *total, "yes" if audit.exact else "no"))
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEADER))]
     lines = [_line(line, widths) for line in table]
     rule = "-" * max(len(line) for line in lines)
@@ -181,9 +193,13 @@ def _likeness(row: AuditRow) -> tuple[str, int, int, int, int, bool]:
     return row.dataset, row.size, row.done, row.again, row.skipped, row.stopped
 
 
-def _figures(rows: tuple[AuditRow, ...] | list[AuditRow]) -> tuple[str, str, str, str]:
-    columns = ("size", "done", "again", "skipped")
-    size, done, again, skipped = (f"{sum(getattr(row, column) for row in rows):,}" for column in columns)
+def _figures(
+    rows: tuple[AuditRow, ...] | list[AuditRow], *, beside: Mapping[str, int] | None = None
+) -> tuple[str, str, str, str]:
+    size, done, again, skipped = (
+        f"{sum(getattr(row, column) for row in rows) + (beside or {}).get(column, 0):,}"
+        for column in _COLUMNS
+    )
     return size, done, again, skipped
 
 
@@ -197,24 +213,28 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _skipped_lines(audit: Audit) -> list[str]:
-    if not audit.skipped:
+    ranges = len(audit.skipped) + audit.left_out.get("ranges", 0)
+    if not ranges:
         return []
     lines = ["Skipped samples:"]
     lines += [
         f"  {bad.dataset} [{bad.start}, {bad.end}) at {bad.where}: {bad.reason}"
         for bad in audit.skipped[:_RANGES_SHOWN]
     ]
-    if len(audit.skipped) > _RANGES_SHOWN:
-        lines.append(f"  and {len(audit.skipped) - _RANGES_SHOWN} more ranges")
+    more = ranges - min(len(audit.skipped), _RANGES_SHOWN)
+    if more:
+        lines.append(f"  and {more} more ranges")
     return lines
 
 
 def _verdict(audit: Audit) -> str:
     if not audit.exact:
         return f"Not exact: {audit.reason}."
-    if not audit.rows:
+    if not audit.rows and not audit.left_out:
         return "Exact: there was nothing to do."
+    out = audit.left_out
     left = sum(row.left for row in audit.rows)
+    left += out.get("size", 0) - out.get("done", 0) - out.get("skipped", 0)
     if left or any(row.stopped for row in audit.rows):
         return f"Exact: every sample is accounted for; ended on purpose with {left:,} left in the last epoch."
     return "Exact: every sample of every epoch is accounted for."

@@ -25,6 +25,11 @@ Failure modes
 
     Two masters: the second one gets a `JournalTaken`; the kernel drops the lock with the process, however it
     dies.
+
+    The lock of a lost machine: a file server may keep it for minutes, or for ever. So a `holder` writes into the
+    lock's file who it is, and a beat every few seconds. Whoever knows (`handover.py`) that it is no more may take
+    the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach finds
+    that out before it writes again, and gets a `JournalTaken` itself.
 """
 
 from __future__ import annotations
@@ -34,8 +39,10 @@ import fcntl
 import json
 import os
 import time
+import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,6 +56,9 @@ _PARTIAL = ".partial"
 # NaN and Infinity are written as Python reads them: the loss of a training that diverged is one.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_LOCK = "journal.lock"
+# A holder that has not shown itself for so long looks whether the journal is still its own before it writes.
+_UNSURE_SECONDS = 20.0
 
 
 class JournalError(UserError):
@@ -57,6 +67,17 @@ class JournalError(UserError):
 
 class JournalTaken(JournalError):
     """Another master has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who writes a journal; `beat` grows for as long as it does."""
+
+    pod: str
+    uid: str
+    # As its own clock says.
+    since: float
+    beat: int = 0
 
 
 class Journal:
@@ -68,8 +89,12 @@ class Journal:
         *,
         fsync_seconds: float | None = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        holder: Holder | None = None,
+        by_force: bool = False,
     ) -> None:
-        """`fsync_seconds`: see above; None leaves it to compaction and close."""
+        """`fsync_seconds`: see above; None leaves it to compaction and close. `by_force`: whoever has the lock is known
+        to be no more. A `holder` has to `beat`.
+        """
         self.folder = Path(folder)
         # What was cut off as torn when the journal was opened.
         self.dropped_bytes = 0
@@ -78,13 +103,16 @@ class Journal:
         self._file = -1
         # Why nothing can be written any more.
         self._broken = ""
+        self._holder = holder
+        self._beaten = clock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.folder / "journal.lock")
+            self._lock = (_locked_anew if by_force else _locked)(self.folder / _LOCK)
         except OSError as error:
             raise self._cannot_write(error) from error
         try:
             self._open()
+            self.beat()
         except BaseException:
             self._abandon()
             raise
@@ -148,9 +176,25 @@ class Journal:
             raise self._cannot_write(error) from error
         self._synced_at = self._clock()
 
+    def beat(self) -> None:
+        """Shows that the holder is alive. Raises `JournalTaken` if the journal was taken from it."""
+        if self._holder is None or self._file < 0:
+            return
+        path = self.folder / _LOCK
+        if not _same_file(self._lock, path):
+            self._broken = "another master has taken it over"
+            raise JournalTaken(f"Another master has taken over the journal in {self.folder}.")
+        self._holder = replace(self._holder, beat=self._holder.beat + 1)
+        try:
+            os.ftruncate(self._lock, os.pwrite(self._lock, _encode(asdict(self._holder)).encode(), 0))
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._beaten = self._clock()
+
     def compact(self, snapshot: Record) -> None:
         """Replaces all that was written by a snapshot of what it amounts to."""
         self._check_usable()
+        self.beat()
         try:
             path = self._start_file(self._number + 1, snapshot)
             file = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -186,6 +230,8 @@ class Journal:
 
     def _write(self, data: bytes, records: int) -> None:
         self._check_usable()
+        if self._holder is not None and self._clock() - self._beaten >= _UNSURE_SECONDS:
+            self.beat()
         written = 0
         try:
             while written < len(data):
@@ -248,6 +294,14 @@ def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
         return None, iter(())
     path = numbered[-1][1]
     return _read(path, _verify(path)[0])
+
+
+def holder_of(folder: Path | str) -> Holder | None:
+    """Who has the journal in a folder, if it says so."""
+    try:
+        return Holder(**json.loads((Path(folder) / _LOCK).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 # -- lines and files -----------------------------------------------------------------------------------------
@@ -318,16 +372,46 @@ def _damage(path: Path, number: int) -> JournalError:
 
 
 def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            raise JournalTaken(f"Another master is writing the journal in {path.parent}.") from None
+        except OSError:
+            os.close(file)
+            raise
+        # Between the two another may have put its own file there.
+        if _same_file(file, path):
+            return file
+        os.close(file)
+
+
+def _locked_anew(path: Path) -> int:
+    """Of another file in its place: the lock on that one stays with whoever had it, and means nothing any more."""
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise JournalTaken(f"Another master is writing the journal in {path.parent}.") from None
+        os.rename(fresh, path)
     except OSError:
         os.close(file)
+        fresh.unlink(missing_ok=True)
         raise
     return file
+
+
+def _same_file(file: int, path: Path) -> bool:
+    # Opened, and not only looked at: network file systems remember for a while what was at a path.
+    try:
+        there = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.path.samestat(os.fstat(there), os.fstat(file))
+    finally:
+        os.close(there)
 
 
 def _sync_folder(folder: Path) -> None:

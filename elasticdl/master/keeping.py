@@ -2,6 +2,11 @@
 
 It writes when something has changed, at most every two seconds, so that a job is no burden to the cluster however fast
 it trains; and watches this one object, so that nothing is asked while nobody wishes anything.
+
+Failure modes
+    The API server refuses a write: the job goes on, the log tells, and it is tried again two seconds later. The last
+    word is tried for a while, then in the fewest words, for an object without room. If that fails too, the job has
+    ended as it has ended: what cannot be written never becomes its outcome.
 """
 
 from __future__ import annotations
@@ -9,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from elasticdl.master.figures import shortened
 from elasticdl.master.master import Master
+from elasticdl.master.room import in_least_room, in_little_room
 from elasticdl.master.scaling import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.platforms import naming
@@ -25,8 +32,11 @@ log = logging.getLogger("elasticdl.master")
 _STATUS_SECONDS = 2.0
 # A snapshot every so many statuses.
 _STATE_EVERY = 2
-# All keys of an object have to fit into a megabyte; the figures of many servers with many tables would not.
-_SERVERS_LENGTH = 200_000
+# A refusal that passes (a right taken away and given back, a webhook that is down) does so within minutes.
+_LAST_WORD_SECONDS = 120.0
+_LAST_WORD_PAUSE_SECONDS = 5.0
+# What is wrong with the object itself, as its size, stays wrong.
+_TOO_LARGE = (413, 422)
 
 
 class RecordKeeper:
@@ -55,8 +65,7 @@ class RecordKeeper:
 
     async def write(self, *, state: bool = True) -> None:
         """What has changed of the status and, if wanted, of the snapshot."""
-        status = {**job_status(self._master), "wish": self._answer}
-        status["servers"] = shortened(status["servers"], _SERVERS_LENGTH)
+        status = {**in_little_room(job_status(self._master)), "wish": self._answer}
         # That time has passed is no change.
         now = status.pop("now")
         compared = {STATUS_KEY: _text(status)}
@@ -68,12 +77,44 @@ class RecordKeeper:
             await self._cluster.patch("ConfigMap", self._name, {"data": changes})
             self._written |= {key: compared[key] for key in changes}
 
+    async def finish(self, *, seconds: float = _LAST_WORD_SECONDS) -> bool:
+        """The last of the status and of the snapshot. False if it could not be written; raises nothing of that."""
+        if await _insist(self.write, seconds=seconds):
+            return True
+        # Enough to know how the job has ended.
+        return await _insist(self._write_least, seconds=0.0)
+
+    async def _write_least(self) -> None:
+        status = {**in_least_room(job_status(self._master)), "wish": self._answer}
+        # A snapshot that is there is older than this status: of a job that is over nobody needs it.
+        changes = {STATUS_KEY: _text(status), **({STATE_KEY: None} if self._master.state.outcome else {})}
+        await self._cluster.patch("ConfigMap", self._name, {"data": changes})
+
     @staticmethod
-    async def last_word(cluster: Cluster, job: str, status: dict[str, Any]) -> None:
-        """Of a master that cannot even begin."""
-        await cluster.patch(
-            "ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: json.dumps({"job": job, **status})}}
+    async def last_word(
+        cluster: Cluster, job: str, status: dict[str, Any], *, seconds: float = _LAST_WORD_SECONDS
+    ) -> bool:
+        """Of a master that cannot even begin. False if it could not be written."""
+        text = json.dumps({"job": job, "now": time.time(), **status})
+
+        async def write() -> None:
+            await cluster.patch("ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: text}})
+
+        return await _insist(write, seconds=seconds)
+
+    @staticmethod
+    async def tell_of_waiting(cluster: Cluster, job: str, why: str) -> None:
+        """Of a master that cannot begin yet: what was said of the job stays, as it may be so still."""
+        record = await cluster.get("ConfigMap", naming.record_name(job))
+        said = json.loads(((record or {}).get("data") or {}).get(STATUS_KEY) or "{}")
+        text = _text(
+            {"job": job, "state": "starting", **said, "phase": "waiting for the journal", "message": why}
         )
+
+        async def write() -> None:
+            await cluster.patch("ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: text}})
+
+        await _insist(write, seconds=0.0)
 
     async def _write(self) -> None:
         count = 0
@@ -134,6 +175,21 @@ class RecordKeeper:
         if new_workers is None and new_servers is None:
             return ""
         return scale(self._master, workers=new_workers, servers=new_servers)
+
+
+async def _insist(write: Callable[[], Awaitable[None]], *, seconds: float) -> bool:
+    """Again and again for so long, unless it is of no use. True if it was written."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            await write()
+            return True
+        except ClusterError as error:
+            log.warning("The job's record could not be written: %s", error)
+            late = asyncio.get_running_loop().time() + _LAST_WORD_PAUSE_SECONDS > deadline
+            if late or error.status in _TOO_LARGE:
+                return False
+        await asyncio.sleep(_LAST_WORD_PAUSE_SECONDS)
 
 
 def _text(document: dict[str, Any]) -> str:

@@ -66,6 +66,11 @@ _WORDS_REMEMBERED = 1000
 _LEAVE_SECONDS = 30.0
 
 
+def journal_folder(folder: Path) -> Path:
+    """Where the journal is, in the folder of a job."""
+    return folder / "journal"
+
+
 class Master:
     def __init__(
         self,
@@ -76,6 +81,7 @@ class Master:
         token: str,
         environment: dict[str, str],
         surroundings: Surroundings | None = None,
+        journal: Journal | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
@@ -93,7 +99,7 @@ class Master:
         self._environment = environment
         self._surroundings = surroundings or Surroundings()
         self._clock = clock
-        self._journal = Journal(folder / "journal")
+        self._journal = journal or Journal(journal_folder(folder))
         self.run_id = run_of(token)
         self._identity = identity(spec, self.run_id)
         self._records = 0

@@ -8,6 +8,12 @@ How it ends
     A job that has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. One that has
     failed: the pod must not be started again, so it is given a deadline that is over. Anything else (a kill, a fault of
     ours) is no end: Kubernetes starts the container again, and the job goes on from its journal.
+
+Failure modes
+    The record cannot be written: the log tells, and the job ends as it does (`keeping.py`). The account may not read
+    it: the last words of the container say what right is missing, and the next start of the container tries again.
+    Another master has the journal: waited for, and taken over where that is safe (`handover.py`). Where nobody can say,
+    the container ends and the next one waits on. None of these is an end of the job.
 """
 
 from __future__ import annotations
@@ -19,19 +25,20 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.master.audit import Audit
-from elasticdl.master.journal import JournalTaken
+from elasticdl.master.handover import BEAT_SECONDS, Handover, in_words
+from elasticdl.master.journal import Holder, Journal, JournalTaken, holder_of
 from elasticdl.master.keeping import RecordKeeper
-from elasticdl.master.master import Master
+from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.serving import Servers
 from elasticdl.master.surroundings import IN_PODS
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import Cluster, Document, Pauses
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes import KubernetesPlatform
 from elasticdl.platforms.manifests import SPEC_KEY, STATE_KEY
 from elasticdl.wire.channel import add_port, read_token
@@ -40,12 +47,17 @@ log = logging.getLogger("elasticdl.master")
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
+# Not now: for the next start of the container.
+EXIT_AGAIN = 75
 # Asked to go by Kubernetes in the middle of the job.
 EXIT_SENT_AWAY = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
-# Twice what a pod has to end in.
-_HANDOVER_SECONDS = 60.0
+# After this long a new container begins to wait anew.
+_HANDOVER_SECONDS = 600.0
+_HANDOVER_PAUSE_SECONDS = 2.0
+# A pod that is sent away has thirty seconds in all.
+_FAREWELL_SECONDS = 15.0
 
 
 def main() -> int:
@@ -53,33 +65,75 @@ def main() -> int:
 
 
 async def _main(job: str, folder: Path) -> int:
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    sent_away = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
     # Whatever happens to the cluster's API server, this process has nothing better to do than to wait for it.
     async with Cluster.connect(patience=math.inf) as cluster:
+        return await run(cluster, job, folder, sent_away)
+
+
+async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> int:
+    """Returns the exit code. What is printed last are the last words of the container."""
+    try:
         record = await cluster.get("ConfigMap", naming.record_name(job))
-        if record is None:
-            print(f"Job {job} has been deleted.", file=sys.stderr)
-            return EXIT_DONE
-        record["kind"] = "ConfigMap"
-        logging.basicConfig(
-            level=logging.INFO,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-            stream=sys.stderr,
-        )
-        for noisy in ("httpx", "httpcore"):
-            logging.getLogger(noisy).setLevel(logging.WARNING)
-        sent_away = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
-        try:
-            spec = _spec(record)
-            logging.getLogger().setLevel(spec.cluster.log_level)
-            code = await _serve(cluster, spec, record, folder, sent_away)
-        except UserError as error:
-            log.error("%s", error)
-            await RecordKeeper.last_word(cluster, job, {"state": "failed", "message": str(error)})
-            code = EXIT_FAILED
-        if code == EXIT_FAILED:
-            await _fail_for_good(cluster, job, sent_away)
-        return code
+    except ClusterError as error:
+        print(_may_not_read(job, cluster.namespace, error), file=sys.stderr)
+        return EXIT_FAILED
+    if record is None:
+        print(f"Job {job} has been deleted.", file=sys.stderr)
+        return EXIT_DONE
+    record["kind"] = "ConfigMap"
+    try:
+        spec = _spec(record)
+        logging.getLogger().setLevel(spec.cluster.log_level)
+        code = await _serve(cluster, spec, record, folder, sent_away)
+    except JournalTaken as error:
+        log.error("%s The job waits for its turn.", error)
+        return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
+    except UserError as error:
+        log.error("%s", error)
+        if await _replaced(cluster, job):
+            log.error("There is another master of job %s: what has become of the job is for it to say.", job)
+            return EXIT_AGAIN
+        await RecordKeeper.last_word(cluster, job, {"state": "failed", "message": str(error)})
+        code = EXIT_FAILED
+    if code == EXIT_FAILED:
+        await _fail_for_good(cluster, job, sent_away)
+    return code
+
+
+def _may_not_read(job: str, namespace: str, error: ClusterError) -> UserError:
+    words = f"The master of job {job} may not read the job's record: {error.message}"
+    if error.status not in (401, 403):
+        return UserError(words, hint=error.hint)
+    return UserError(
+        words,
+        hint=f"`kubectl apply --namespace={namespace} -f elasticdl/manifests/elasticdl-rbac.yaml` gives the right to "
+        "the account elasticdl; --service_account is for one of another name. The master tries again by itself.",
+    )
+
+
+async def _replaced(cluster: Cluster, job: str) -> bool:
+    """The pod that has the name of this one is another one: made after this one was taken for lost."""
+    uid, current = os.environ.get("MY_POD_UID", ""), await _current_uid(cluster, job)
+    return bool(uid and current) and current != uid
+
+
+async def _current_uid(cluster: Cluster, job: str) -> str:
+    """Of the pod that has the name of the job's master now; empty if there is none, or nobody says."""
+    try:
+        pod = await cluster.get("Pod", naming.master_name(job))
+    except ClusterError as error:
+        log.warning("Which pod is the master of job %s is not known: %s", job, error)
+        return ""
+    return str(pod["metadata"]["uid"]) if pod is not None else ""
 
 
 def _spec(record: Document) -> JobSpec:
@@ -98,15 +152,16 @@ async def _serve(
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     environment = await _addresses(cluster, spec)
     platform = KubernetesPlatform(cluster, spec, owner=record)
-    master = await _in_turn(
-        lambda: Master(
-            spec=spec,
-            folder=_folder(spec, record, folder),
-            platform=platform,
-            token=token,
-            environment=environment,
-            surroundings=IN_PODS,
-        )
+    folder = _folder(spec, record, folder)
+    journal = await _in_turn(cluster, spec.job_name, journal_folder(folder), sent_away)
+    master = Master(
+        spec=spec,
+        folder=folder,
+        platform=platform,
+        token=token,
+        environment=environment,
+        surroundings=IN_PODS,
+        journal=journal,
     )
     servers = Servers(master, token)
     everywhere = "[::]" if ":" in os.environ.get("MY_POD_IP", "") else "0.0.0.0"
@@ -120,10 +175,14 @@ async def _serve(
     running = asyncio.create_task(master.run())
     keeping = asyncio.create_task(keeper.run())
     leaving = asyncio.create_task(sent_away.wait())
+    beating = asyncio.create_task(_beat(journal))
+    tasks = {running, keeping, leaving, beating}
     try:
-        await asyncio.wait({running, keeping, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
+        elif beating.done():
+            beating.result()
         elif keeping.done():
             keeping.result()
             log.info("The job has been deleted.")
@@ -132,33 +191,56 @@ async def _serve(
             log.info("Asked to go; the job waits for a master to come back.")
             # Nothing is answered any more that would not be in the snapshot.
             await servers.stop()
-            await keeper.write()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(keeper.finish(seconds=_FAREWELL_SECONDS), _FAREWELL_SECONDS)
             return EXIT_SENT_AWAY
-        await keeper.write()
+        await keeper.finish()
         log.info("The job has %s.", master.state.outcome)
         exact = Audit.of(master.state.ledger).exact
         good = master.state.outcome == "stopped" or (master.state.outcome == "succeeded" and exact)
         return EXIT_DONE if good else EXIT_FAILED
     finally:
-        for task in (running, keeping, leaving):
+        for task in tasks:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(running, keeping, leaving, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await servers.stop()
         await platform.close()
 
 
-async def _in_turn(begin: Callable[[], Master]) -> Master:
-    """The master before this one may be on its way out, and has its journal until then."""
-    pauses = Pauses(patience=_HANDOVER_SECONDS)
+async def _in_turn(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> Journal:
+    """The master before this one may be on its way out, and has its journal until then; or it is lost, and its lock
+    is not. Raises `JournalTaken` if that has not been found out in a long while.
+    """
+    uid, loop = os.environ.get("MY_POD_UID", ""), asyncio.get_running_loop()
+    mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
+    handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
+    by_force = False
     while True:
         try:
-            return begin()
-        except JournalTaken as error:
-            if not pauses.taken:
-                log.info("%s Waiting for it to end.", error.message)
-            if not await pauses.wait():
+            return Journal(folder, holder=mine, by_force=by_force)
+        except JournalTaken:
+            if sent_away.is_set() or loop.time() >= deadline:
                 raise
+        holder = holder_of(folder)
+        words = in_words(holder, folder)
+        if words != told:
+            told = words
+            log.warning("%s Waiting for it to end.", words)
+            await RecordKeeper.tell_of_waiting(cluster, job, words)
+        by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
+        if by_force:
+            log.warning("%s It has ended: the journal is taken over.", words)
+            continue
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(sent_away.wait(), _HANDOVER_PAUSE_SECONDS)
+
+
+async def _beat(journal: Journal) -> None:
+    """For as long as this is the journal's master. Raises `JournalTaken` if it is not any more."""
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        journal.beat()
 
 
 async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
@@ -183,7 +265,11 @@ def _folder(spec: JobSpec, record: Document, folder: Path) -> Path:
 
 
 async def _fail_for_good(cluster: Cluster, job: str, sent_away: asyncio.Event) -> None:
-    await cluster.patch("Pod", naming.master_name(job), {"spec": {"activeDeadlineSeconds": 1}})
+    try:
+        await cluster.patch("Pod", naming.master_name(job), {"spec": {"activeDeadlineSeconds": 1}})
+    except ClusterError as error:
+        log.error("Kubernetes will start the failed master again: %s", error)
+        return
     # Ended by itself, it would be started again before that is noticed.
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(sent_away.wait(), _DEADLINE_SECONDS)

@@ -18,13 +18,13 @@ from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.master.room import kept_results
 
 _FORMAT = 1
 # Beyond this it is compressed.
 _PLAIN_BYTES = 64_000
-# Epoch ends and evaluations are history; the callbacks of a worker that comes late go on from what is left.
+# Epoch ends are history; the callbacks of a worker that comes late go on from what is left.
 _EPOCHS_KEPT = 100
-_RESULTS_KEPT = 200
 _LONGEST_TEXT = 4_000
 _LONGEST_MESSAGE = 300
 
@@ -80,10 +80,12 @@ def unpack(text: str, *, spec: JobSpec, run: str) -> dict[str, Any]:
 def _shortened(snapshot: dict[str, Any]) -> dict[str, Any]:
     saved, saving, evaluation = snapshot["saved"], snapshot["saving"], snapshot["evaluation"]
     roster = snapshot["roster"]
+    results = kept_results(snapshot["results"])
     return {
         **snapshot,
         "epochs_ended": snapshot["epochs_ended"][-_EPOCHS_KEPT:],
-        "results": snapshot["results"][-_RESULTS_KEPT:],
+        "results": results,
+        "results_forgotten": snapshot["results_forgotten"] + len(snapshot["results"]) - len(results),
         **{name: snapshot[name][-_LONGEST_TEXT:] for name in ("message", "traceback", "last_error")},
         "saved": {**saved, "ledger": saved["ledger"] is not None or None} if saved else None,
         "saving": {**saving, "ledger": {}, "files": []} if saving else None,

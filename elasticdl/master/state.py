@@ -84,6 +84,8 @@ class JobState:
         self.told_epoch = -1
         self.epochs_ended: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
+        # How many there were beside these, as of a master that came back from a snapshot without them.
+        self.results_forgotten = 0
         self.stopping = ""
         self.stop_saved = False
         self.training_over = False
@@ -294,6 +296,7 @@ class JobState:
     def snapshot(self) -> dict[str, Any]:
         return {
             **{name: getattr(self, name) for name in self._PLAIN},
+            "results_forgotten": self.results_forgotten,
             "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
             "ledger": self.ledger.snapshot(),
             "roster": self.roster.snapshot(),
@@ -310,6 +313,8 @@ class JobState:
     def restore(self, snapshot: dict[str, Any]) -> None:
         for name in self._PLAIN:
             setattr(self, name, snapshot[name])
+        # Not in the first journals.
+        self.results_forgotten = snapshot.get("results_forgotten", 0)
         self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}
         self.ledger = Ledger.restore(snapshot["ledger"])
         self.roster.restore(snapshot["roster"])

@@ -52,6 +52,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
         "loss": losses[-1][1] if losses else None,
         "losses": losses[::every],
         "evaluations": state.results,
+        "evaluations_left_out": state.results_forgotten,
         "generation": state.generation,
         "checkpoint": state.saved.path if state.saved else "",
         "output": state.task_result,

@@ -134,7 +134,9 @@ def test_without_a_folder_for_all_nothing_is_saved() -> None:
     """On a cluster without --checkpoint_dir: epochs end, and a stop stops, without a checkpoint."""
     on_cluster = JobSpec.build(**DEFINITION, image_name="i", num_ps=1)
     assert not Plan.of(on_cluster).saves
-    assert Plan.of(JobSpec.build(**DEFINITION, image_name="i", num_ps=1, checkpoint_dir="/v/c")).saves
+    volume = "claim_name=c,mount_path=/v"
+    with_folder = JobSpec.build(**DEFINITION, image_name="i", num_ps=1, checkpoint_dir="/v/c", volume=volume)
+    assert Plan.of(with_folder).saves
     assert Plan.of(JobSpec.build(**DEFINITION, num_ps=1)).saves
     state = JobState(Plan(workers=1, servers=1, batch_size=10, shard_size=10, epochs=2, saves=False))
     for name in ("ps-0", "worker-0"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
@@ -18,28 +17,10 @@ from elasticdl.master.keeping import RecordKeeper
 from elasticdl.master.master import Master
 from elasticdl.platforms.cluster import ClusterError, Listing
 from elasticdl.wire import ps_pb2
+from tests.master.fake_time import FakeTime
 
 SPEC = JobSpec.build(job_name="kept", image_name="i", job_command="x", num_workers=2)
 NAME = "elasticdl-kept"
-
-
-class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
-    """Waits for nothing: the time that it was to wait has passed."""
-
-    passed = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        self.passed += timeout or 0.0
-        return super().select(0)
-
-
-class FakeTime(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._fake = _Selector()
-        super().__init__(self._fake)
-
-    def time(self) -> float:
-        return self._fake.passed
 
 
 class Answer:
@@ -60,6 +41,8 @@ class FakeCluster:
         self.data: dict[str, str] = {"wishes.json": "{}"}
         self.patches: list[tuple[float, dict[str, str]]] = []
         self.refusals: list[ClusterError] = []
+        # What is refused, if it is for good.
+        self.refuses: Callable[[dict[str, Any]], ClusterError | None] = lambda data: None
         self.answer = Answer()
 
     def path(self, kind: str, name: str = "") -> str:
@@ -77,8 +60,10 @@ class FakeCluster:
         assert (kind, name) == ("ConfigMap", NAME)
         if self.refusals:
             raise self.refusals.pop()
+        if refusal := self.refuses(changes["data"]):
+            raise refusal
         self.patches.append((asyncio.get_running_loop().time(), changes["data"]))
-        self.data |= changes["data"]
+        self.data = {key: text for key, text in {**self.data, **changes["data"]}.items() if text is not None}
         self._tell("MODIFIED")
 
     def wish(self, text: str) -> None:
@@ -293,5 +278,59 @@ def test_figures_of_servers_are_kept_as_far_as_there_is_room(play: Play) -> None
             (server,) = scene.cluster.status()["servers"]
             assert (server["name"], len(server["tables"])) == ("ps-0", kept)
             assert server["rows"] == sum(range(tables))
+
+    play(scenario)
+
+
+def test_the_last_word_is_tried_again_for_a_while(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.keeping.cancel()
+        busy(scene)
+        scene.cluster.refusals = [ClusterError("not now", status=403, reason="")] * 5
+        assert await scene.keeper.finish()
+        assert scene.cluster.status()["step"] == 1
+
+    play(scenario)
+
+
+def test_without_room_for_the_last_word_the_outcome_is_told(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.keeper.write()
+        scene.keeping.cancel()
+        scene.master.state.outcome = "succeeded"
+        scene.cluster.refuses = lambda data: (
+            ClusterError("too large", status=422, reason="Invalid") if data.get("state.json") else None
+        )
+        assert await scene.keeper.finish()
+        assert scene.cluster.status()["state"] == "succeeded"
+        assert scene.cluster.status()["audit"]["exact"]
+        # Of a job that is over: it takes the room, and nobody goes on from it.
+        assert "state.json" not in scene.cluster.data
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("status", [403, 413, 422])
+def test_a_last_word_that_is_refused_for_good_is_no_error(play: Play, status: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.keeping.cancel()
+        scene.cluster.refuses = lambda data: ClusterError("never", status=status, reason="")
+        assert not await scene.keeper.finish()
+        assert not await RecordKeeper.last_word(scene.cluster, "kept", {"state": "failed"})  # type: ignore[arg-type]
+
+    play(scenario)
+
+
+def test_it_grows_with_neither_epochs_nor_evaluations(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        lengths = []
+        for count in (1_000, 20_000):
+            scene.master.state.results = [
+                {"step": n, "epoch": n, "metrics": {"loss": 0.123456789, "auc": 0.123456789}}
+                for n in range(count)
+            ]
+            await scene.keeper.write()
+            lengths.append(len(json.dumps(scene.cluster.patches[-1][1])))
+        assert lengths[1] < 1.1 * lengths[0] < 200_000
 
     play(scenario)
