@@ -95,6 +95,9 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
     else:
         click.echo(f"state: {document['state']}")
         click.echo(one_line(document))
+        # Of one that is over it follows, with all the rest.
+        if document.get("message") and document["state"] in ("running", "stopping"):
+            click.echo(document["message"])
         for evaluation in document["evaluations"]:
             click.echo(f"Evaluation metrics[step={evaluation['step']}]: {evaluation['metrics']}")
         if left_out(document):

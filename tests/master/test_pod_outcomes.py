@@ -1,0 +1,102 @@
+"""A job in a pod ends as it ends, whatever the API server says to what its master writes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.master import pod
+from elasticdl.master.journal import Journal
+from elasticdl.master.plan import Plan
+from elasticdl.master.state import JobState
+from elasticdl.platforms.cluster import ClusterError
+from tests.master.fake_time import FakeTime
+from tests.master.test_record_keeping import NAME, FakeCluster
+
+SPEC = JobSpec.build(job_name=NAME.removeprefix("elasticdl-"), image_name="i", job_command="x", num_workers=2)
+
+
+class Refusing(FakeCluster):
+    """Takes no write of the record."""
+
+    namespace = "ours"
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.data["spec.yaml"] = to_yaml(SPEC)
+        self.refused = 0
+        self.status_code = status
+
+    async def get(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "Service":
+            return {"spec": {"clusterIP": "10.0.0.1"}}
+        return self._object() if kind == "ConfigMap" else {"metadata": {"name": name, "uid": "me"}}
+
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> None:
+        assert kind == "ConfigMap"
+        self.refused += 1
+        raise ClusterError("refused", status=self.status_code, reason="")
+
+
+class NoServers:
+    own = public = None
+
+    def __init__(self, *_: Any) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nowhere: Any) -> Path:
+    (tmp_path / "token").write_text("t")
+    monkeypatch.setenv("ELASTICDL_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("MY_POD_UID", "me")
+    monkeypatch.setattr(pod, "Servers", NoServers)
+    monkeypatch.setattr(pod, "add_port", lambda *_, **__: 0)
+    monkeypatch.setattr(pod, "KubernetesPlatform", lambda *_, **__: nowhere)
+    return tmp_path
+
+
+def run(cluster: Refusing, folder: Path, *, sent_away: bool = False) -> int:
+    async def begin() -> int:
+        away = asyncio.Event()
+        if sent_away:
+            away.set()
+        return await pod.run(cluster, SPEC.job_name, folder, away)  # type: ignore[arg-type]
+
+    loop = FakeTime()
+    try:
+        return loop.run_until_complete(begin())
+    finally:
+        loop.close()
+
+
+def ended(folder: Path, outcome: str) -> None:
+    state = JobState(Plan.of(SPEC))
+    state.outcome = outcome
+    with Journal(folder / "journal") as journal:
+        journal.compact(state.snapshot())
+
+
+@pytest.mark.parametrize("status", [403, 413, 422])
+@pytest.mark.parametrize("outcome", ["succeeded", "stopped"])
+def test_a_job_that_has_come_to_its_end(folder: Path, outcome: str, status: int) -> None:
+    ended(folder, outcome)
+    cluster = Refusing(status)
+    assert run(cluster, folder) == pod.EXIT_DONE
+    assert cluster.refused
+    assert "status.json" not in cluster.data
+
+
+@pytest.mark.parametrize("status", [403, 413, 422])
+def test_a_master_that_is_sent_away(folder: Path, status: int) -> None:
+    cluster = Refusing(status)
+    assert run(cluster, folder, sent_away=True) == pod.EXIT_SENT_AWAY
+    assert cluster.refused
+    assert "status.json" not in cluster.data
