@@ -122,7 +122,7 @@ def _may_not_read(job: str, namespace: str, error: ClusterError) -> UserError:
 
 async def _replaced(cluster: Cluster, job: str) -> bool:
     """The pod that has the name of this one is another one: made after this one was taken for lost."""
-    uid, current = os.environ.get("MY_POD_UID", ""), await _current_uid(cluster, job)
+    uid, current = os.environ.get("ELASTICDL_POD_UID", ""), await _current_uid(cluster, job)
     return bool(uid and current) and current != uid
 
 
@@ -212,7 +212,7 @@ async def _in_turn(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.
     """The master before this one may be on its way out, and has its journal until then; or it is lost, and its lock
     is not. Raises `JournalTaken` if that has not been found out in a long while.
     """
-    uid, loop = os.environ.get("MY_POD_UID", ""), asyncio.get_running_loop()
+    uid, loop = os.environ.get("ELASTICDL_POD_UID", ""), asyncio.get_running_loop()
     mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
     handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
     by_force = False

@@ -213,7 +213,9 @@ def _variables(role: str, environment: dict[str, str]) -> list[Document]:
         variables.append({"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if role == MASTER_ROLE:
         # A pod made anew has the same name. By this a master and those that come after it are told apart.
-        variables.append({"name": "MY_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
+        variables.append(
+            {"name": "ELASTICDL_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
+        )
     if role != MASTER_ROLE and "ELASTICDL_THREADS" not in environment:
         # A part of a core counts as one; without a limit it is all that the machine has.
         limit = {"containerName": role, "resource": "limits.cpu", "divisor": "1"}

@@ -80,3 +80,14 @@ def test_a_file_of_fields_with_a_mistake(elasticdl: Any, minimal: list[str], tmp
     assert result.code == 2
     assert "nodeSelectors is not one of" in result.err
     assert "did you mean nodeSelector" in result.err.lower() or "nodeSelector?" in result.err
+
+
+@pytest.mark.parametrize(("mount", "problem"), [("/mnt", ""), ("/elsewhere", "--output: no --volume")])
+def test_a_volume_that_only_the_file_mounts(
+    elasticdl: Any, minimal: list[str], tmp_path: Path, mount: str, problem: str
+) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text(f"pod_spec:\n  volumeMounts: [{{name: n, mountPath: {mount}}}]\n")
+    result = elasticdl("train", *minimal, IMAGE, "--output=/mnt/x", f"--cluster_spec={path}", "--dry_run")
+    assert result.code == (2 if problem else 0), result.err
+    assert problem in result.err

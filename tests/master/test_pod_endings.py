@@ -59,7 +59,7 @@ class FakeCluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    monkeypatch.setenv("MY_POD_UID", "new")
+    monkeypatch.setenv("ELASTICDL_POD_UID", "new")
     return FakeCluster()
 
 

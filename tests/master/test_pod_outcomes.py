@@ -56,7 +56,7 @@ class NoServers:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nowhere: Any) -> Path:
     (tmp_path / "token").write_text("t")
     monkeypatch.setenv("ELASTICDL_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("MY_POD_UID", "me")
+    monkeypatch.setenv("ELASTICDL_POD_UID", "me")
     monkeypatch.setattr(pod, "Servers", NoServers)
     monkeypatch.setattr(pod, "add_port", lambda *_, **__: 0)
     monkeypatch.setattr(pod, "KubernetesPlatform", lambda *_, **__: nowhere)

@@ -202,6 +202,12 @@ def test_the_environment_arrives_as_written() -> None:
     assert variables(pod)["ELASTICDL_THREADS"]["resourceFieldRef"]["resource"] == "limits.cpu"
 
 
+def test_a_master_knows_which_pod_it_is() -> None:
+    """Those that come after it have its name, but not its number."""
+    assert variables(master_pod(job()))["ELASTICDL_POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert "ELASTICDL_POD_UID" not in variables(node_pod(job(), worker()))
+
+
 def test_a_user_may_set_the_threads() -> None:
     pod = node_pod(job(), worker(environment={"ELASTICDL_THREADS": "3"}))
     assert variables(pod)["ELASTICDL_THREADS"] == "3"
