@@ -17,20 +17,36 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
+from elasticdl.cli.cluster_logs import JobLogs, node_name, pods_of
+from elasticdl.cli.cluster_state import (
+    FINAL,
+    came_up,
+    heard,
+    is_running,
+    never_began,
+    removable,
+    state_of,
+    status_of,
+    trouble_of,
+    unheard_wish,
+)
 from elasticdl.cli.job_view import JobView, LogLine, Summary
+from elasticdl.cli.notes import note
+from elasticdl.cli.removal import see_off
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.master.audit_rows import unrolled
 from elasticdl.platforms.cluster import Cluster, ClusterError, Document
 from elasticdl.platforms.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
-from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, node_of, record_name
+from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
 from elasticdl.platforms.pods import master_pod
 
-FINAL = ("succeeded", "failed", "stopped")
 _POLL_SECONDS = 0.5
 # How long a master that runs may take to obey before the command says that it has not yet.
 _OBEY_SECONDS = 30.0
+# The master writes into the record every two seconds at most, so it takes two at most.
+_WRITE_ATTEMPTS = 10
+_SIZES = ("num_workers", "num_ps")
 _OWNED = ("Pod", "Service", "Secret", "NetworkPolicy")
 
 _Result = TypeVar("_Result")
@@ -71,11 +87,15 @@ class ClusterJob(JobView):
 
     @property
     def logs_place(self) -> str:
-        return f"elasticdl jobs logs {self.name} --namespace={self._jobs.namespace}"
+        return self.command("logs")
 
     @property
     def without_logs(self) -> str:
         return "They went with the job's pods, which have been deleted; its record is still there."
+
+    @property
+    def without_master(self) -> str:
+        return f"`{self.command('resume')}` brings it back; `{self.command('delete')}` removes the job."
 
     # -- looking ---------------------------------------------------------------------------------------------
 
@@ -96,7 +116,9 @@ class ClusterJob(JobView):
 
     def status(self) -> dict[str, Any]:
         record, master = self._look()
-        return {"job": self.name, **status_of(record), "state": state_of(record, master)}
+        document = {"job": self.name, **status_of(record), "state": state_of(record, master)}
+        trouble = trouble_of(record, master)
+        return {**document, "trouble": f"The master: {trouble}."} if trouble else document
 
     def is_running(self) -> bool:
         return is_running(state_of(*self._look()))
@@ -108,10 +130,7 @@ class ClusterJob(JobView):
         lines: queue.Queue[LogLine | None] = queue.Queue()
 
         async def read(cluster: Cluster) -> None:
-            try:
-                await _Logs(cluster, self, lines, follow=follow, tail=tail).read(node)
-            finally:
-                lines.put(None)
+            await JobLogs(cluster, self.name, lines, follow=follow, tail=tail, say=note).read(node)
 
         failures: list[BaseException] = []
 
@@ -120,6 +139,8 @@ class ClusterJob(JobView):
                 self._jobs.do(read)
             except BaseException as error:  # noqa: BLE001 - raised again by the thread that prints
                 failures.append(error)
+            finally:
+                lines.put(None)
 
         thread = threading.Thread(target=run, name="logs", daemon=True)
         thread.start()
@@ -133,17 +154,17 @@ class ClusterJob(JobView):
         """The names of pods by those of the nodes."""
 
         async def look(cluster: Cluster) -> dict[str, str]:
-            return await pods_of(cluster, self.name)
+            return {node_name(pod): pod["metadata"]["name"] for pod in await pods_of(cluster, self.name)}
 
         return self._jobs.do(look)
 
     def _look(self) -> tuple[Document, Document | None]:
-        async def look(cluster: Cluster) -> tuple[Document | None, Document | None]:
-            return await asyncio.gather(
-                cluster.get("ConfigMap", record_name(self.name)), cluster.get("Pod", master_name(self.name))
-            )
+        return self._jobs.do(self._documents)
 
-        record, master = self._jobs.do(look)
+    async def _documents(self, cluster: Cluster) -> tuple[Document, Document | None]:
+        record, master = await asyncio.gather(
+            cluster.get("ConfigMap", record_name(self.name)), cluster.get("Pod", master_name(self.name))
+        )
         if record is None:
             raise UserError(f"Job {self.name} has been deleted.")
         return record, master
@@ -152,73 +173,114 @@ class ClusterJob(JobView):
 
     def scale(self, *, num_workers: int | None, num_ps: int | None) -> str:
         wishes = {"num_workers": num_workers, "num_ps": num_ps}
-        answer = self._wish({name: number for name, number in wishes.items() if number is not None})
+        wish = {name: number for name, number in wishes.items() if number is not None}
+        answer = self._jobs.do(lambda cluster: self._scale(cluster, wish))
         return answer or "to the wanted size as soon as its master has seen it"
 
-    def stop(self, reason: str) -> None:
-        if self._jobs.do(lambda cluster: self._stop_before_start(cluster, reason)):
-            return
-        self._wish({"stop": reason})
-        while self.is_running():
-            time.sleep(_POLL_SECONDS)
-
-    async def _stop_before_start(self, cluster: Cluster, reason: str) -> bool:
-        """A master that has never run cannot obey. True if this was one."""
-        record, pod = await asyncio.gather(
-            cluster.get("ConfigMap", record_name(self.name)), cluster.get("Pod", master_name(self.name))
-        )
-        if (
-            record is None
-            or pod is None
-            or STATUS_KEY in record["data"]
-            or pod["status"]["phase"] != "Pending"
-        ):
-            return False
-        # Not if it has begun to run since: then there is somebody to ask.
-        if await cluster.delete("Pod", master_name(self.name), uid=pod["metadata"]["uid"]) is None:
-            return False
-        status = {"job": self.name, "state": "stopped", "message": f"Stopped before it began: {reason}."}
-        text = json.dumps({**status, "now": time.time()})
-        await cluster.patch("ConfigMap", record_name(self.name), {"data": {STATUS_KEY: text}})
-        return True
-
-    def _wish(self, wish: dict[str, Any]) -> str:
-        """Writes it into the record and waits for the master's word on it. Raises what it has against it."""
-        number = secrets.token_hex(4)
-
-        async def write(cluster: Cluster) -> None:
-            # In place of the last one: that was carried out, or refused, and must not stand in the way of this.
-            text = json.dumps({**wish, "id": number})
-            await cluster.patch("ConfigMap", record_name(self.name), {"data": {WISHES_KEY: text}})
-
-        self._jobs.do(write)
+    async def _scale(self, cluster: Cluster, wish: dict[str, Any]) -> str:
+        """The master's word on it. Raises what it has against it."""
+        number = await self._wish(cluster, wish)
         deadline = time.monotonic() + _OBEY_SECONDS
         while time.monotonic() < deadline:
-            record, master = self._look()
-            heard = status_of(record).get("wish") or {}
-            if heard.get("id") == number:
-                if heard.get("problem"):
-                    raise UserError(str(heard["problem"]))
-                return str(heard.get("answer", ""))
+            record, master = await self._documents(cluster)
+            if heard(record, number):
+                return _answer(record)
             if not is_running(state_of(record, master)):
                 break
-            time.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         return ""
+
+    def stop(self, reason: str) -> None:
+        self._jobs.do(lambda cluster: self._stop(cluster, reason))
+
+    async def _stop(self, cluster: Cluster, reason: str) -> None:
+        number = told = ""
+        deadline = time.monotonic() + _OBEY_SECONDS
+        while True:
+            record, master = await self._documents(cluster)
+            if not is_running(state_of(record, master)):
+                return
+            if master is not None and never_began(record, master):
+                if await self._stop_before_start(cluster, master, reason):
+                    return
+            elif not number:
+                number = await self._wish(cluster, {"stop": reason})
+            trouble = trouble_of(record, master)
+            late = time.monotonic() > deadline
+            if late and not (number and heard(record, number)):
+                raise self._unheard(trouble)
+            words = trouble or ("it saves what it has, which takes its time" if late else "")
+            if words and words != told:
+                told = words
+                note(f"Waiting for the master of job {self.name}: {words}.")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _unheard(self, trouble: str) -> UserError:
+        because = f": {trouble}" if trouble else ""
+        way_out = f"`{self.command('delete')}` removes it." if trouble else ""
+        return UserError(
+            f"The master of job {self.name} has not answered for {_OBEY_SECONDS:.0f} s{because}.",
+            hint=f"It stops the job as soon as it can. {way_out}".rstrip(),
+        )
+
+    async def _stop_before_start(self, cluster: Cluster, master: Document, reason: str) -> bool:
+        """A master that has never come up cannot obey. True if it is gone."""
+        metadata = master["metadata"]
+        # Not if it has begun to run since: then there is somebody to ask.
+        deleted = await cluster.delete(
+            "Pod", metadata["name"], uid=metadata["uid"], version=metadata["resourceVersion"]
+        )
+        if deleted is None:
+            return False
+        await see_off(cluster, {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, say=note)
+        record, _ = await self._documents(cluster)
+        if not came_up(record):
+            status = {"job": self.name, "state": "stopped", "message": f"Stopped before it began: {reason}."}
+            text = json.dumps({**status, "now": time.time()})
+            await cluster.patch("ConfigMap", record_name(self.name), {"data": {STATUS_KEY: text}})
+        return True
+
+    async def _wish(self, cluster: Cluster, wish: dict[str, Any]) -> str:
+        """Writes it into the record. Returns the number under which it is answered."""
+        number = secrets.token_hex(4)
+        for _ in range(_WRITE_ATTEMPTS):
+            record, _ = await self._documents(cluster)
+            before = unheard_wish(record)
+            if before.get("stop") and "stop" not in wish:
+                raise UserError(
+                    f"Job {self.name} is to be stopped ({before['stop']}), which its master has not seen yet.",
+                    hint=f"`{self.command('status')}` shows how it does.",
+                )
+            # One that was carried out, or refused, must not stand in the way of this; one that nobody has seen stays.
+            kept = {} if "stop" in wish else {key: before[key] for key in _SIZES if key in before}
+            changes = {
+                "metadata": {"resourceVersion": record["metadata"]["resourceVersion"]},
+                "data": {WISHES_KEY: json.dumps({**kept, **wish, "id": number})},
+            }
+            try:
+                await cluster.patch("ConfigMap", record_name(self.name), changes)
+                return number
+            except ClusterError as error:
+                # Somebody else has written there meanwhile, the master as a rule.
+                if error.status != 409:
+                    raise
+        raise UserError(f"The record of job {self.name} changes faster than it can be written. Try again.")
 
     def resume(self) -> str:
         """Makes the master's pod anew. What it goes on from, it finds in its journal or in the record."""
         record, master = self._look()
-        state = state_of(record, master)
+        state, trouble = state_of(record, master), trouble_of(record, master)
         if state in FINAL:
             raise UserError(f"Job {self.name} is over: it has {state}.")
         if is_running(state):
-            raise UserError(f"Job {self.name} has a master: it is {state}.")
+            because = f", but {trouble}" if trouble else ""
+            raise UserError(f"Job {self.name} has a master: it is {state}{because}.")
 
         async def make(cluster: Cluster) -> None:
             if master is not None:
-                await cluster.delete("Pod", master_name(self.name), grace_seconds=0)
-                while await cluster.get("Pod", master_name(self.name)) is not None:
-                    await asyncio.sleep(_POLL_SECONDS)
+                metadata = master["metadata"]
+                await cluster.delete("Pod", metadata["name"], grace_seconds=0, uid=metadata["uid"])
+                await see_off(cluster, {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, say=note)
             spec = from_yaml(record["data"][SPEC_KEY])
             await cluster.create(master_pod(spec, owner={**record, "kind": "ConfigMap"}))
 
@@ -226,113 +288,41 @@ class ClusterJob(JobView):
         return "its master is started again"
 
     def delete(self) -> None:
-        if self.is_running():
-            raise UserError(
-                f"Job {self.name} is running.",
-                hint=f"`elasticdl jobs stop {self.name} --namespace={self._jobs.namespace}` stops it.",
-            )
+        if not removable(*self._look()):
+            raise UserError(f"Job {self.name} is running.", hint=f"`{self.command('stop')}` stops it.")
 
         async def remove(cluster: Cluster) -> None:
             await cluster.delete("ConfigMap", record_name(self.name))
             # What it owned goes by itself, but not at once; and what was made with kubectl has no owner.
+            labels = {JOB_LABEL: self.name}
             for kind in _OWNED:
-                for item in (await cluster.list(kind, labels={JOB_LABEL: self.name})).items:
+                for item in (await cluster.list(kind, labels=labels)).items:
                     await cluster.delete(kind, item["metadata"]["name"])
-            for kind in _OWNED:
-                while (await cluster.list(kind, labels={JOB_LABEL: self.name})).items:
-                    await asyncio.sleep(_POLL_SECONDS)
+            await see_off(cluster, labels, say=note)
+            await self._without(cluster, labels)
 
         self._jobs.do(remove)
 
-
-class _Logs:
-    """The logs of a job's pods, one reader each, those of later pods too."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        job: ClusterJob,
-        lines: queue.Queue[LogLine | None],
-        *,
-        follow: bool,
-        tail: int | None,
-    ) -> None:
-        self._cluster = cluster
-        self._job = job
-        self._lines = lines
-        self._follow = follow
-        self._tail = tail
-
-    async def read(self, node: str) -> None:
-        readers: dict[str, asyncio.Task[None]] = {}
-        while True:
-            running = await self._running()
-            for name, pod in (await pods_of(self._cluster, self._job.name)).items():
-                if name not in readers and node in ("", name):
-                    readers[name] = asyncio.create_task(self._read_one(name, pod))
-            if not self._follow or not running:
-                await asyncio.gather(*readers.values())
-                return
-            await asyncio.sleep(_POLL_SECONDS)
-
-    async def _running(self) -> bool:
-        record, master = await asyncio.gather(
-            self._cluster.get("ConfigMap", record_name(self._job.name)),
-            self._cluster.get("Pod", master_name(self._job.name)),
-        )
-        return record is not None and is_running(state_of(record, master))
-
-    async def _read_one(self, node: str, pod: str) -> None:
-        rest = b""
-        while True:
-            try:
-                async for piece in self._cluster.logs(pod, follow=self._follow, tail=self._tail):
-                    *whole, rest = (rest + piece).split(b"\n")
-                    for line in whole:
-                        self._lines.put(LogLine(node=node, text=line.decode(errors="replace")))
-                break
-            except ClusterError as error:
-                # A pod that waits for its node or its image has no log yet.
-                if error.status != 400 or not self._follow or not await self._running():
-                    break
+    async def _without(self, cluster: Cluster, labels: dict[str, str]) -> None:
+        """Until all the rest is gone, too."""
+        deadline = time.monotonic() + _OBEY_SECONDS
+        for kind in _OWNED:
+            while left := (await cluster.list(kind, labels=labels)).items:
+                if time.monotonic() > deadline:
+                    names = ", ".join(item["metadata"]["name"] for item in left)
+                    raise UserError(f"Of job {self.name} this does not go: {kind} {names}.")
                 await asyncio.sleep(_POLL_SECONDS)
-        if rest:
-            self._lines.put(LogLine(node=node, text=rest.decode(errors="replace")))
+
+    def command(self, name: str) -> str:
+        return f"elasticdl jobs {name} {self.name} --namespace={self._jobs.namespace}"
 
 
-async def pods_of(cluster: Cluster, job: str) -> dict[str, str]:
-    """The names of a job's pods by those of its nodes."""
-    found = await cluster.list("Pod", labels={JOB_LABEL: job})
-    return {_node(pod): str(pod["metadata"]["name"]) for pod in found.items}
-
-
-def _node(pod: Document) -> str:
-    # There is only one, so it has no number.
-    name = node_of(pod)
-    return MASTER_ROLE if name.startswith(f"{MASTER_ROLE}-") else name
-
-
-def status_of(record: Document) -> dict[str, Any]:
-    """What the master has said of the job last; nothing before its first word."""
-    document = json.loads(record.get("data", {}).get(STATUS_KEY) or "{}")
-    assert isinstance(document, dict)
-    if document.get("audit"):
-        document["audit"] = unrolled(document["audit"])
-    return document
-
-
-def state_of(record: Document, master: Document | None) -> str:
-    """As the record says; a job that is not over and has no master is interrupted."""
-    said = str(status_of(record).get("state") or "starting")
-    if said in FINAL:
-        return said
-    if master is None or "deletionTimestamp" in master["metadata"]:
-        return "interrupted"
-    return "interrupted" if master["status"].get("phase") in ("Succeeded", "Failed") else said
-
-
-def is_running(state: str) -> bool:
-    return state not in (*FINAL, "interrupted")
+def _answer(record: Document) -> str:
+    """What the master says to the last wish. Raises what it has against it."""
+    wish = status_of(record)["wish"]
+    if wish.get("problem"):
+        raise UserError(str(wish["problem"]))
+    return str(wish.get("answer", ""))
 
 
 def _seconds(moment: str) -> float:

@@ -11,8 +11,6 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.store import JobStore
 
-DEFAULT_NAMESPACE = "default"
-
 
 def cluster_configured() -> bool:
     """As kubectl would look for it: asked without a connection, for most users have no cluster."""
@@ -33,15 +31,16 @@ def find_job(name: str, namespace: str | None) -> JobView:
     if not namespace and not cluster_configured():
         return LocalJob(JobStore().get(name))
     from elasticdl.cli.cluster_jobs import ClusterJobs
+    from elasticdl.platforms.kubeconfig import current_namespace
 
-    cluster = ClusterJobs(namespace or DEFAULT_NAMESPACE)
+    cluster = ClusterJobs(namespace or current_namespace())
     found = cluster.find(name)
     if found is not None:
         return found
     there = [job.name for job in cluster.list()]
-    looked = (
-        f"in namespace {cluster.namespace} of the cluster" if namespace else "on this machine or the cluster"
-    )
+    looked = f"in namespace {cluster.namespace} of the cluster"
+    if not namespace:
+        looked = f"on this machine or {looked}"
     raise UserError(
         f"There is no job {name!r} {looked}.{did_you_mean(name, [*here, *there])}",
         hint="`elasticdl jobs list` lists them.",
@@ -54,9 +53,10 @@ def all_jobs(namespace: str | None) -> tuple[list[JobView], str]:
     problem = ""
     if namespace or cluster_configured():
         from elasticdl.cli.cluster_jobs import ClusterJobs
+        from elasticdl.platforms.kubeconfig import current_namespace
 
         try:
-            found += ClusterJobs(namespace or DEFAULT_NAMESPACE).list()
+            found += ClusterJobs(namespace or current_namespace()).list()
         except UserError as error:
             if namespace:
                 raise

@@ -41,6 +41,11 @@ class JobView(abc.ABC):
     def without_logs(self) -> str:
         """Why there may be none at all."""
 
+    @property
+    @abc.abstractmethod
+    def without_master(self) -> str:
+        """What can be done about a job that is interrupted."""
+
     @abc.abstractmethod
     def summary(self) -> Summary: ...
 

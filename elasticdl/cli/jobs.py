@@ -18,6 +18,7 @@ import click
 
 from elasticdl.cli.finding import all_jobs, find_job
 from elasticdl.cli.job_view import JobView
+from elasticdl.cli.notes import note
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 
@@ -44,7 +45,7 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
     """All jobs of this machine and of the cluster's namespace, the oldest first."""
     found, problem = all_jobs(namespace)
     if problem:
-        click.echo(f"{click.style('note:', fg='yellow')} {problem}", err=True)
+        note(problem)
     rows = [asdict(job.summary()) for job in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -82,7 +83,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
         click.echo(json.dumps(document, indent=1))
         return
     if "nodes" not in document:
-        click.echo(f"Job {job}: {document['state']}. {document.get('message', '')}".rstrip())
+        words = (document.get("message"), document.get("trouble"))
+        click.echo(" ".join([f"Job {job}: {document['state']}.", *filter(None, words)]))
         return
     if sys.stdout.isatty():
         from rich.console import Console
@@ -108,6 +110,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
             click.echo(f"{node['name']}: {node_state(node)}")
         for line in server_lines(document.get("servers") or []):
             click.echo(line)
+    if document.get("trouble"):
+        click.echo(document["trouble"])
     if document["state"] not in ("running", "stopping"):
         click.echo("\n".join(final_lines({"job": job, **document}, view.logs_place)))
 
@@ -236,7 +240,7 @@ def resume(job: str, namespace: str | None) -> None:
     if not isinstance(view, ClusterJob):
         raise UserError(
             f"Job {job} ran on this machine: it ended with the command that ran it.",
-            hint="Start a new one from its last checkpoint with --checkpoint_dir_for_init.",
+            hint=view.without_master,
         )
     click.echo(f"Job {job}: {view.resume()}.")
 
@@ -254,7 +258,10 @@ def delete(job: tuple[str, ...], namespace: str | None) -> None:
 def _running(job: str, namespace: str | None) -> JobView:
     view = find_job(job, namespace)
     if not view.is_running():
-        raise UserError(f"Job {job} is not running: it has {view.summary().state}.")
+        state = view.summary().state
+        if state == "interrupted":
+            raise UserError(f"Job {job} is interrupted: there is no master to ask.", hint=view.without_master)
+        raise UserError(f"Job {job} is not running: it has {state}.")
     return view
 
 

@@ -35,6 +35,10 @@ class LocalJob(JobView):
     def without_logs(self) -> str:
         return f"They would be in {self.logs_place}."
 
+    @property
+    def without_master(self) -> str:
+        return "Start a new one from its last checkpoint with --checkpoint_dir_for_init."
+
     def summary(self) -> Summary:
         record = self.folder.record()
         return Summary(

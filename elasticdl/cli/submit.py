@@ -1,9 +1,9 @@
 """Submitting a job to a cluster: its objects are made, and its master runs from then on without us.
 
 The record comes first, because it owns the rest: whatever is interrupted here, `elasticdl jobs delete` removes it
-all. A submission ends when the master's program runs, or with what keeps it from running in Kubernetes' own words.
-With `--wait` it goes on to show the job until its end, as a job on this machine is shown; Ctrl-C then ends the
-looking, not the job.
+all. A submission ends when the master has written its first status into the record, or with what keeps it from that:
+in Kubernetes' own words, and with the end of the master's log if it has begun and ended. With `--wait` it goes on to
+show the job until its end, as a job on this machine is shown; Ctrl-C then ends the looking, not the job.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from typing import Any
 
 import yaml
 
-from elasticdl.cli.cluster_jobs import FINAL, ClusterJob, ClusterJobs, state_of, status_of
+from elasticdl.cli.cluster_jobs import ClusterJob, ClusterJobs
+from elasticdl.cli.cluster_logs import last_lines
+from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
 from elasticdl.cli.display import EXIT_INTERRUPTED, Display
+from elasticdl.jobs.checks import OURS
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 from elasticdl.platforms.cluster import Cluster, ClusterError, Document
 from elasticdl.platforms.credentials import Credentials
+from elasticdl.platforms.kubeconfig import current_namespace
 from elasticdl.platforms.manifests import manifests, owned
 from elasticdl.platforms.naming import master_name, record_name
-from elasticdl.platforms.platform import NodePhase
+from elasticdl.platforms.platform import EndReason, NodePhase
 from elasticdl.platforms.pod_events import last_trouble
-from elasticdl.platforms.pod_status import node_status, on_its_way
+from elasticdl.platforms.pod_status import last_end, node_status, on_its_way, unreachable
 
 # A master whose pod waits for room may wait for hours; the job is submitted all the same.
 _START_SECONDS = 60.0
@@ -43,6 +47,23 @@ _TROUBLE_SECONDS = 8.0
 _WAITS_FOR_ROOM = "Unschedulable"
 _POLL_SECONDS = 0.2
 _FOLLOW_SECONDS = 1.0
+# Of the log of a master that has ended, enough for a traceback.
+_LAST_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Start:
+    """How the master has begun: well, if there is no problem with it."""
+
+    problem: str = ""
+    # The end of its log.
+    lines: tuple[str, ...] = ()
+    # Nothing is wrong yet: it may have to wait for room, or take its time.
+    waits: bool = False
+    # It is started again and again.
+    ends: bool = False
+    # It has said its first word, and that was its last.
+    failed: bool = False
 
 
 def manifests_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
@@ -64,21 +85,20 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
     """Returns the exit code: 0 if the job is under way, or has succeeded if it was to be waited for."""
     spec = prepared(spec)
     jobs = ClusterJobs(spec.cluster.namespace)
+    job = ClusterJob(jobs, spec.job_name)
     try:
         jobs.do(lambda cluster: _create(cluster, spec))
-        job = ClusterJob(jobs, spec.job_name)
         display.begin(
             spec, f"submitted to namespace {spec.cluster.namespace}; follow it with {job.logs_place} -f"
         )
-        problem = jobs.do(lambda cluster: _started(cluster, spec.job_name))
-        if problem:
-            display.note(f"The master of job {spec.job_name} has not started: {problem}")
-            display.note(f"Kubernetes goes on trying; `elasticdl jobs stop {spec.job_name}` gives up.")
-        if not wait:
-            return 1 if problem and not problem.startswith(_WAITS_FOR_ROOM) else 0
+        start = jobs.do(lambda cluster: _started(cluster, spec.job_name))
+        if start.problem:
+            _tell(start, job, display)
+        if start.ends or not (wait or start.failed):
+            return 0 if not start.problem or start.waits else 1
         return jobs.do(lambda cluster: _follow(cluster, job, display))
     except KeyboardInterrupt:
-        display.note(f"Job {spec.job_name} goes on; `elasticdl jobs stop {spec.job_name}` would stop it.")
+        display.note(f"Job {spec.job_name} goes on; `{job.command('stop')}` would stop it.")
         return EXIT_INTERRUPTED
     finally:
         display.close()
@@ -86,18 +106,27 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
 
 def submit_and_wait(spec: JobSpec, display: Display) -> dict[str, Any]:
     """Returns the last status of the job."""
+    spec = prepared(spec)
     submit(spec, display, wait=True)
-    return ClusterJob(ClusterJobs(spec.cluster.namespace), spec.job_name).status()
+    status = ClusterJob(ClusterJobs(spec.cluster.namespace), spec.job_name).status()
+    return {**status, "message": status.get("message") or status.get("trouble", "")}
 
 
 def prepared(spec: JobSpec, environment: Mapping[str, str] | None = None) -> JobSpec:
-    """The job with what it takes from the place of its submission: variables of the environment, a file."""
+    """The job with what it takes from the place of its submission: variables, a file, a namespace."""
     nodes, cluster = spec.nodes, spec.cluster
     if nodes.populate_env_names:
         variables = os.environ if environment is None else environment
         found = {n: v for n, v in sorted(variables.items()) if re.fullmatch(nodes.populate_env_names, n)}
+        if taken := sorted(found.keys() & OURS - nodes.envs.keys()):
+            raise UserError(
+                f"--populate_env_names: {' and '.join(taken)}: set by the master and cannot be given.",
+                hint="Choose a pattern without such names, or unset them here.",
+            )
         # What was said explicitly counts.
         nodes = dataclasses.replace(nodes, envs={**found, **nodes.envs}, populate_env_names="")
+    if not cluster.namespace:
+        cluster = dataclasses.replace(cluster, namespace=current_namespace())
     if cluster.cluster_spec:
         text = _pod_fields(Path(cluster.cluster_spec))
         cluster = dataclasses.replace(cluster, cluster_spec="", cluster_spec_json=text)
@@ -139,28 +168,51 @@ async def _create(cluster: Cluster, spec: JobSpec) -> None:
         raise
 
 
-async def _started(cluster: Cluster, job: str) -> str:
-    """What keeps the master from running, if something does."""
+def _tell(start: _Start, job: ClusterJob, display: Display) -> None:
+    display.note(f"The master of job {job.name} has not started: {start.problem}")
+    for line in start.lines:
+        display.note(f"master | {line}")
+    display.note(f"Kubernetes goes on trying; `{job.command('stop')}` gives up.")
+
+
+async def _started(cluster: Cluster, job: str) -> _Start:
+    """When the master has said its first word, or what keeps it from that."""
     deadline, ask_at = time.monotonic() + _START_SECONDS, time.monotonic() + _TROUBLE_SECONDS
     while time.monotonic() < deadline:
-        pod = await cluster.get("Pod", master_name(job))
-        if pod is None:
-            return "its pod has been deleted."
+        record, pod = await asyncio.gather(
+            cluster.get("ConfigMap", record_name(job)), cluster.get("Pod", master_name(job))
+        )
+        if record is None or pod is None:
+            return _Start(problem="its pod has been deleted.")
+        if came_up(record):
+            return _Start(failed=state_of(record, pod) == "failed")
+        # Of a container that is started whenever it ends, the pod's phase says nothing.
+        if end := last_end(pod):
+            return await _ended(cluster, pod, end)
         status = node_status(pod)
-        if status.phase is not NodePhase.PENDING:
-            return ""
         if status.message:
-            return status.message
+            return _Start(problem=status.message, waits=status.message.startswith(_WAITS_FOR_ROOM))
         if time.monotonic() > ask_at and on_its_way(pod):
             ask_at = math.inf
             if words := await last_trouble(cluster, pod):
-                return words
+                return _Start(problem=words)
         await asyncio.sleep(_POLL_SECONDS)
-    return f"{_WAITS_FOR_ROOM}: nothing is known of it after {_START_SECONDS:.0f} s."
+    return _Start(problem=f"nothing is known of it after {_START_SECONDS:.0f} s.", waits=True)
+
+
+async def _ended(cluster: Cluster, pod: Document, end: str) -> _Start:
+    status = node_status(pod)
+    # What could not even be started has no log.
+    if status.reason is EndReason.CANNOT_START:
+        return _Start(problem=end, ends=True)
+    runs_again = status.phase is NodePhase.RUNNING
+    lines = await last_lines(cluster, pod["metadata"]["name"], _LAST_LINES, previous=runs_again)
+    return _Start(problem=f"it has ended: {end}", lines=lines, ends=True)
 
 
 async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
     """Until the job is over, or has lost its master."""
+    told = ""
     while True:
         record, master = await asyncio.gather(
             cluster.get("ConfigMap", record_name(job.name)), cluster.get("Pod", master_name(job.name))
@@ -171,10 +223,20 @@ async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
         if state in FINAL:
             display.end({"job": job.name, **status}, job.logs_place)
             return _exit_code(status, state)
-        if state == "interrupted":
+        trouble = trouble_of(record, master)
+        if trouble and trouble != told:
+            display.note(f"The master of job {job.name}: {trouble}.")
+        told = trouble
+        if master and last_end(master) and never_began(record, master):
+            raise UserError(
+                f"The master of job {job.name} has not started: {trouble}.",
+                hint=f"Kubernetes goes on trying; `{job.command('stop')}` gives up.",
+            )
+        # A machine that does not answer may do so again; if not, Kubernetes gives up its pods after some minutes.
+        if state == "interrupted" and not (master and unreachable(master)):
             raise UserError(
                 f"The master of job {job.name} is gone.",
-                hint=f"`elasticdl jobs resume {job.name}` brings it back.",
+                hint=job.without_master,
             )
         if "nodes" in status:
             display.show(status)

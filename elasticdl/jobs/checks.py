@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from elasticdl.jobs.spec import JobSpec
 
 # Set by the master for every node: a job that set them itself would cut its nodes off.
-_OURS = (
-    "DLROVER_MASTER_ADDR",
-    "ELASTICDL_ADVERTISE",
-    "ELASTICDL_BIND",
-    "ELASTICDL_CA_FILE",
-    "ELASTICDL_CERT_FILE",
-    "ELASTICDL_KEY_FILE",
-    "ELASTICDL_POD_UID",
-    "ELASTICDL_PORT",
-    "ELASTICDL_TLS_NAME",
-    "ELASTICDL_TOKEN_FILE",
-    "MASTER_ADDR",
-    "MY_POD_IP",
-    "WORKER_ID",
-    "WORKER_NUM",
-    "WORKER_TYPE",
+OURS = frozenset(
+    (
+        "DLROVER_MASTER_ADDR",
+        "ELASTICDL_ADVERTISE",
+        "ELASTICDL_BIND",
+        "ELASTICDL_CA_FILE",
+        "ELASTICDL_CERT_FILE",
+        "ELASTICDL_KEY_FILE",
+        "ELASTICDL_POD_UID",
+        "ELASTICDL_PORT",
+        "ELASTICDL_TLS_NAME",
+        "ELASTICDL_TOKEN_FILE",
+        "MASTER_ADDR",
+        "MY_POD_IP",
+        "WORKER_ID",
+        "WORKER_NUM",
+        "WORKER_TYPE",
+    )
 )
 
 
@@ -186,7 +188,7 @@ def _resources(spec: JobSpec) -> Iterator[Problem]:
         for line in spec.nodes.resource_request(role).beyond(spec.nodes.resource_limit(role)):
             yield _problem(*names, because=f"--{names[0]}: {line} in --{names[1]}.")
     for name in spec.nodes.envs:
-        if name in _OURS:
+        if name in OURS:
             yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
 
 

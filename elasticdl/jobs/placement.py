@@ -184,10 +184,11 @@ class ClusterSection:
         topic=Topic.CLUSTER,
     )
     namespace: str = flag(
-        Text(metavar="NAME", rule=DNS_LABEL, optional=False),
-        "default",
+        Text(metavar="NAME", rule=DNS_LABEL),
+        "",
         "Namespace of the job.",
         topic=Topic.CLUSTER,
+        derived="that of kubectl's current context, else default",
     )
     volume: tuple[Volume, ...] = flag(
         VolumesGrammar(), (), "Folders that all nodes see.", topic=Topic.CLUSTER

@@ -151,18 +151,21 @@ class Cluster:
             raise
 
     async def delete(
-        self, kind: str, name: str, *, grace_seconds: int | None = None, uid: str = ""
+        self, kind: str, name: str, *, grace_seconds: int | None = None, uid: str = "", version: str = ""
     ) -> Document | None:
-        """What it owns goes with it, in the background. None if there is no such object (or not with that uid)."""
+        """What it owns goes with it, in the background. None if there is no such object (or not with that uid, or it
+        has changed since it had that version).
+        """
         options: Document = {"propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if uid or version:
+            options["preconditions"] = {name: value for name, value in conditions.items() if value}
         try:
             return await self._ask("DELETE", self.path(kind, name), body=options)
         except ClusterError as error:
-            if error.status == 404 or (uid and error.status == 409):
+            if error.status == 404 or ((uid or version) and error.status == 409):
                 return None
             raise
 

@@ -25,6 +25,7 @@ from elasticdl.jobs.nearest import did_you_mean
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The token in a pod is renewed when a good part of its life is over, which is an hour at least.
 _TOKEN_SECONDS = 60.0
+_DEFAULT_NAMESPACE = "default"
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 
 
@@ -76,12 +77,9 @@ def find_access(
 ) -> Access:
     """Raises `UserError` if nothing says where a cluster is."""
     given = os.environ if environment is None else environment
-    paths = [Path(part).expanduser() for part in given.get("KUBECONFIG", "").split(os.pathsep) if part]
+    paths = _paths(given)
     if not paths:
-        default = Path.home() / ".kube" / "config"
-        if not default.exists() and given.get("KUBERNETES_SERVICE_HOST"):
-            return _inside(given, namespace)
-        paths = [default]
+        return _inside(given, namespace)
     found = [path for path in paths if path.is_file()]
     if not found:
         raise UserError(
@@ -89,6 +87,26 @@ def find_access(
             hint="Name one with KUBECONFIG, as for kubectl; `kubectl cluster-info` shows whether it works.",
         )
     return _from_files(found, namespace=namespace, context=context)
+
+
+def current_namespace(*, environment: Mapping[str, str] | None = None) -> str:
+    """Where kubectl acts from here if no namespace is named. Asks nobody, and needs no cluster."""
+    paths = _paths(os.environ if environment is None else environment)
+    if not paths:
+        named = _ACCOUNT / "namespace"
+        return _text_of(named).strip() if named.exists() else _DEFAULT_NAMESPACE
+    current, merged = _merged([path for path in paths if path.is_file()])
+    chosen = merged["contexts"][current][1] if current in merged["contexts"] else {}
+    return str(chosen.get("namespace") or _DEFAULT_NAMESPACE)
+
+
+def _paths(environment: Mapping[str, str]) -> list[Path]:
+    """The files that count, whether they are there or not. None: we are in a pod, and use its account."""
+    paths = [Path(part).expanduser() for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    default = Path.home() / ".kube" / "config"
+    if paths or (not default.exists() and environment.get("KUBERNETES_SERVICE_HOST")):
+        return paths
+    return [default]
 
 
 def _inside(environment: Mapping[str, str], namespace: str) -> Access:
@@ -108,7 +126,8 @@ def _inside(environment: Mapping[str, str], namespace: str) -> Access:
     )
 
 
-def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
+def _merged(paths: list[Path]) -> tuple[str, dict[str, dict[str, tuple[Path, Any]]]]:
+    """The name of the current context; the entries of each section by name, with the file that each is from."""
     merged: dict[str, dict[str, tuple[Path, Any]]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = ""
     for path in paths:
@@ -117,6 +136,11 @@ def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
         for section, known in merged.items():
             for entry in document.get(section) or []:
                 known.setdefault(str(entry.get("name")), (path, entry.get(section[:-1]) or {}))
+    return current, merged
+
+
+def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
+    current, merged = _merged(paths)
     name = context or current
     where = ", ".join(map(str, paths))
     if not name:
@@ -135,7 +159,7 @@ def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
         raise UserError(f"{where}: the cluster {chosen.get('cluster')!r} has no server.")
     return Access(
         server=str(cluster["server"]).rstrip("/"),
-        namespace=namespace or str(chosen.get("namespace") or "default"),
+        namespace=namespace or str(chosen.get("namespace") or _DEFAULT_NAMESPACE),
         tls=_context(cluster, cluster_path.parent, user, user_path.parent),
         server_name=str(cluster.get("tls-server-name") or ""),
         identity=_identity(user, user_path.parent),

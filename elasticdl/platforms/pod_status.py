@@ -71,7 +71,7 @@ def node_status(
     if leaving(pod):
         return NodeStatus(name=node, role=role, phase=NodePhase.LEAVING, message=_disruption(status))
     if _state(status).get("running"):
-        words = f"{_machine(pod)} does not answer" if unreachable(pod) else ""
+        words = f"{machine_of(pod)} does not answer" if unreachable(pod) else ""
         return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING, message=words)
     return NodeStatus(
         name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(status)[:_LONGEST_MESSAGE]
@@ -86,7 +86,7 @@ def lost(pod: Document, *, stopped: bool) -> NodeStatus:
         role=node.rpartition("-")[0],
         phase=NodePhase.FAILED,
         reason=EndReason.STOPPED if stopped else EndReason.KILLED,
-        message=f"{_machine(pod)} does not answer any more",
+        message=f"{machine_of(pod)} does not answer any more",
     )
 
 
@@ -98,6 +98,19 @@ def unreachable(pod: Document) -> bool:
         condition.get("type") == "Ready" and condition.get("status") != "True"
         for condition in status.get("conditions") or []
     )
+
+
+def last_end(pod: Document) -> str:
+    """How the container ended that ran last, of a pod whose container is started again whenever it fails. Nothing if
+    none has ended yet.
+    """
+    status = pod.get("status") or {}
+    container = (status.get("containerStatuses") or [{}])[0]
+    for state in (container.get("state") or {}, container.get("lastState") or {}):
+        if terminated := state.get("terminated"):
+            _, message = _ending(pod, status, terminated, left=False)
+            return message[:_LONGEST_MESSAGE] or "exit code 0"
+    return ""
 
 
 def on_its_way(pod: Document) -> bool:
@@ -116,7 +129,7 @@ def grace_seconds(pod: Document) -> float:
     return float((pod.get("metadata") or {}).get("deletionGracePeriodSeconds") or 0)
 
 
-def _machine(pod: Document) -> str:
+def machine_of(pod: Document) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "its machine")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.cluster_jobs import is_running, state_of
+from elasticdl.cli.cluster_state import is_running, state_of
 
 
 def record(**status: Any) -> dict[str, Any]:
@@ -16,6 +16,16 @@ def record(**status: Any) -> dict[str, Any]:
 
 def master(phase: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": metadata, "status": {"phase": phase}}
+
+
+def lost() -> dict[str, Any]:
+    """Its machine does not answer: the pod is not ready by the cluster's word, its container by the machine's last."""
+    pod = master("Running")
+    pod["status"] |= {
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [{"ready": True, "state": {"running": {"startedAt": "2026-11-16T05:35:15Z"}}}],
+    }
+    return pod
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
@@ -41,6 +51,7 @@ def test_the_last_word_counts_when_the_pods_are_gone(state: str) -> None:
         master("Running", deletionTimestamp="2026-01-01T00:00:00Z"),
         master("Failed"),
         master("Succeeded"),
+        lost(),
     ],
 )
 def test_a_job_without_a_master_that_is_not_over_is_interrupted(gone: dict[str, Any] | None) -> None:

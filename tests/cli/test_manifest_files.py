@@ -58,6 +58,17 @@ def test_variables_of_the_submitter(
     assert nodes["envs"] == {"TEAM_A": "one", "TEAM_B": "mine"}
 
 
+def test_variables_of_the_submitter_that_are_ours(
+    elasticdl: Any, minimal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a shell inside of a pod of another job."""
+    monkeypatch.setenv("MASTER_ADDR", "10.0.0.1:50001")
+    monkeypatch.setenv("WORKER_ID", "3")
+    result = elasticdl("train", *minimal, IMAGE, "--populate_env_names=MASTER.*|WORKER_.*", "--dry_run")
+    assert result.code == 2
+    assert "--populate_env_names: MASTER_ADDR and WORKER_ID: set by the master" in result.err
+
+
 def test_a_pattern_that_is_none(elasticdl: Any, minimal: list[str]) -> None:
     result = elasticdl("train", *minimal, IMAGE, "--populate_env_names=(", "--dry_run")
     assert result.code == 2

@@ -137,7 +137,7 @@ def test_a_command_without_anybody_to_run_it() -> None:
         ("restart_policy", "OnFailure"),
         ("image_pull_policy", "always"),
         ("log_level", "info"),
-        ("namespace", ""),
+        ("namespace", "No_Such"),
         ("loss", ""),
         ("loss", "a b"),
         ("volume", "x"),
