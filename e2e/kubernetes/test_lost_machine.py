@@ -8,7 +8,7 @@ from typing import Any
 
 from e2e.cluster.places import Cluster
 from e2e.conftest import wait_until
-from e2e.kubernetes.held import MASTER, HeldJob
+from e2e.kubernetes.held import MASTER, NAME, HeldJob
 
 # Of digits.
 SIZE = 1437
@@ -61,9 +61,10 @@ def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
 
     cluster.stop_node(here)
     try:
+        # Long before the cluster gives up the master's pod.
         wait_until(
-            lambda: "deletionTimestamp" in held.kubectl.get("pod", MASTER)["metadata"],
-            "the cluster gives up the master",
+            lambda: f"{here}, its machine, does not answer" in held.elasticdl.jobs("status", NAME),
+            "the cluster has not heard of the master's machine for a while",
         )
         held.resume()
         # The model went with the server, and there was no checkpoint yet.

@@ -14,6 +14,7 @@ from e2e.kubernetes.conftest import Elasticdl, Kubectl
 # Goes through data that never ends.
 ENDLESS = """
 import time
+print("hello", flush=True)
 from elasticai_api.common.data_shard_service import DataShardService
 shards = DataShardService(batch_size=10, num_epochs=1, dataset_size=10**9, num_minibatches_per_shard=2)
 while shard := shards.fetch_shard():
@@ -106,6 +107,7 @@ def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elastic
     followed = elasticdl.begin("jobs", "logs", "job", "-f", f"--namespace={kubectl.namespace}")
     assert "goes from 2 to 3 workers" in elasticdl.jobs("scale", "job", "--num_workers=3")
     kubectl.wait_for_phase("job-edljob-worker-4", "Running")
+    wait_until(lambda: "hello" in kubectl("logs", "job-edljob-worker-4"), "the new worker says something")
     assert "stopped" in elasticdl.jobs("stop", "job")
     kubectl.wait_for_phase("elasticdl-job-master", "Succeeded")
     assert status(kubectl)["state"] == "stopped"
@@ -114,6 +116,7 @@ def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elastic
     lines, _ = followed.communicate(timeout=DEADLINE)
     assert "master: " in lines
     assert "The job has stopped." in lines
+    assert {"worker-2: hello", "worker-3: hello", "worker-4: hello"} <= {*lines.splitlines()}
 
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []
@@ -157,6 +160,22 @@ def test_what_keeps_the_master_from_running_is_told_by_the_command(
     said = submit(ENDLESS, "--volume=claim_name=no-such-claim,mount_path=/data")
     assert "The master of job job has not started: Unschedulable: " in said
     assert 'persistentvolumeclaim "no-such-claim" not found' in said
+    assert "stopped" in elasticdl.jobs("stop", "job")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
+
+
+def test_a_master_that_ends_again_and_again_is_told_and_can_be_stopped(
+    kubectl: Kubectl, elasticdl: Elasticdl
+) -> None:
+    flags = ("--job_name=job", "--image_name=elasticdl-test:light", "--image_pull_policy=Never")
+    # Its Python does not find itself; the master's does not either.
+    broken = ("--job_command=true", "--envs=PYTHONHOME=/nowhere")
+    done = elasticdl("train", f"--namespace={kubectl.namespace}", *flags, *broken)
+    assert done.returncode == 1
+    assert "The master of job job has not started: it has ended: exit code 1" in done.stdout
+    assert "No module named 'encodings'" in done.stdout
+    assert "starting. The master: it has ended (exit code 1" in elasticdl.jobs("status", "job")
     assert "stopped" in elasticdl.jobs("stop", "job")
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []
