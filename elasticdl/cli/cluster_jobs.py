@@ -195,19 +195,26 @@ class ClusterJob(JobView):
 
     async def _stop(self, cluster: Cluster, reason: str) -> None:
         number = told = ""
+        obeyed = False
         deadline = time.monotonic() + _OBEY_SECONDS
         while True:
             record, master = await self._documents(cluster)
-            if not is_running(state_of(record, master)):
+            state, trouble = state_of(record, master), trouble_of(record, master)
+            if state in FINAL:
                 return
+            if not is_running(state):
+                raise UserError(
+                    f"The master of job {self.name} is lost: {trouble}.", hint=self.without_master
+                )
             if master is not None and never_began(record, master):
                 if await self._stop_before_start(cluster, master, reason):
-                    return
+                    continue
             elif not number:
                 number = await self._wish(cluster, {"stop": reason})
-            trouble = trouble_of(record, master)
+            # One that comes back says so once more, but only then.
+            obeyed = obeyed or (bool(number) and heard(record, number))
             late = time.monotonic() > deadline
-            if late and not (number and heard(record, number)):
+            if late and not obeyed:
                 raise self._unheard(trouble)
             words = trouble or ("it saves what it has, which takes its time" if late else "")
             if words and words != told:
@@ -224,7 +231,9 @@ class ClusterJob(JobView):
         )
 
     async def _stop_before_start(self, cluster: Cluster, master: Document, reason: str) -> bool:
-        """A master that has never come up cannot obey. True if it is gone."""
+        """A master that has never come up cannot obey. True if it is gone; then the job is over, unless it has come up
+        in its last moment.
+        """
         metadata = master["metadata"]
         # Not if it has begun to run since: then there is somebody to ask.
         deleted = await cluster.delete(

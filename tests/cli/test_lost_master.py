@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.api_server import MASTER, UNREACHABLE, ApiServer
+from tests.cli.api_server import MASTER, RUNNING, UNREACHABLE, ApiServer
 
 
 @pytest.fixture
@@ -30,6 +30,21 @@ def test_there_is_nobody_to_stop_it(elasticdl: Any, lost: ApiServer) -> None:
     assert result.code == 2
     assert "Job job is interrupted" in result.err
     assert "`elasticdl jobs resume job --namespace=lab` brings it back" in result.err
+
+
+def test_it_is_lost_while_it_stops_the_job(elasticdl: Any, api: ApiServer) -> None:
+    api.submitted()
+    api.said(state="running")
+    api.master(**RUNNING)
+
+    def meanwhile(method: str, kind: str, name: str) -> None:
+        if (method, kind) == ("PATCH", "configmaps"):
+            api.master(**UNREACHABLE)
+
+    api.meanwhile = meanwhile
+    result = elasticdl("jobs", "stop", "job")
+    assert result.code == 2
+    assert "The master of job job is lost: node-0, its machine, does not answer." in result.err
 
 
 def test_it_is_brought_back(elasticdl: Any, lost: ApiServer) -> None:
