@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.ps.bodies import Mask, mask_of, numbers, pack, unpack
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap
@@ -103,6 +104,9 @@ class Roles:
         # position.
         self.copied: dict[int, tuple[int, str, int]] = {}
         self._serving: Mask = np.ones(BUCKETS, np.bool_)
+        # Since when it has been so without a break, counted in times that it was worked out.
+        self._serving_since: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
+        self._worked_out = 0
         self._held: Mask = np.ones(BUCKETS, np.bool_)
         self._targets: dict[int, Mask] = {}
 
@@ -116,8 +120,13 @@ class Roles:
 
     @property
     def serving(self) -> Mask:
-        """The buckets that workers may turn to this server for."""
+        """The buckets that workers may turn to this server for. Another array as soon as anything changes."""
         return self._serving
+
+    @property
+    def serving_since(self) -> NDArray[np.int64]:
+        """Of the buckets that are served: the same number as before, if they have been all the time."""
+        return self._serving_since
 
     @property
     def held(self) -> Mask:
@@ -214,6 +223,8 @@ class Roles:
         waiting = [bucket for bucket in current.handover if bucket not in self.taken]
         mine = np.array(current.primary) == self.number
         mine[waiting] = False
+        self._worked_out += 1
+        self._serving_since = np.where(mine & self._serving, self._serving_since, self._worked_out)
         self._serving = mine
         self._held = mask_of(current.held_by(self.number))
         backup = np.array(current.backup)

@@ -342,3 +342,12 @@ def convert(array: Array, dtype: str, *, source: str = "float32") -> Array:
     out = np.empty(array.shape, TRANSFER[dtype])
     _kernels.convert(np.ascontiguousarray(array), out)
     return out
+
+
+def as_float32(array: Array) -> NDArray[np.float32]:
+    """A copy, of numbers in any of the types they may travel in."""
+    if array.dtype not in TRANSFER.values():
+        return array.astype(np.float32)
+    out = np.empty(array.shape, np.float32)
+    _kernels.convert(np.ascontiguousarray(array), out)
+    return out

@@ -7,7 +7,7 @@ update, by the server that workers turn to, and not by the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,17 @@ from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.shares import WAITING_PREFIX
 from elasticdl.ps.snapshot import SnapshotWriter
-from elasticdl.ps.table import MORE_ROOM, Frozen, Ids, Table, TableFull, TableRows, TableSpec, buckets_of
+from elasticdl.ps.table import (
+    MORE_ROOM,
+    Frozen,
+    Ids,
+    Table,
+    TableFull,
+    TableRows,
+    TableSpec,
+    as_float32,
+    buckets_of,
+)
 from elasticdl.ps.table_files import SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
@@ -46,8 +56,26 @@ class RowPart:
 
     def of(self, mask: Mask) -> RowPart:
         """Those in some buckets."""
+        return self.split(mask)[0]
+
+    def split(self, mask: Mask) -> tuple[RowPart, RowPart]:
+        """Those in some buckets, and the others."""
         inside = mask[buckets_of(self.ids, BUCKETS)]
-        return RowPart(ids=self.ids[inside], values=self.values[inside])
+        if inside.all():
+            return self, RowPart(ids=self.ids[:0], values=self.values[:0])
+        return (
+            RowPart(ids=self.ids[inside], values=self.values[inside]),
+            RowPart(ids=self.ids[~inside], values=self.values[~inside]),
+        )
+
+    def by_bucket(self) -> Iterator[tuple[int, RowPart]]:
+        """Each bucket that there is something of; in it, in the order of the whole."""
+        buckets = buckets_of(self.ids, BUCKETS)
+        order = np.argsort(buckets, kind="stable")
+        found, starts = np.unique(buckets[order], return_index=True)
+        ids, values = self.ids[order], self.values[order]
+        for bucket, start, end in zip(found, starts, np.append(starts, len(ids))[1:], strict=True):
+            yield int(bucket), RowPart(ids=ids[start:end], values=values[start:end])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +91,7 @@ class Tables:
         """`memory_limit`: bytes for the rows of all tables together; 0: no limit."""
         self._memory_limit = memory_limit
         self._tables: dict[str, Table] = {}
-        # Gradients that wait, by table: in the order in which they came.
+        # Gradients that wait, by table: in the order in which they came, in float32, and none without ids.
         self._waiting: dict[str, list[RowPart]] = {}
         # Where tables that are declared from now on have their rows from.
         self._saved: tuple[SavedTables, Mask] | None = None
@@ -177,9 +205,13 @@ class Tables:
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
         """With gradients that have been checked, here or by the server that has told of them."""
         for name, part in rows.items():
-            self._tables[name].update(
-                part.ids, part.values, learning_rate=learning_rate, step=step, unique=True, finite=True
-            )
+            self._update(name, part, learning_rate=learning_rate, step=step, unique=True, finite=True)
+
+    def _update(self, name: str, part: RowPart, **how: Any) -> None:
+        refused = self._tables[name].update(part.ids, part.values, **how).refused
+        if refused:
+            # The gradients of these are lost, and the copy of this table elsewhere has had them.
+            raise MemoryError(f"there is no memory for {refused:,} new rows of the table {name}")
 
     def expire(self, mask: Mask, step: int) -> None:
         """Forgets rows that were not updated for too long, now and then."""
@@ -190,20 +222,33 @@ class Tables:
 
     def add_waiting(self, rows: Mapping[str, RowPart]) -> None:
         for name, part in rows.items():
-            kept = RowPart(ids=part.ids.copy(), values=part.values.copy())
+            self._add_waiting(name, part)
+
+    def _add_waiting(self, name: str, part: RowPart) -> None:
+        """In memory of its own. What it travelled in ends here: uint16 does not say of itself what it stands for."""
+        if len(part.ids):
+            kept = RowPart(ids=part.ids.copy(), values=as_float32(part.values))
             self._waiting.setdefault(name, []).append(kept)
+
+    def _take_waiting(self, name: str, mask: Mask) -> list[RowPart]:
+        """What waits for some buckets, and does so no longer."""
+        taken, rest = [], []
+        for part in self._waiting.pop(name, []):
+            inside, outside = part.split(mask)
+            if len(inside.ids):
+                taken.append(inside)
+            if len(outside.ids):
+                rest.append(outside)
+        if rest:
+            self._waiting[name] = rest
+        return taken
 
     def apply_waiting(self, mask: Mask, count: int, learning_rate: float, step: int) -> None:
         """One update with the mean of so many gradients."""
-        for name, parts in self._waiting.items():
-            chosen = [part.of(mask) for part in parts]
-            self._waiting[name] = [rest for part in parts if len((rest := part.of(~mask)).ids)]
-            ids = np.concatenate([part.ids for part in chosen])
-            if len(ids):
-                values = np.concatenate([part.values.astype(np.float32, copy=False) for part in chosen])
-                self._tables[name].update(
-                    ids, values, learning_rate=learning_rate, step=step, scale=1.0 / count
-                )
+        for name in list(self._waiting):
+            taken = self._take_waiting(name, mask)
+            if taken:
+                self._update(name, _joined(taken), learning_rate=learning_rate, step=step, scale=1.0 / count)
 
     def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> int:
         return self._find(name).gather_into(ids, out, frozen=frozen)
@@ -285,13 +330,9 @@ class Tables:
         groups: dict[str, dict[str, Array]] = {}
         for name, parts in self._waiting.items():
             members = groups.setdefault(f"{WAITING_PREFIX}{name}", {})
-            for bucket in numbers(mask):
-                only = np.zeros(BUCKETS, np.bool_)
-                only[bucket] = True
-                chosen = [part.of(only) for part in parts]
-                if sum(len(part.ids) for part in chosen):
-                    members[f"{bucket}/ids"] = np.concatenate([part.ids for part in chosen])
-                    members[f"{bucket}/values"] = np.concatenate([part.values for part in chosen])
+            for bucket, part in _joined([part.of(mask) for part in parts]).by_bucket():
+                members[f"{bucket}/ids"] = part.ids
+                members[f"{bucket}/values"] = part.values
         return groups
 
     def put(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
@@ -308,8 +349,7 @@ class Tables:
                 if group.startswith(ROWS_PREFIX):
                     self._put_rows(self._tables[name], arrays)
                 elif group.startswith(WAITING_PREFIX):
-                    part = RowPart(ids=np.array(arrays["ids"]), values=np.array(arrays["values"]))
-                    self._waiting.setdefault(name, []).append(part)
+                    self._add_waiting(name, RowPart(ids=arrays["ids"], values=arrays["values"]))
 
     def _put_rows(self, table: Table, arrays: Mapping[str, Array]) -> None:
         rows = TableRows(
@@ -328,10 +368,14 @@ class Tables:
         for name, table in self._tables.items():
             for bucket in numbers(mask):
                 table.delete(bucket)
-            if name in self._waiting:
-                self._waiting[name] = [
-                    rest for part in self._waiting[name] if len((rest := part.of(~mask)).ids)
-                ]
+            self._take_waiting(name, mask)
+
+
+def _joined(parts: Sequence[RowPart]) -> RowPart:
+    return RowPart(
+        ids=np.concatenate([part.ids for part in parts]),
+        values=np.concatenate([part.values for part in parts]),
+    )
 
 
 _FINITE = (

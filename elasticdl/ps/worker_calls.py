@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.answers import Initialized, Pulled, Pushed, Pushing
 from elasticdl.ps.bodies import Mask
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cohorts import NO_BATCH, Cohort
-from elasticdl.ps.failures import NothingHeld, WorkerFenced
+from elasticdl.ps.failures import NothingHeld, NotReady, WorkerFenced
 from elasticdl.ps.guarded import EVERYTHING, Guarded
 from elasticdl.ps.holdings import Initial, Push
 from elasticdl.ps.peers import Waiting
-from elasticdl.ps.replication import Ticket
+from elasticdl.ps.replication import Roles, Ticket
 from elasticdl.ps.shares import STATE, TRAINABLE
-from elasticdl.ps.table import Ids, TableFull
+from elasticdl.ps.table import Ids, TableFull, buckets_of
 from elasticdl.ps.tables import NotFinite, count_by_bucket
 from elasticdl.ps.tensors import Array, find_not_finite
 from elasticdl.wire import ps_pb2
@@ -120,13 +122,14 @@ class WorkerCalls(Guarded):
     ) -> Mask:
         """Fills the arrays that `reserve` makes of (ids, width) with rows; returns buckets that are not here.
 
-        If there are any, nothing is filled.
+        If there are any, what is in the arrays means nothing.
         """
         asked = EVERYTHING if buckets is None else buckets
         with self._lock:
             self._check_generation(generation)
             copy = self._find_frozen(frozen) if frozen else None
-            here = copy.mask if copy else self._roles.serving
+            roles = self._roles
+            here, since = copy.mask if copy else roles.serving, roles.serving_since
             moved = asked & ~here
             if moved.any():
                 return moved
@@ -134,22 +137,46 @@ class WorkerCalls(Guarded):
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
         tally = self.tallies.mine()
-        # Lookups may go on while pushes are applied, and meet them row by row.
-        for (name, ids), array in zip(wanted, arrays, strict=True):
-            counted = tally.table(name)
-            counted.found += tables.gather_into(name, ids, array, copies.get(name))
-            counted.pulled += len(ids)
+        try:
+            # Lookups may go on while pushes are applied, and meet them row by row.
+            for (name, ids), array in zip(wanted, arrays, strict=True):
+                counted = tally.table(name)
+                counted.found += tables.gather_into(name, ids, array, copies.get(name))
+                counted.pulled += len(ids)
+        except ValueError:
+            if copy is not None:
+                with self._lock:
+                    if self._frozen.get(frozen) is not copy:
+                        raise NothingHeld(f"the frozen copy {frozen!r} has just been released") from None
+            raise
+        if copy is None and self._roles.serving is not here:
+            # Buckets are forgotten after that, never before.
+            moved = asked & ~self._still_served(roles, since, generation)
         if tally.looks():
             self.tallies.look(wanted)
         return moved
+
+    def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
+        """The buckets of which whatever was read without the lock is right: they have been here all the time."""
+        with self._lock:
+            self._check_generation(generation)
+            if self._roles is not roles:
+                raise NotReady("everything here has just been dropped")
+            served: Mask = roles.serving & (roles.serving_since == since)
+            return served
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
         """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
         with self._lock:
             self._check_generation(generation)
-            mine = buckets & self._roles.serving
-        ids, values = self._holdings.tables.export(table, mine)
-        return ids, values, buckets & ~mine
+            roles, tables = self._roles, self._holdings.tables
+            mine, since = buckets & roles.serving, roles.serving_since
+        ids, values = tables.export(table, mine)
+        there = mine & self._still_served(roles, since, generation)
+        if (there != mine).any():
+            kept = there[buckets_of(ids, BUCKETS)]
+            ids, values = ids[kept], values[kept]
+        return ids, values, buckets & ~there
 
     def push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()

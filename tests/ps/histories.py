@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import elasticdl
 from elasticdl.ps import messages
@@ -26,7 +27,7 @@ from elasticdl.ps.messages import read_push, rows_parts
 from elasticdl.ps.moves import plan_moves, promote
 from elasticdl.ps.replication import Outbox, Routes
 from elasticdl.ps.store import Pushing, ServerSettings, Store
-from elasticdl.ps.table import TableSpec, buckets_of
+from elasticdl.ps.table import TableSpec, buckets_of, convert
 from elasticdl.wire import ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
@@ -72,12 +73,23 @@ class Worker:
     acknowledged: int = 0
     # Every so many of its batches have gradients that are not finite; 0: none.
     bad_every: int = 0
+    # Of the table, what its batches have, the first one first; beyond them, all ids.
+    touched: list[Mask] = field(default_factory=list)
 
     def is_bad(self, sequence: int) -> bool:
         return bool(self.bad_every) and sequence % self.bad_every == 0
 
     def good(self, batches: int) -> int:
         return sum(not self.is_bad(sequence) for sequence in range(1, batches + 1))
+
+    def ids(self, sequence: int) -> Mask:
+        """Those that a batch has."""
+        return self.touched[sequence - 1] if sequence <= len(self.touched) else np.ones(len(IDS), np.bool_)
+
+    def sightings(self, batches: int) -> NDArray[np.float64]:
+        """How often each id was in one of the first batches."""
+        good = [self.ids(number) for number in range(1, batches + 1) if not self.is_bad(number)]
+        return np.sum(good, axis=0, dtype=np.float64) if good else np.zeros(len(IDS))
 
 
 class World:
@@ -95,8 +107,10 @@ class World:
         self.settling = False
         # How soon a worker hears of a new map.
         self.freshness = self.chance.choice([0.3, 0.02])
-        # Synchronous training now and then: so many pushes are added up before their mean is applied.
-        self.waits = self.chance.choice([1, 1, 1, 3])
+        # Synchronous training now and then: so many pushes are added up before their mean is applied. A power of two:
+        # then nothing is rounded.
+        self.waits = self.chance.choice([1, 1, 4])
+        self.transfer = self.chance.choice(["float32", "float16", "bfloat16"])
         self.server_settings = ServerSettings(
             num_ps=count,
             grads_to_wait=self.waits,
@@ -119,15 +133,19 @@ class World:
             )
             # As if told by the primaries; how that goes is tested elsewhere.
             server.store._holdings.initialize(server.store._roles.complete, initial)
-        self.workers = [
-            Worker(
-                name=f"worker-{n}",
-                routes=routes,
-                batches=self.chance.randint(5, 25),
-                bad_every=self.chance.choice([0, 3]),
-            )
-            for n in range(self.chance.randint(1, 3))
-        ]
+        self.workers = [self.employ(n, routes) for n in range(self.chance.randint(1, 3))]
+
+    def employ(self, number: int, routes: Routes) -> Worker:
+        batches = self.chance.randint(5, 25)
+        draw = np.random.default_rng(self.chance.getrandbits(32))
+        return Worker(
+            name=f"worker-{number}",
+            routes=routes,
+            batches=batches,
+            bad_every=self.chance.choice([0, 3]),
+            # Batches without the table, with few ids, with many, with all.
+            touched=[draw.random(len(IDS)) < draw.choice([0.0, 0.05, 0.5, 1.0]) for _ in range(batches)],
+        )
 
     # -- the master ------------------------------------------------------------------------------------------
 
@@ -325,11 +343,13 @@ class World:
             buckets=pack(mask),
             arrays=heads,
         )
-        inside = mask[ID_BUCKETS]
-        ids = IDS[inside]
-        request.rows.append(ps_pb2.RowsHead(table="t", ids=len(ids), dtype="float32", width=2))
-        body = [*parts, *rows_parts([ids]), *rows_parts([-np.ones((len(ids), 2), np.float32)])]
-        return request, memoryview(b"".join(body))
+        touched = worker.ids(worker.sequence)
+        if touched.any():
+            ids = IDS[touched & mask[ID_BUCKETS]]
+            gradients = convert(-np.ones((len(ids), 2), np.float32), self.transfer)
+            request.rows.append(ps_pb2.RowsHead(table="t", ids=len(ids), dtype=self.transfer, width=2))
+            parts = [*parts, *rows_parts([ids]), *rows_parts([gradients])]
+        return request, memoryview(b"".join(parts))
 
     # -- what must hold --------------------------------------------------------------------------------------
 
@@ -343,10 +363,23 @@ class World:
                 for name, value in store._holdings.values(serving)[0].items():
                     assert (value >= least).all(), (name, value, least)
                 if serving.any():
-                    mine = IDS[serving[ID_BUCKETS]]
-                    rows = np.empty((len(mine), TABLE.width), np.float32)
-                    store._holdings.tables.gather_into(TABLE.name, mine, rows)
-                    assert (rows >= least).all(), (mine, rows, least)
+                    mine = serving[ID_BUCKETS]
+                    rows = self.sums(store, serving)
+                    acknowledged = sum(worker.sightings(worker.acknowledged) for worker in self.workers)[mine]
+                    assert (rows >= acknowledged[:, None]).all(), (IDS[mine], rows, acknowledged)
+
+    def sums(self, store: Store, mask: Mask) -> NDArray[np.float64]:
+        """Of each id in some buckets, what all pushes have added up to: those that were applied, those that wait."""
+        tables = store._holdings.tables
+        mine = mask[ID_BUCKETS]
+        rows = np.empty((int(mine.sum()), TABLE.width), np.float32)
+        tables.gather_into(TABLE.name, IDS[mine], rows)
+        waiting = np.zeros((len(IDS), TABLE.width))
+        arrays = tables.waiting_groups(mask).get(f"waiting:{TABLE.name}", {})
+        for key, ids in arrays.items():
+            if key.endswith("/ids"):
+                np.subtract.at(waiting, ids, arrays[key.replace("/ids", "/values")])
+        return rows * np.float64(self.waits) + waiting[mine]
 
     def check_all(self) -> None:
         pushes = sum(worker.good(worker.batches) for worker in self.workers)
@@ -363,10 +396,11 @@ class World:
                 trainable, _ = store._holdings.values(primary | backup)
             for name, value in trainable.items():
                 np.testing.assert_array_equal(value, np.full(3, total), err_msg=f"{name} on {number}")
-            mine = (primary | backup)[ID_BUCKETS]
-            out = np.empty((int(mine.sum()), 2), np.float32)
-            store._holdings.tables.gather_into("t", IDS[mine], out)
-            np.testing.assert_array_equal(out, np.full_like(out, total))
+            if (primary | backup).any():
+                rows = self.sums(store, primary | backup)
+                wanted = sum(worker.sightings(worker.batches) for worker in self.workers)
+                wanted = np.repeat(wanted[(primary | backup)[ID_BUCKETS], None], TABLE.width, axis=1)
+                np.testing.assert_array_equal(rows, wanted)
             for cohort in store._holdings.cohorts.select(primary | backup):
                 assert cohort.waiting == pushes % self.waits
                 assert cohort.refused == refused

@@ -43,3 +43,45 @@ def test_nothing_goes_on(error: str, code: int) -> None:
     assert "goes on" not in ended.stdout
     assert "An update has failed in the middle." in ended.stderr
     assert error in ended.stderr
+
+
+_TABLE = """
+import functools
+import sys
+import numpy as np
+from elasticdl.ps import tables
+from elasticdl.ps.holdings import Push
+from elasticdl.ps.store import Initial, ServerSettings, Store
+from elasticdl.ps.table import Budget, Table, TableSpec
+from elasticdl.wire import ps_pb2
+
+# As if the system gave no more.
+tables.Table = functools.partial(Table, budget=Budget(300_000))
+store = Store(ServerSettings(asynchronous=sys.argv[1] == "asynchronous"))
+store.close(1)
+store.open()
+optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+spec = TableSpec(name="t", width=16)
+store.initialize(Initial(trainable={}, state={}, optimizer=optimizer, tables=[spec]), generation=1)
+for sequence, rows in enumerate((10, 100_000), start=1):
+    part = tables.RowPart(ids=np.arange(rows), values=np.ones((rows, 16), np.float32))
+    push = Push(
+        worker="w",
+        sequence=sequence,
+        version=sequence - 1,
+        generation=1,
+        learning_rate=0.1,
+        gradients={},
+        rows={"t": part},
+    )
+    print("goes on", store.push(push), flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
+def test_no_memory_for_new_rows(mode: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", _TABLE, mode], capture_output=True, text=True, check=False)
+    assert ended.returncode == EXIT_OUT_OF_MEMORY, ended.stderr
+    assert ended.stdout.count("goes on") == 1
+    assert "An update has failed in the middle." in ended.stderr
+    assert "new rows of the table t" in ended.stderr
