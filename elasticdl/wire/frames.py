@@ -11,6 +11,10 @@ at once have a connection each.
 
 MAGIC comes before anything else so that a port can be shared with another protocol (`front.py`).
 
+One thread may send while another receives. A plain socket is two things in one, an encrypted one is not: OpenSSL keeps
+one state for both directions, and Python lets other threads in while it works on it. So where a connection is encrypted
+no call waits in there: who has to wait does so outside, and lets the other direction have its turn.
+
 On one machine a body does not travel: it lies in memory that both sides see (`segments.py`). Where a connection is used
 for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay; where
 frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A frame
@@ -21,9 +25,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import select
 import socket
 import ssl
 import struct
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -84,6 +91,9 @@ class Connection:
         self._socket = opened
         self._waiting = waiting
         self._encrypted = isinstance(opened, ssl.SSLSocket)
+        self._turn = threading.Lock()
+        if self._encrypted:
+            opened.setblocking(False)
         self._header = bytearray(_HEADER.size)
         self._spare = bytearray()
         self._room = bytearray()
@@ -107,11 +117,7 @@ class Connection:
 
     def interrupt(self) -> None:
         """Ends what other threads wait for on this connection."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            # Gone already.
-            return
+        hang_up(self._socket)
 
     def send(
         self,
@@ -211,10 +217,23 @@ class Connection:
         for part in parts:
             rest = memoryview(part)
             while len(rest):
-                try:
-                    rest = rest[self._socket.send(rest) :]
-                except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                    self._wait()
+                rest = rest[self._take_turn(self._socket.send, rest) :]
+
+    def _take_turn(self, call: Callable[[memoryview], int], piece: memoryview) -> int:
+        while True:
+            try:
+                with self._turn:
+                    return call(piece)
+            except ssl.SSLWantReadError:
+                self._wait_for(select.POLLIN)
+            except ssl.SSLWantWriteError:
+                self._wait_for(select.POLLOUT)
+
+    def _wait_for(self, event: int) -> None:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        if not poll.poll(None if self._waiting is None else _PATIENCE_SECONDS * 1000):
+            self._wait()
 
     def receive(self, *, keep: bool = False, into: Sequence[memoryview] | None = None) -> Frame:
         """The next frame. Its body is in memory of its own if it is to be kept, or where the caller wants it.
@@ -260,15 +279,6 @@ class Connection:
             copy(body, [shared])
         return Frame(kind, bytes(head), body)
 
-    def receive_hello(self) -> bytes:
-        """The first frame, of whom nothing is known yet."""
-        _, head_size, body_size = self._receive_header()
-        if head_size > _LONGEST_HELLO or body_size:
-            raise ConnectionLost("the first frame is no token")
-        head = bytearray(head_size)
-        self._fill(memoryview(head))
-        return bytes(head)
-
     def _receive_header(self) -> tuple[int, int, int]:
         self._fill(memoryview(self._header))
         kind, head_size, body_size = _HEADER.unpack(self._header)
@@ -291,12 +301,14 @@ class Connection:
         self._in_use = self._was_shared
 
     def _fill(self, target: memoryview) -> None:
-        flags = 0 if self._encrypted else socket.MSG_WAITALL
         done = 0
         while done < len(target):
             try:
-                count = self._socket.recv_into(target[done:], 0, flags)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if self._encrypted:
+                    count = self._take_turn(self._socket.recv_into, target[done:])
+                else:
+                    count = self._socket.recv_into(target[done:], 0, socket.MSG_WAITALL)
+            except BlockingIOError:
                 self._wait()
                 continue
             if not count:
@@ -344,17 +356,54 @@ def connect(
     return connection
 
 
-def welcome(opened: socket.socket, token: str) -> Connection | None:
-    """The server's side of `connect`, after MAGIC and encryption; None: it was no one of this job."""
+def welcome(opened: socket.socket, token: str, *, until: float) -> Connection | None:
+    """The server's side of `connect`, after MAGIC and encryption; None: it was no one of this job.
+
+    `until`: when the token must be there, by the monotonic clock. Raises `OSError` if it is not.
+    """
+    said = _receive_hello(opened, until)
     prepare(opened, patient=True)
     connection = Connection(opened)
-    if hmac.compare_digest(connection.receive_hello(), token.encode()):
+    if hmac.compare_digest(said, token.encode()):
         connection.send(OK)
         return connection
     unauthenticated: int = grpc.StatusCode.UNAUTHENTICATED.value[0]
     connection.send(unauthenticated, b"This job's token is missing or wrong.")
     connection.close()
     return None
+
+
+def _receive_hello(opened: socket.socket, until: float) -> bytes:
+    """The first frame, of whom nothing is known yet."""
+    _, head_size, body_size = _HEADER.unpack(_receive_until(opened, _HEADER.size, until))
+    if head_size > _LONGEST_HELLO or body_size:
+        raise ConnectionLost("the first frame is no token")
+    return _receive_until(opened, head_size, until)
+
+
+def _receive_until(opened: socket.socket, size: int, until: float) -> bytes:
+    """So many bytes, however slowly they come, up to a moment for all of them."""
+    found = b""
+    while len(found) < size:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise ConnectionLost("the token does not come")
+        opened.settimeout(left)
+        piece = opened.recv(size - len(found))
+        if not piece:
+            raise ConnectionLost("the connection was closed")
+        found += piece
+    return found
+
+
+def hang_up(opened: socket.socket) -> None:
+    """Ends what other threads wait for on a connection, which stays open until it is closed."""
+    try:
+        # Not the method of an encrypted one, which would take from those threads what they just use.
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)
+    except OSError:
+        # Gone already.
+        return
 
 
 def prepare(opened: socket.socket, *, patient: bool) -> None:

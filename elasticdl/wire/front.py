@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
 
-from elasticdl.wire.frames import MAGIC, Connection, welcome
+from elasticdl.wire.frames import MAGIC, Connection, hang_up, welcome
 from elasticdl.wire.security import Security
 
 log = logging.getLogger("elasticdl.wire")
 
-# Those who connect and say nothing are not waited for.
+# Those who connect and do not say who they are, are not waited for: for everything up to the token.
 _OPENING_SECONDS = 10.0
 _PIECE = 1 << 16
 
@@ -55,8 +57,7 @@ class Front:
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for one in opened:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+            hang_up(one)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -94,20 +95,31 @@ class Front:
             opened.close()
 
     def _meet(self, opened: socket.socket) -> None:
+        until = time.monotonic() + _OPENING_SECONDS
         opened.settimeout(_OPENING_SECONDS)
-        # Peeked at, so that gRPC gets it all. As little as it takes to tell.
-        while (begin := opened.recv(len(MAGIC), socket.MSG_PEEK)) != MAGIC:
-            if not begin or not MAGIC.startswith(begin):
-                self._pass_on(opened)
-                return
+        # There is nothing to look at before so much has come: both protocols begin with more.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(MAGIC))
+        # Peeked at, so that gRPC gets it all.
+        begin = opened.recv(len(MAGIC), socket.MSG_PEEK)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        if begin != MAGIC:
+            self._pass_on(opened)
+            return
         opened.recv(len(MAGIC))
         if self._context is not None:
-            plain, opened = opened, self._context.wrap_socket(opened, server_side=True)
+            plain, opened = (
+                opened,
+                self._context.wrap_socket(opened, server_side=True, do_handshake_on_connect=False),
+            )
             with self._lock:
                 self._open.discard(plain)
                 self._open.add(opened)
         try:
-            connection = welcome(opened, self._token)
+            if isinstance(opened, ssl.SSLSocket):
+                # The handshake has to be over by then, not only go on.
+                opened.settimeout(max(until - time.monotonic(), 0.001))
+                opened.do_handshake()
+            connection = welcome(opened, self._token, until=until)
             if connection is not None:
                 self._answer(connection)
         finally:

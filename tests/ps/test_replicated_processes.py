@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.platforms.credentials import Credentials, tls_name
 from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.initializers import Initializer
@@ -356,6 +357,17 @@ def compare(master: Master, total: int) -> None:
 @pytest.mark.timeout(600)
 def test_the_history_and_the_servers_agree(tmp_path: Path) -> None:
     run(tmp_path, seed=1, events=4)
+
+
+@pytest.mark.timeout(600)
+def test_where_everything_is_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in Credentials.make("mine").files().items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("ELASTICDL_CA_FILE", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("ELASTICDL_TLS_NAME", tls_name("mine"))
+    monkeypatch.setenv("ELASTICDL_CERT_FILE", str(tmp_path / "tls.crt"))
+    monkeypatch.setenv("ELASTICDL_KEY_FILE", str(tmp_path / "tls.key"))
+    run(tmp_path, seed=2, events=2)
 
 
 @pytest.mark.timeout(600)

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -153,29 +154,93 @@ def test_the_port_is_shared_with_grpc(serve: Callable[..., Server], encrypted: b
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_waiting_ends_when_the_caller_says_so(serve: Callable[..., Server]) -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_waiting_ends_when_the_caller_says_so(serve: Callable[..., Server], encrypted: bool) -> None:
     class Enough(Exception):
         pass
 
     def waiting() -> None:
         raise Enough
 
-    server = serve()
-    connection = connect(server.address, "secret")
+    security = security_of(Credentials.make("mine")) if encrypted else None
+    server = serve(security)
+    connection = connect(server.address, "secret", security=security)
     connection.close()
-    connection = connect(server.address, "secret", waiting=lambda: None)
+    connection = connect(server.address, "secret", security=security, waiting=lambda: None)
     connection.waiting = waiting
     with pytest.raises(Enough):
         connection.receive()
     connection.close()
 
 
-def test_stopping_ends_connections(serve: Callable[..., Server]) -> None:
-    server = serve()
-    connection = connect(server.address, "secret")
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_stopping_ends_connections(serve: Callable[..., Server], encrypted: bool) -> None:
+    security = security_of(Credentials.make("mine")) if encrypted else None
+    server = serve(security)
+    connection = connect(server.address, "secret", security=security)
     server.front.stop()
     with pytest.raises(ConnectionLost):
         connection.receive()
     connection.close()
     with pytest.raises(OSError, match="refused"):
         connect(server.address, "secret")
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_another_thread_can_end_waiting(serve: Callable[..., Server], encrypted: bool) -> None:
+    security = security_of(Credentials.make("mine")) if encrypted else None
+    connection = connect(serve(security).address, "secret", security=security)
+    ended: list[BaseException] = []
+
+    def hear() -> None:
+        with pytest.raises(ConnectionLost) as error:
+            connection.receive()
+        ended.append(error.value)
+
+    hearing = threading.Thread(target=hear)
+    hearing.start()
+    connection.interrupt()
+    hearing.join(60)
+    assert len(ended) == 1
+    connection.close()
+
+
+def test_sending_and_receiving_take_turns_where_it_is_encrypted(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL can do only one of them at a time, and does not say so when it is asked for both."""
+    inside: dict[int, int] = {}
+    overlaps = []
+    counting = threading.Lock()
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def one(self: ssl.SSLSocket, *arguments: Any) -> Any:
+            with counting:
+                inside[id(self)] = inside.get(id(self), 0) + 1
+                if inside[id(self)] > 1:
+                    overlaps.append(arguments)
+            try:
+                return call(self, *arguments)
+            finally:
+                with counting:
+                    inside[id(self)] -= 1
+
+        return one
+
+    for name in ("send", "recv_into"):
+        monkeypatch.setattr(ssl.SSLSocket, name, counted(getattr(ssl.SSLSocket, name)))
+    security = security_of(Credentials.make("mine"))
+    connection = connect(serve(security).address, "secret", security=security)
+    frames = 300
+
+    def send() -> None:
+        for number in range(frames):
+            connection.send(ECHO, str(number).encode(), [bytes(50_000)])
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    heard = [connection.receive() for _ in range(frames)]
+    sending.join()
+    assert [frame.head for frame in heard] == [str(number).encode() for number in range(frames)]
+    assert not overlaps
+    connection.close()
