@@ -17,6 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
+
+import numpy as np
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
@@ -31,6 +34,9 @@ _OPTIONS: dict[str, dict[str, float]] = {
     "glorot_uniform": {"fan_in": 0.0, "fan_out": 0.0},
     "glorot_normal": {"fan_in": 0.0, "fan_out": 0.0},
 }
+# Of the fans, 0 is the table's width.
+_NOT_NEGATIVE = ("stddev", "fan_in", "fan_out")
+_LARGEST = float(np.finfo(np.float32).max)
 # The deviation of a normal distribution that is cut off at two deviations.
 _DEVIATION_WITHIN_TWO = 0.87962566103423978
 
@@ -53,10 +59,28 @@ class Initializer:
                     f"The initializer {self.kind} has no option {option!r}.{did_you_mean(option, known)}",
                     hint=f"It has: {', '.join(known) or 'none'}.",
                 )
-            if not math.isfinite(value):
+            if not isinstance(value, Real) or not math.isfinite(value):
                 raise UserError(
-                    f"The option {option} of the initializer {self.kind} is {value}, which is no number."
+                    f"The option {option} of the initializer {self.kind} is {value!r}, which is no number."
                 )
+        # As they are on the wire and in files, whatever kind of number they were given as.
+        plain = {option: float(value) for option, value in self.options.items()}
+        object.__setattr__(self, "options", plain)
+
+    def check(self, table: str) -> None:
+        """Raises `UserError` if rows of that table cannot start so."""
+        where = f"The initializer {self.kind} of the table {table}"
+        given = {**_OPTIONS[self.kind], **self.options}
+        for option, value in given.items():
+            if abs(value) > _LARGEST:
+                raise UserError(f"{where} has {option} {value:g}, which is too large for float32.")
+            if option in _NOT_NEGATIVE and value < 0:
+                raise UserError(f"{where} has {option} {value:g}: 0 is the least.")
+        if self.kind == "uniform" and given["low"] > given["high"]:
+            raise UserError(
+                f"{where} has low {given['low']:g} and high {given['high']:g}: there is nothing between.",
+                hint="Are they the wrong way round?",
+            )
 
     def __str__(self) -> str:
         return ", ".join([self.kind, *(f"{option}={value:g}" for option, value in self.options.items())])

@@ -135,7 +135,7 @@ def as_initializer(given: str | Mapping[str, Any] | Initializer) -> Initializer:
     if isinstance(given, str):
         return Initializer(kind=given)
     if isinstance(given, Mapping) and "kind" in given:
-        options = {str(key): float(value) for key, value in given.items() if key != "kind"}
+        options = {str(key): value for key, value in given.items() if key != "kind"}
         return Initializer(kind=str(given["kind"]), options=options)
     raise UserError(
         f"An initializer is given as {given!r}.",

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, NewType
 
 import numpy as np
@@ -80,6 +81,16 @@ class TableFull(UserError):
         self.refused = refused or {}
 
 
+# Whole numbers among the options of a table: from, to. Sightings and steps are counted in 32 bits; a seed travels as an
+# int64; a row of more numbers than that is no row of a table.
+_LIMITS = (
+    ("width", 1, 1 << 20),
+    ("seed", -(1 << 63), (1 << 63) - 1),
+    ("admit_after", 1, (1 << 32) - 1),
+    ("expire_after", 0, (1 << 32) - 1),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:
     """What makes a table; servers with the same one give the same rows."""
@@ -94,16 +105,15 @@ class TableSpec:
     expire_after: int = 0
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise UserError(f"The table {self.name} has a width of {self.width}: at least 1 is needed.")
-        if self.admit_after < 1:
-            raise UserError(
-                f"The table {self.name} admits ids after {self.admit_after} sightings: 1 is the least."
-            )
-        if self.expire_after < 0:
-            raise UserError(
-                f"Rows of the table {self.name} expire after {self.expire_after} steps: 0 is never."
-            )
+        for option, least, most in _LIMITS:
+            value = getattr(self, option)
+            if not isinstance(value, Integral) or not least <= value <= most:
+                article = "an" if option[0] in "ae" else "a"
+                raise UserError(
+                    f"The table {self.name} cannot have {article} {option} of {value!r}: "
+                    f"it must be a whole number from {least:,} to {most:,}."
+                )
+        self.initializer.check(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps.lookups import as_initializer
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.table import Table, TableSpec, as_ids
+from elasticdl.ps.tables import of_config, to_config
 from elasticdl.wire import ps_pb2
 
 ADAGRAD = ps_pb2.OptimizerConfig(name="adagrad", flavor="keras")
@@ -64,14 +68,53 @@ def test_no_ids_at_all(table: Table) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"width": 0}, "width of 0"),
-        ({"admit_after": 0}, "after 0 sight"),
-        ({"expire_after": -1}, "after -1 steps"),
+        ({"width": 0}, "a width of 0"),
+        ({"width": 3.5}, "a width of 3.5"),
+        ({"width": "wide"}, "a width of 'wide'"),
+        ({"width": 1 << 40}, "a width of 1099511627776"),
+        ({"admit_after": 0}, "an admit_after of 0: it must be a whole number from 1 to 4,294,967,295"),
+        ({"admit_after": 1 << 33}, "an admit_after of 8589934592"),
+        ({"expire_after": -1}, "an expire_after of -1"),
+        ({"seed": 1 << 63}, "a seed of 9223372036854775808"),
     ],
 )
-def test_impossible_tables(fields: dict[str, int], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        TableSpec(**{"name": "t", "width": 4, **fields})  # type: ignore[arg-type]
+def test_impossible_tables(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"The table clicks cannot have {message}"):
+        TableSpec(**{"name": "clicks", "width": 4, **fields})
+
+
+@pytest.mark.parametrize(
+    ("initializer", "message"),
+    [
+        ({"kind": "uniform", "low": 1, "high": -1}, "has low 1 and high -1"),
+        ({"kind": "uniform", "low": 0.1}, "has low 0.1 and high 0.05"),
+        ({"kind": "normal", "stddev": -1}, "has stddev -1"),
+        ({"kind": "truncated_normal", "stddev": -0.5}, "has stddev -0.5"),
+        ({"kind": "glorot_uniform", "fan_in": -100}, "has fan_in -100"),
+        ({"kind": "glorot_normal", "fan_out": -1}, "has fan_out -1"),
+        ({"kind": "constant", "value": 1e39}, r"has value 1e\+39, which is too large"),
+    ],
+)
+def test_rows_that_cannot_start_so(initializer: dict[str, Any], message: str) -> None:
+    kind = initializer["kind"]
+    with pytest.raises(UserError, match=f"The initializer {kind} of the table clicks {message}"):
+        TableSpec(name="clicks", width=4, initializer=as_initializer(initializer))
+
+
+@pytest.mark.parametrize("value", ["big", None, float("nan"), float("inf")])
+def test_options_that_are_no_numbers(value: Any) -> None:
+    with pytest.raises(
+        UserError, match=r"The option stddev of the initializer normal is .*, which is no number"
+    ):
+        as_initializer({"kind": "normal", "stddev": value})
+
+
+def test_the_ends_of_what_is_possible() -> None:
+    narrow = TableSpec(name="t", width=1, seed=-(1 << 63), admit_after=(1 << 32) - 1)
+    assert of_config(to_config(narrow)) == narrow
+    same = as_initializer({"kind": "uniform", "low": np.float32(0.5), "high": 1})
+    made = Table(TableSpec(name="t", width=2, initializer=same), make_optimizer(ADAGRAD), buckets=8)
+    assert ((made.gather([1, 2, 3]) >= 0.5) & (made.gather([1, 2, 3]) <= 1)).all()
 
 
 def test_a_bucket_that_does_not_exist(table: Table) -> None:
