@@ -17,6 +17,7 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -257,6 +258,14 @@ class Placing:
         self._loads = list(snapshot["loads"])
         self._due = snapshot["due"]
         self._impatient = snapshot["impatient"]
+
+
+def fewest_servers(rows: int, *, copies: int, replicas: int, room: int) -> int:
+    """Servers that these bytes of rows need, in so many copies as there are now, if each has room for so many."""
+    once = rows / copies
+    # One server has no other to keep a copy on.
+    alone = once <= room
+    return 1 if alone else max(2, math.ceil(once * replicas / room))
 
 
 def plain(buckets: BucketMap) -> dict[str, Any]:

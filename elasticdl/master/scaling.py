@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from elasticdl.master.master import Master
+from elasticdl.master.placing import fewest_servers
 from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.tables import room_for_rows
 
 _WORDS = {"worker": "workers", "ps": "parameter servers"}
 
@@ -56,3 +58,21 @@ def _check_servers(master: Master, wanted: int) -> None:
         raise CannotScale(f"--num_ps must be from 1 to {BUCKETS}.")
     if master.state.training_over:
         raise CannotScale("The training is over.")
+    _check_memory(master, wanted)
+
+
+def _check_memory(master: Master, wanted: int) -> None:
+    """That fewer servers have room for what there is."""
+    before = master.state.roster.targets["ps"]
+    memory = master.spec.nodes.ps_resource_limit.memory
+    if memory is None or wanted >= before:
+        return
+    room = room_for_rows(int(memory.amount))
+    rows = sum(table["bytes"] for server in master.figures.described() for table in server["tables"])
+    replicas = master.plan.replicas
+    fewest = fewest_servers(rows, copies=min(replicas, before), replicas=replicas, room=room)
+    if wanted < fewest:
+        raise CannotScale(
+            f"The rows of the tables do not fit on {wanted}: their copies take {rows:,} bytes on {before} parameter "
+            f"servers, and each has room for {room:,} (--ps_resource_limit). It takes {fewest} or more."
+        )

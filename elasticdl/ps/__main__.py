@@ -24,6 +24,7 @@ from elasticdl.ps.identity import ADVERTISE, BIND, PORT, Identity, port_of
 from elasticdl.ps.membership import Member, NotWanted
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.store import ServerSettings
+from elasticdl.ps.tables import room_for_rows
 from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
@@ -31,9 +32,6 @@ log = logging.getLogger("elasticdl.ps")
 # Neither what was wanted nor something that a user can put right.
 EXIT_FAULT = 1
 _SIGNAL_SECONDS = 0.5
-# Of the memory that a server may not go beyond, what rows may take: messages, dense parameters and what changes while a
-# checkpoint is written need some, too.
-_ROWS_SHARE = 0.75
 
 
 def main(environment: Mapping[str, str]) -> int:
@@ -111,7 +109,7 @@ def settings_of(job_spec: str) -> ServerSettings:
         lr_staleness_modulation=spec.training.lr_staleness_modulation,
         sync_version_tolerance=spec.training.sync_version_tolerance,
         max_bad_gradients=spec.training.max_bad_gradients,
-        memory_limit=int(_ROWS_SHARE * memory.amount) if memory is not None else 0,
+        memory_limit=room_for_rows(int(memory.amount)) if memory is not None else 0,
         model_zoo=spec.model.model_zoo,
     )
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any, NewType
 
 import numpy as np
@@ -107,7 +106,7 @@ class TableSpec:
     def __post_init__(self) -> None:
         for option, least, most in _LIMITS:
             value = getattr(self, option)
-            if not isinstance(value, Integral) or not least <= value <= most:
+            if not isinstance(value, int | np.integer) or not least <= value <= most:
                 article = "an" if option[0] in "ae" else "a"
                 raise UserError(
                     f"The table {self.name} cannot have {article} {option} of {value!r}: "

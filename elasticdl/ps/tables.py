@@ -7,6 +7,7 @@ update, by the server that workers turn to, and not by the tables.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +39,14 @@ from elasticdl.ps.table_files import SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
+log = logging.getLogger("elasticdl.ps")
+
 # A group of arrays: the rows of a table on their way to another server, named BUCKET/ARRAY.
 ROWS_PREFIX = "rows:"
 _ARRAYS = ("ids", "values", "slots", "steps", "seen", "waiting_ids", "waiting_counts", "waiting_seen")
+# Of the memory that a server may not go beyond, what rows may take: messages, dense parameters and what changes while a
+# checkpoint is written need some, too.
+_ROWS_SHARE = 0.75
 # How often in the time after which a row expires rows are looked through.
 _EXPIRY_ROUNDS = 8
 # The last checkpoint, and the one that is just being written.
@@ -90,6 +96,7 @@ class Tables:
     def __init__(self, *, memory_limit: int = 0) -> None:
         """`memory_limit`: bytes for the rows of all tables together; 0: no limit."""
         self._memory_limit = memory_limit
+        self._told_of_limit = False
         self._tables: dict[str, Table] = {}
         # Gradients that wait, by table: in the order in which they came, in float32, and none without ids.
         self._waiting: dict[str, list[RowPart]] = {}
@@ -336,7 +343,10 @@ class Tables:
         return groups
 
     def put(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
-        """Takes in what `groups` gave. Slots that are another optimizer's start anew."""
+        """Takes in what `groups` gave. Slots that are another optimizer's start anew.
+
+        Also beyond the memory limit: what another server hands over, or loses, has to be somewhere.
+        """
         for group, members in groups.items():
             name = group.partition(":")[2]
             if name not in self._tables:
@@ -350,6 +360,15 @@ class Tables:
                     self._put_rows(self._tables[name], arrays)
                 elif group.startswith(WAITING_PREFIX):
                     self._add_waiting(name, RowPart(ids=arrays["ids"], values=arrays["values"]))
+        if self._memory_limit and self.bytes > self._memory_limit and not self._told_of_limit:
+            self._told_of_limit = True
+            log.warning(
+                "The rows that this server has been given take %s bytes; %s are meant for them. It keeps them, and "
+                "takes no new ones. %s",
+                f"{self.bytes:,}",
+                f"{self._memory_limit:,}",
+                MORE_ROOM,
+            )
 
     def _put_rows(self, table: Table, arrays: Mapping[str, Array]) -> None:
         rows = TableRows(
@@ -395,6 +414,11 @@ class NotFinite(UserError):
             f"The gradient of {what} is not finite (NaN or infinity), in a batch of {worker}.{before}",
             hint=_FINITE,
         )
+
+
+def room_for_rows(memory: int) -> int:
+    """Bytes, of those that a server may use in all."""
+    return int(_ROWS_SHARE * memory)
 
 
 def count_by_bucket(ids: Iterable[Ids]) -> NDArray[np.int64]:
