@@ -13,6 +13,7 @@ import pytest
 MEASURE = """
 import sys, gc
 import numpy as np
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.table import Table, TableSpec
 from elasticdl.wire import ps_pb2
@@ -23,7 +24,7 @@ def resident():
 
 def make(name, width, expire_after):
     spec = TableSpec(name="t", width=width, expire_after=expire_after)
-    return Table(spec, optimizers[name], buckets=64)
+    return Table(spec, optimizers[name], buckets=BUCKETS)
 
 optimizers = {
     name: make_optimizer(ps_pb2.OptimizerConfig(name=name, flavor="keras")) for name in ("sgd", "adam")
@@ -54,7 +55,7 @@ def work():
         table.update(ids, gradients, learning_rate=0.1, step=step)
     table.expire(9)
     other = make("adam", 8, 5)
-    for bucket in range(64):
+    for bucket in range(BUCKETS):
         other.put(table.export(bucket))
         table.delete(bucket)
 

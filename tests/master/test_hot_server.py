@@ -1,0 +1,147 @@
+"""A parameter server that has much more to do than the others loses buckets to them by itself, and nothing else.
+
+The state of the job, the servers, their streams and their client are real; the clock is played.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.master.moving import Moving
+from elasticdl.master.plan import Plan
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.ps.table import TableSpec, buckets_of
+from elasticdl.wire import ps_pb2
+
+TOKEN = "a token for tests"
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras", options={"momentum": 0.0})
+TABLE = TableSpec(name="t", width=2, initializer=Initializer(kind="zeros"))
+IDS = np.arange(4000)
+ID_BUCKETS = buckets_of(IDS, BUCKETS)
+# Servers look at one push of some, and write down the work of each bucket.
+PUSHES = 40
+
+
+class Played:
+    """A master: what it decides is told to servers and workers at once."""
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+        self.state = job.state
+        self.stores: dict[int, Store] = {}
+        self.servers: list[ParameterServer] = []
+        for node in job.state.roster.wanted():
+            if node.role == "ps":
+                store = Store(
+                    ServerSettings(num_ps=2), number=node.slot, incarnation=f"incarnation of {node.name}"
+                )
+                store.close(1)
+                server = ParameterServer(token=TOKEN)
+                self.stores[node.slot] = store
+                self.servers.append(server)
+                job.do("join", node=node.name, incarnation=store.incarnation, address=server.address)
+        for number, store in self.stores.items():
+            store.see(self.routes())
+            store.open()
+            self.servers[number].serve(store)
+
+    def routes(self) -> Routes:
+        placing = self.state.placing
+        return Routes(
+            map=placing.map,
+            addresses=placing.addresses(),
+            incarnations={number: store.incarnation for number, store in self.stores.items()},
+        )
+
+    def do(self, command: str, **arguments: Any) -> None:
+        self.job.do(command, **arguments)
+        for store in self.stores.values():
+            store.see(self.routes())
+
+    def primaries(self, ids: Any) -> list[int]:
+        """How many of some ids each server is asked for."""
+        owners = np.array(self.state.placing.map.primary)
+        return np.bincount(owners[ID_BUCKETS[ids]], minlength=2).tolist()
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+
+@pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
+def master(request: pytest.FixtureRequest, toy_job: Any) -> Iterator[Played]:
+    played = Played(toy_job(Plan(servers=2, replicas=request.param, workers=1, batch_size=5, shard_size=10)))
+    yield played
+    played.stop()
+
+
+@pytest.fixture
+def client(master: Played) -> Iterator[ParameterClient]:
+    opened = ParameterClient(
+        token=TOKEN, worker="worker-0", generation=1, routes=master.routes, patience_seconds=60
+    )
+    opened.initialize({"w": np.zeros(3, np.float32)}, {}, SGD, [TABLE])
+    yield opened
+    opened.close()
+
+
+def push(client: ParameterClient, ids: Any) -> None:
+    rows = {"t": RowGradients(ids=ids, values=-np.ones((len(ids), 2), np.float32))}
+    for _ in range(PUSHES):
+        client.push({"w": -np.ones(3, np.float32)}, rows=rows, learning_rate=1.0, versions={})
+
+
+def look(master: Any, *times: float) -> None:
+    """At these moments; between them, until nothing moves any more."""
+
+    async def run() -> None:
+        coordinator = Coordinator(TOKEN)
+        moving = Moving(master, coordinator, lambda: 0.0)
+        try:
+            for now in times:
+                await moving.look(now)
+                while master.state.placing.moving:
+                    await moving.look(now)
+        finally:
+            await coordinator.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.timeout(120)
+def test_its_buckets_move_away(master: Played, client: ParameterClient) -> None:
+    served = np.array(master.state.placing.map.primary) == 0
+    hot = IDS[served[ID_BUCKETS]]
+    assert master.primaries(hot) == [len(hot), 0]
+    push(client, hot)
+    # It is not time yet.
+    look(master, 1.0)
+    assert master.primaries(hot) == [len(hot), 0]
+    look(master, 20.0)
+    first, second = master.primaries(hot)
+    assert abs(first - second) < 0.25 * len(hot), "the work is about the same"
+    # All that was there still is, wherever it went, and can be trained.
+    push(client, hot)
+    rows = client.pull_rows({"t": IDS})["t"]
+    wanted = np.where(served[ID_BUCKETS], 2.0 * PUSHES, 0.0)
+    np.testing.assert_array_equal(rows, np.stack([wanted, wanted], axis=1))
+
+
+@pytest.mark.timeout(120)
+def test_where_both_have_as_much_to_do_nothing_moves(master: Played, client: ParameterClient) -> None:
+    before = master.state.placing.map
+    push(client, IDS)
+    look(master, 20.0)
+    assert master.state.placing.map == before
