@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from e2e.conftest import wait_until
+from elasticdl.ps.buckets import BUCKETS
+
 SIZE = 1437
 TEST_SIZE = 360
 MODEL = ("--model_zoo=e2e/zoo", "--model_def=gated.model.custom_model")
@@ -59,4 +62,20 @@ def test_synchronous_training(start_gated: Callable[..., Any], gates: Any) -> No
     job = start_gated("--use_async=false", "--grads_to_wait=2", "--sync_version_tolerance=1")
     gates.wait_for("train", 2)
     gates.release("train")
+    job.assert_exact(epochs=2, size=SIZE)
+
+
+def test_a_lost_worker_does_not_hang_the_step(start_gated: Callable[..., Any], gates: Any) -> None:
+    """Whoever is left has its own gradients added up, however many are waited for."""
+    gates.hold("train")
+    job = start_gated("--num_ps=2", "--ps_replicas=1", "--grads_to_wait=3", "--sync_version_tolerance=1")
+    pids = gates.wait_for("train", 2)
+    buckets = job.status()["buckets"]
+    assert buckets["with_one_copy"] == sum(buckets["by_server"].values()) == BUCKETS
+    # The one that comes in its place is of no help.
+    gates.hold("start")
+    job.kill(next(name for name, process in job.processes().items() if process.pid == pids[0]))
+    gates.release("train")
+    wait_until(lambda: job.status()["samples_done"] > SIZE // 3, "the other one trains on")
+    gates.release("start")
     job.assert_exact(epochs=2, size=SIZE)

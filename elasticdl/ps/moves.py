@@ -155,6 +155,11 @@ class _Target:
         # With one copy of everything the copies are the work.
         self._weights = self._loads if self._wanted == 1 else [1.0] * BUCKETS
         self._copies = dict.fromkeys(servers, 0.0)
+        # Who has a copy of each bucket, or is getting one.
+        self._known = [
+            {primary, backup, current.filling.get(bucket, NOBODY)}
+            for bucket, (primary, backup) in enumerate(zip(current.primary, current.backup, strict=True))
+        ]
         self.holders = [self._staying(bucket) for bucket in range(BUCKETS)]
         self._give_up()
         self._add()
@@ -171,14 +176,10 @@ class _Target:
     # -- who holds what --------------------------------------------------------------------------------------
 
     def _staying(self, bucket: int) -> set[int]:
-        held = self._known(bucket) & self.servers
+        held = self._known[bucket] & self.servers
         for server in held:
             self._copies[server] += self._weights[bucket]
         return held
-
-    def _known(self, bucket: int) -> set[int]:
-        current = self._current
-        return {current.primary[bucket], current.backup[bucket], current.filling.get(bucket, NOBODY)}
 
     def _give_up(self) -> None:
         for bucket, held in enumerate(self.holders):
@@ -218,7 +219,7 @@ class _Target:
         while ahead and poor not in found:
             server = ahead.popleft()
             for bucket, held in enumerate(self.holders):
-                if server in held and server not in self._known(bucket):
+                if server in held and server not in self._known[bucket]:
                     for other in self._order:
                         if other not in held and other not in found and other != rich:
                             found[other] = (server, bucket)
@@ -335,7 +336,11 @@ class _Target:
         return True
 
     def _other(self, bucket: int) -> int:
-        return next(server for server in self.holders[bucket] if server != self.primary[bucket])
+        primary = self.primary[bucket]
+        for server in self.holders[bucket]:
+            if server != primary:
+                return server
+        raise AssertionError("a bucket has one copy, and should have two")
 
     # -- a hot server ----------------------------------------------------------------------------------------
 
