@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from benchmarks import stamps
 from benchmarks.processes import DEADLINE, ROOT, Stuck, elasticdl
 from e2e.cluster.images import NAME
-from e2e.cluster.places import find_cluster, provide_images
+from e2e.cluster.places import find_cluster, provide_images, schedulable
 from e2e.cluster.selfmade import SelfMade
+from elasticdl.platforms.kubeconfig import find_access
 
 Document = dict[str, Any]
 # Who looks on takes part of the machine, and on a cluster asks it.
@@ -39,7 +42,7 @@ def enter(images: Iterable[str]) -> None:
         )
     provide_images(cluster, images, tag=TAG)
     cluster.enter()
-    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    os.environ["KUBECONFIG"] = cluster.kubeconfig
 
 
 def image(kind: str) -> str:
@@ -112,6 +115,21 @@ class Place:
         if done.returncode != 0:
             raise Stuck(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
+
+    def change(self, path: str, changes: Document) -> None:
+        """A merge patch, also of what older versions of `kubectl` cannot name, such as the status of a node."""
+        access = find_access()
+        with httpx.Client(
+            base_url=access.server, verify=access.tls, headers=access.identity.headers(), trust_env=False
+        ) as api:
+            content = {"Content-Type": "application/merge-patch+json"}
+            answer = api.patch(path, content=json.dumps(changes), headers=content)
+        if answer.is_error:
+            raise Stuck(f"{path}: {answer.text}")
+
+    def machines(self) -> list[str]:
+        """Those that take pods of anybody."""
+        return schedulable(json.loads(self.kubectl("get", "nodes", "--output=json"))["items"])
 
     def train(self, job: str, *flags: str) -> subprocess.Popen[str]:
         """The command, on its way. A master has its part of the machine, as in the guides."""

@@ -221,7 +221,7 @@ def _deployment(job: str) -> Document:
 @contextlib.contextmanager
 def _slots(place: Place) -> Iterator[None]:
     """Room for the workers, and for nobody more, on one node."""
-    node = str(json.loads(place.kubectl("get", "nodes", "--output=json"))["items"][0]["metadata"]["name"])
+    node = place.machines()[0]
     _offer(place, node, str(WORKERS))
     try:
         yield
@@ -230,7 +230,6 @@ def _slots(place: Place) -> Iterator[None]:
 
 
 def _offer(place: Place, node: str, amount: str | None) -> None:
-    change = {"status": {"capacity": {SLOT: amount}}}
-    place.kubectl(
-        "patch", "node", node, "--subresource=status", "--type=merge", f"--patch={json.dumps(change)}"
-    )
+    """As somebody does who knows of a device that the machine has."""
+    room = {SLOT: amount}
+    place.change(f"/api/v1/nodes/{node}/status", {"status": {"capacity": room, "allocatable": room}})

@@ -22,6 +22,8 @@ from benchmarks.report import Result
 NAME = "kubernetes"
 WORKERS = 100
 TARGET = 0.05
+# Calls with so many workers against those with one: they depend on what changes, not on how many pods there are.
+CALLS_TARGET = 1.5
 MEASURED_SECONDS = 60.0
 # From the moment that all train: whatever was about their start is over.
 SETTLING_SECONDS = 15.0
@@ -46,6 +48,8 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         busy = load()
         one = _measure(place, schema, "one", workers=1, batch_seconds=1.0, seconds=seconds)
         fast = _measure(place, schema, "fast", workers=1, batch_seconds=0.01, seconds=seconds)
+    # A master that calls less than once a minute is as good as one that calls once.
+    calls = many.calls_a_minute / max(one.calls_a_minute, 1.0)
     return [
         Result(
             benchmark=NAME,
@@ -66,7 +70,9 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             unit="a minute",
             us=many.calls_a_minute,
             peer=one.calls_a_minute,
-            compared=f"{many.calls_a_minute / max(one.calls_a_minute, 1.0):.2f}×",
+            compared=f"{calls:.2f}×",
+            target=f"≤ {CALLS_TARGET:g}×",
+            passed=calls <= CALLS_TARGET,
             note="the peer is the master of one such worker; with one that is a hundred times as fast "
             f"({fast.samples_a_second:.0f} samples/s) it is {fast.calls_a_minute:.0f} a minute and {fast.share:.1%} "
             "of a core",

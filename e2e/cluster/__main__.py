@@ -149,7 +149,7 @@ def _run(words: list[str]) -> int:
 def _enter() -> None:
     cluster = find_cluster()
     cluster.enter()
-    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    os.environ["KUBECONFIG"] = cluster.kubeconfig
     sys.stdout.flush()
 
 

@@ -1,7 +1,8 @@
 """The cluster that the tests use: which one it is, and what tests ask of it beyond what `kubectl` can do.
 
-- KUBECONFIG is set: the cluster of its current context. One of kind or minikube is given images by that program, any
-  other by the command in ELASTICDL_TEST_LOAD, in which `{}` stands for the archive.
+- KUBECONFIG is set, to one path or to several as for kubectl: the cluster of its current context. One of kind or
+  minikube is given images by that program, any other by the command in ELASTICDL_TEST_LOAD, in which `{}` stands for
+  the archive.
 - Otherwise one is made on this machine (`selfmade.py`).
 """
 
@@ -16,7 +17,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run, succeeds, wait_for
@@ -29,7 +30,8 @@ _USUAL = ("light", "keras")
 
 class Cluster(Protocol):
     @property
-    def kubeconfig(self) -> Path: ...
+    def kubeconfig(self) -> str:
+        """For the variable KUBECONFIG: a path, or several."""
 
     def enter(self) -> None:
         """From now on this process and all that it starts reach the cluster's addresses."""
@@ -51,7 +53,7 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    kubeconfig: Path
+    kubeconfig: str
     name: str
 
     def enter(self) -> None:
@@ -75,7 +77,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Minikube:
-    kubeconfig: Path
+    kubeconfig: str
     name: str
 
     def enter(self) -> None:
@@ -101,7 +103,7 @@ class Minikube:
 class Given:
     """One of which nothing is known but how to talk to it."""
 
-    kubeconfig: Path
+    kubeconfig: str
 
     def enter(self) -> None:
         """Whoever set KUBECONFIG reaches it."""
@@ -129,24 +131,39 @@ class Given:
         raise NotImplementedError("its API server is nobody's to start")
 
 
-def wait_for_api_server(kubeconfig: Path) -> None:
-    kubectl = ("kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
+def wait_for_api_server(kubeconfig: str) -> None:
+    kubectl = ("env", f"KUBECONFIG={kubeconfig}", "kubectl", "get", "--raw", "/readyz")
     wait_for("the API server", lambda: succeeds(*kubectl), seconds=180)
 
 
 def find_cluster() -> Cluster:
     named = os.environ.get("KUBECONFIG")
     own = SelfMade.here()
-    if not named or Path(named) == own.kubeconfig:
+    if not named or named == own.kubeconfig:
         return own
-    path = Path(named)
-    command = ["kubectl", f"--kubeconfig={path}", "config", "current-context"]
-    context = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    context = _configured(named, "current-context").strip()
     if context.startswith("kind-"):
-        return Kind(kubeconfig=path, name=context.removeprefix("kind-"))
+        return Kind(kubeconfig=named, name=context.removeprefix("kind-"))
     if context.startswith("minikube"):
-        return Minikube(kubeconfig=path, name=context)
-    return Given(kubeconfig=path)
+        return Minikube(kubeconfig=named, name=context)
+    return Given(kubeconfig=named)
+
+
+def _configured(kubeconfig: str, *words: str) -> str:
+    """What `kubectl config` says."""
+    environment = {**os.environ, "KUBECONFIG": kubeconfig}
+    command = ["kubectl", "config", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def schedulable(nodes: Iterable[dict[str, Any]]) -> list[str]:
+    """Of a cluster's nodes those that take pods of anybody: not one kept for the control plane, as kind's is."""
+    return [
+        str(node["metadata"]["name"])
+        for node in nodes
+        if not node["spec"].get("unschedulable")
+        and not any(taint["effect"] != "PreferNoSchedule" for taint in node["spec"].get("taints", []))
+    ]
 
 
 def bring_up(cluster: Cluster) -> bool:
@@ -190,7 +207,8 @@ def provide_images(
     with _own_folder() as folder:
         images = make_images(folder, frameworks=frameworks or _USUAL, tag=tag)
         images = [replace(image, name=name or image.name) for image in images]
-        of_cluster = hashlib.sha256(cluster.kubeconfig.read_bytes()).hexdigest()[:12]
+        about = _configured(cluster.kubeconfig, "view", "--minify", "--raw")
+        of_cluster = hashlib.sha256(about.encode()).hexdigest()[:12]
         done = folder / f"loaded-{of_cluster}"
         loaded = set(done.read_text().split()) if done.exists() else set()
         for image in images:

@@ -44,8 +44,8 @@ class SelfMade:
     # -- what every cluster can do --------------------------------------------------------------------------
 
     @property
-    def kubeconfig(self) -> Path:
-        return self._run / "admin.kubeconfig"
+    def kubeconfig(self) -> str:
+        return str(self._run / "admin.kubeconfig")
 
     def load(self, archive: Path) -> None:
         with ThreadPoolExecutor() as pool:

@@ -2,6 +2,16 @@
 
 `make e2e-kubernetes` starts a cluster for them and ends it. Run by themselves they use the one that is there, or start
 one and leave it: `python -m e2e.cluster down` ends it.
+
+A cluster that KUBECONFIG names has to let pods be root on its machines and mount their /tmp (`foothold.py`), and needs
+FlowSchemas (Kubernetes 1.20 and later have them). It is given images as `e2e/cluster/places.py` says. Tests are skipped
+there, each with its reason, and never on a cluster of our own, if they want what it does not have:
+
+- several machines that take pods, and that can be stopped: kind and minikube stop theirs, of others nobody knows how;
+- an API server that stays away when it is stopped: those of kind and minikube are started again by their kubelets;
+- a folder of this machine that all nodes see by the same path, for the page of the documentation that mounts
+  `$PWD/data`: ELASTICDL_TEST_SHARED names it;
+- room for exactly as many pods as the page of MNIST counts on; nodes that pull from a registry of this machine.
 """
 
 from __future__ import annotations
@@ -10,6 +20,7 @@ import fcntl
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -21,7 +32,15 @@ from typing import Any
 import httpx
 import pytest
 
-from e2e.cluster.places import Cluster, bring_up, find_cluster, provide_images, provide_wheel
+from e2e.cluster.places import (
+    Cluster,
+    Given,
+    bring_up,
+    find_cluster,
+    provide_images,
+    provide_wheel,
+    schedulable,
+)
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import DEADLINE, ROOT, TEST_DEADLINE, wait_until
 from elasticdl.platforms.kubeconfig import find_access
@@ -39,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @functools.cache
-def _api() -> httpx.Client:
+def api() -> httpx.Client:
     """Of the cluster that KUBECONFIG names."""
     access = find_access()
     return httpx.Client(
@@ -79,7 +98,7 @@ class Kubectl:
 
     def _look(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         """Asked again and again while a test waits, so not by a process for each look."""
-        answer = _api().get(path, params=query)
+        answer = api().get(path, params=query)
         assert answer.status_code == 200, f"{path}: {answer.text}"
         return dict(answer.json())
 
@@ -100,10 +119,18 @@ class Kubectl:
     def wait_for_phase(self, pod: str, phase: str) -> None:
         wait_until(lambda: self.phases("").get(pod) == phase, f"pod {pod} is {phase}")
 
+    def wait_until_ready(self, pod: str) -> None:
+        self("wait", "--for=condition=Ready", f"pod/{pod}", f"--timeout={DEADLINE:.0f}s")
+
     def left_of(self, job: str) -> list[str]:
         """All that there is of a job."""
         kinds = "pods,services,secrets,configmaps,networkpolicies"
         return self("get", kinds, f"--selector=elasticdl-job-name={job}", "--output=name").split()
+
+
+def machines(kubectl: Kubectl) -> list[str]:
+    """Those that take pods of anybody."""
+    return schedulable(kubectl.list("nodes"))
 
 
 @pytest.fixture(scope="session")
@@ -114,7 +141,7 @@ def cluster() -> Cluster:
     provide_images(cluster)
     provide_wheel()
     cluster.enter()
-    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    os.environ["KUBECONFIG"] = cluster.kubeconfig
     return cluster
 
 
@@ -124,6 +151,40 @@ def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
     with (SelfMade.here().home / "room").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX if "alone" in request.fixturenames else fcntl.LOCK_SH)
         yield
+
+
+@pytest.fixture
+def shared_folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """One that this machine and all nodes see by the same path."""
+    if isinstance(cluster, SelfMade):
+        yield tmp_path
+        return
+    given = os.environ.get("ELASTICDL_TEST_SHARED")
+    if not given:
+        pytest.skip("no folder is shared with the nodes: name one in ELASTICDL_TEST_SHARED")
+    folder = Path(given) / uuid.uuid4().hex
+    folder.mkdir(mode=0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def three_machines(cluster: Cluster, whole_cluster: None) -> list[str]:
+    """That can be stopped, but for the first: the hall of held workers is there."""
+    if isinstance(cluster, Given):
+        pytest.skip("nobody knows how to stop a machine of this cluster")
+    found = machines(Kubectl(namespace="default"))
+    if len(found) < 3 and not isinstance(cluster, SelfMade):
+        pytest.skip(f"three machines are wanted that take pods, and there are {found}")
+    return found[:3]
+
+
+@pytest.fixture
+def own_cluster(cluster: Cluster) -> SelfMade:
+    """For what only a cluster of our own has."""
+    if not isinstance(cluster, SelfMade):
+        pytest.skip("only on a cluster of our own: see conftest.py")
+    return cluster
 
 
 @pytest.fixture
@@ -181,7 +242,10 @@ class Elasticdl:
 
     def train(self, *flags: str) -> str:
         """Submits a job to the namespace. Returns what the command says."""
-        done = self("train", f"--namespace={self.namespace}", *flags)
+        return self.submit("train", *flags)
+
+    def submit(self, kind: str, *flags: str) -> str:
+        done = self(kind, f"--namespace={self.namespace}", *flags)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

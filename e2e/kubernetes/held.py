@@ -1,13 +1,13 @@
 """Jobs whose workers stop where a test wants them to, so that whatever happens to a job happens in the middle of it.
 
-The pods and the test share a folder of this machine (`e2e/zoo/held/gate.py`); jobs find their programs there too.
+They wait in a hall (`e2e/zoo/held/hall.py`), a pod that the test talks to through the API server. Programs and data
+come from ConfigMaps. So nothing is asked of a cluster but that it runs pods.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import psutil
 
 from e2e.conftest import ROOT, wait_until
 from e2e.kubernetes.conftest import Elasticdl, Kubectl
+from e2e.kubernetes.hall import Hall
 
 NAME = "job"
 MASTER = f"elasticdl-{NAME}-master"
@@ -26,28 +27,22 @@ COMMON_FLAGS = (f"--job_name={NAME}", "--image_pull_policy=Never", "--stall_fact
 SIZE, EPOCHS = 1000, 2
 PROGRAM = "python3 /held/zoo/held/program.py"
 PUBLIC = ROOT / ".public-client"
-
-
-def _process(name: str, environment: dict[str, str]) -> psutil.Process:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if environment.items() <= process.environ().items() and "python3" in process.cmdline():
-                return process
-    raise AssertionError(f"{name} does not run on this machine")
+_PROGRAMS = "config_map=held,mount_path=/held/zoo/held"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldJob:
     kubectl: Kubectl
     elasticdl: Elasticdl
+    hall: Hall
+    # For files on their way to the cluster.
     folder: Path
 
     @classmethod
     def prepared(cls, kubectl: Kubectl, elasticdl: Elasticdl, folder: Path) -> HeldJob:
-        shutil.copytree(ROOT / "e2e" / "zoo" / "held", folder / "zoo" / "held")
-        # Pods are other users than whoever makes the folder.
-        folder.chmod(0o777)
-        return cls(kubectl=kubectl, elasticdl=elasticdl, folder=folder)
+        kubectl("create", "configmap", "held", f"--from-file={ROOT}/e2e/zoo/held")
+        hall = Hall.opened(kubectl, programs="held")
+        return cls(kubectl=kubectl, elasticdl=elasticdl, hall=hall, folder=folder)
 
     # -- a job -----------------------------------------------------------------------------------------------
 
@@ -66,53 +61,62 @@ class HeldJob:
             *COMMON_FLAGS,
             "--image_name=elasticdl-test:light",
             f"--job_command={PROGRAM}",
-            f"--volume={self._volume}{volumes and ';'}{volumes}",
+            f"--volume={_PROGRAMS}{volumes and ';'}{volumes}",
+            f"--envs={self._hall}",
             *flags,
         )
 
-    def with_public_package(self) -> str:
-        """The flag by which the program finds the public `elasticai_api`, and what that needs, before ours. (Variables
-        of all pods, --envs, are the master's too.)
+    def start_public_program(self, *flags: str) -> None:
+        """The program finds the public `elasticai_api`, and what that needs, before ours. (Variables of all pods,
+        --envs, are the master's too.)
         """
         assert (PUBLIC / "elasticai_api").is_dir(), "The public package is missing: make .public-client"
-        shutil.copytree(PUBLIC, self.folder / "public")
-        for needed in (packaging, psutil):
-            shutil.copytree(Path(str(needed.__file__)).parent, self.folder / "public" / needed.__name__)
-        return f"--job_command=env PYTHONPATH=/held/public {PROGRAM}"
+        archive = self.folder / "public.tgz"
+        with tarfile.open(archive, "w:gz") as tar:
+            for package in (*PUBLIC.iterdir(), *(_folder(each) for each in (packaging, psutil))):
+                tar.add(package, arcname=package.name, filter=_without_compiled)
+        self.kubectl("create", "configmap", "public", f"--from-file={archive}")
+        self.start_program(
+            "--job_command=mkdir /tmp/public && tar -C /tmp/public -xzf /public/public.tgz && "
+            f"PYTHONPATH=/tmp/public exec {PROGRAM}",
+            *flags,
+            volumes="config_map=public,mount_path=/public",
+        )
 
     def start_model(self, data: Path, *flags: str) -> None:
         """Workers train a small network on digits, with parameter servers."""
-        shutil.copytree(data / "train", self.folder / "data" / "train")
+        self.kubectl("create", "configmap", "data", f"--from-file={data}/train")
         self.elasticdl.train(
             *COMMON_FLAGS,
             "--image_name=elasticdl-test:keras",
             "--model_zoo=/held/zoo",
             "--model_def=held.model.custom_model",
-            "--training_data=/held/data/train",
-            f"--volume={self._volume}",
-            "--envs=ELASTICDL_THREADS=1",
+            "--training_data=/data/train",
+            f"--volume={_PROGRAMS};config_map=data,mount_path=/data/train",
+            f"--envs=ELASTICDL_THREADS=1;{self._hall}",
             *flags,
         )
 
     @property
-    def _volume(self) -> str:
-        return f"host_path={self.folder},mount_path=/held"
+    def _hall(self) -> str:
+        return f"ELASTICDL_TEST_HALL={self.hall.address}"
 
     # -- the gates -------------------------------------------------------------------------------------------
 
     def limit(self, batches: int, node: str = "") -> None:
         """So many batches may each worker do, or the one that is named."""
-        part = self.folder / ".limit"
-        part.write_text(str(batches))
-        part.rename(self.folder / (f"limit-{node}" if node else "limit"))
+        self.hall.ask("PUT", f"limit/{batches}/{node}")
 
     def release(self) -> None:
-        for path in self.folder.glob("limit*"):
-            path.unlink()
+        self.hall.ask("DELETE", "limit")
 
     def done(self) -> dict[str, int]:
         """The batches of the workers that are, or were, held."""
-        return {path.name.removeprefix("done-"): int(path.read_text()) for path in self.folder.glob("done-*")}
+        return dict(self.hall.ask("GET")["done"])
+
+    def has_ended(self, node: str) -> bool:
+        """Whether its program has come to its own end."""
+        return node in self.hall.ask("GET")["ended"]
 
     def wait_for_held(self, batches: int, *nodes: str) -> None:
         """Until all of these have done so many, which is as many as they may."""
@@ -165,14 +169,10 @@ class HeldJob:
         role = node.rpartition("-")[0]
         self.kubectl("delete", "pod", self.pods(role)[node]["metadata"]["name"], "--wait=false")
 
-    def process(self, node: str) -> psutil.Process:
-        """As this machine sees it, for those who want to kill it without telling anybody."""
+    def marks(self, node: str) -> dict[str, str]:
+        """Variables by which its process is known to its machine."""
         service = self.kubectl.get("service", MASTER)["spec"]["clusterIP"]
-        return _process(node, {"ELASTICDL_NODE": node, "MASTER_ADDR": f"{service}:50001"})
-
-    def master_process(self) -> psutil.Process:
-        address = self.kubectl.get("pod", MASTER)["status"]["podIP"]
-        return _process("the master", {"ELASTICDL_PLATFORM": "kubernetes", "MY_POD_IP": address})
+        return {"ELASTICDL_NODE": node, "MASTER_ADDR": f"{service}:50001"}
 
     def resume(self) -> None:
         """As a user does when the master is gone."""
@@ -201,3 +201,12 @@ class HeldJob:
     def again(self) -> list[int]:
         """How many samples were trained again, by epoch."""
         return [row["again"] for row in self.status()["audit"]["rows"]]
+
+
+def _folder(package: Any) -> Path:
+    return Path(str(package.__file__)).parent
+
+
+def _without_compiled(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Nor what tests it: all has to fit into a ConfigMap."""
+    return None if Path(info.name).name in ("__pycache__", "tests") else info

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.places import Cluster, provide_images
+from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, TEST_DEADLINE
 from e2e.kubernetes.conftest import MANIFESTS, Kubectl
 from e2e.pages import CLUSTER_PAGES, follow
@@ -29,13 +30,13 @@ def test_page(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("room")
-def test_page_of_estimators(tmp_path: Path, cluster: Cluster) -> None:
-    follow_jobs(_ESTIMATORS, tmp_path, cluster)
+def test_page_of_estimators(shared_folder: Path, cluster: Cluster) -> None:
+    follow_jobs(_ESTIMATORS, shared_folder, cluster)
 
 
 @pytest.mark.usefixtures("whole_cluster")
-def test_page_of_mnist(tmp_path: Path, cluster: Cluster) -> None:
-    follow_jobs(_MNIST, tmp_path, cluster)
+def test_page_of_mnist(tmp_path: Path, own_cluster: SelfMade) -> None:
+    follow_jobs(_MNIST, tmp_path, own_cluster)
 
 
 def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:

@@ -14,10 +14,15 @@ from e2e.kubernetes.held import MASTER, NAME, HeldJob
 SIZE = 1437
 
 
-def only_on(*machines: str) -> dict[str, Any]:
+def only_on(*machines: str, apart: dict[str, str] | None = None) -> dict[str, Any]:
+    """No two pods with the labels `apart` are on one of them."""
     place = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(machines)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [place]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    affinity: dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if apart:
+        others = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": apart}}]
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": others}
+    return {"affinity": affinity}
 
 
 def machine_of(pod: dict[str, Any]) -> str:
@@ -25,10 +30,14 @@ def machine_of(pod: dict[str, Any]) -> str:
 
 
 def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
-    cluster: Cluster, whole_cluster: None, held: HeldJob, digits: Path
+    cluster: Cluster, three_machines: list[str], held: HeldJob, digits: Path
 ) -> None:
-    here, there, spare = (node["metadata"]["name"] for node in held.kubectl.list("nodes")[:3])
-    fields = {"master_spec": only_on(here, spare), "ps_spec": only_on(there, spare)}
+    spare, here, there = three_machines
+    fields = {
+        "master_spec": only_on(here, spare),
+        "ps_spec": only_on(there, spare),
+        "worker_spec": only_on(here, there, spare, apart={"elasticdl-replica-type": "worker"}),
+    }
     held.limit(2)
     held.kubectl("cordon", spare)
     try:
@@ -39,8 +48,6 @@ def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
             "--num_minibatches_per_task=4",
             "--num_ps=1",
             "--num_workers=2",
-            # Two do not fit on one machine.
-            "--worker_resource_request=cpu=4",
             f"--cluster_spec_json={json.dumps(fields)}",
         )
         held.wait_for_held(2, "worker-0", "worker-1")

@@ -4,12 +4,11 @@ back. Its workers never stop.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-from collections.abc import Iterator
-from pathlib import Path
+import json
 
 from e2e.conftest import wait_until
+from e2e.kubernetes.conftest import machines
+from e2e.kubernetes.foothold import foothold
 from e2e.kubernetes.held import MASTER, HeldJob
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
@@ -17,7 +16,9 @@ WORKERS = ("worker-0", "worker-1", "worker-2")
 
 def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     before = to_the_first_shard(held)
-    held.master_process().kill()
+    master = held.kubectl.get("pod", MASTER)
+    with foothold(held.kubectl, master["spec"]["nodeName"]) as machine:
+        machine.kill({"ELASTICDL_PLATFORM": "kubernetes", "MY_POD_IP": master["status"]["podIP"]})
     # To the end of their first shards.
     held.limit(4)
     held.wait_for_held(4, *WORKERS)
@@ -35,22 +36,27 @@ def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     goes_on_exactly(held, before, said="going on from a snapshot")
 
 
-def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob, tmp_path: Path) -> None:
-    journals = tmp_path / "journals"
-    journals.mkdir()
-    journals.chmod(0o777)
-    before = to_the_first_shard(
-        held, "--journal_dir=/journals", volumes=f"host_path={journals},mount_path=/journals"
-    )
-    held.kubectl("delete", "pod", MASTER, "--wait=false")
-    held.limit(6)
-    with taken(journals):
-        held.resume()
-        wait_until(
-            lambda: "Another master is writing the journal" in held.kubectl.attempt("logs", MASTER).stdout,
-            "the new master waits for the journal",
+def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> None:
+    with foothold(held.kubectl, machines(held.kubectl)[0]) as machine:
+        before = to_the_first_shard(
+            held,
+            "--journal_dir=/journals",
+            f"--cluster_spec_json={json.dumps({'master_spec': machine.here})}",
+            volumes=f"host_path={machine.folder},mount_path=/journals",
         )
-    goes_on_exactly(held, before, said="Continuing from the journal")
+        held.kubectl("delete", "pod", MASTER, "--wait=false")
+        held.limit(6)
+        lock = machine.sh("ls */journal/journal.lock").strip()
+        # As if the old one had not ended yet.
+        with machine.locked(lock):
+            held.resume()
+            wait_until(
+                lambda: (
+                    "Another master is writing the journal" in held.kubectl.attempt("logs", MASTER).stdout
+                ),
+                "the new master waits for the journal",
+            )
+        goes_on_exactly(held, before, said="Continuing from the journal")
 
 
 def to_the_first_shard(held: HeldJob, *flags: str, volumes: str = "") -> dict[str, str]:
@@ -60,15 +66,6 @@ def to_the_first_shard(held: HeldJob, *flags: str, volumes: str = "") -> dict[st
     held.wait_for_held(3, *WORKERS)
     held.wait_for_done(90)
     return uids(held)
-
-
-@contextlib.contextmanager
-def taken(journals: Path) -> Iterator[None]:
-    """The journal, from the end of the master that writes it: as if that one had not ended yet."""
-    (lock,) = journals.glob("*/journal/journal.lock")
-    with lock.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def goes_on_exactly(held: HeldJob, before: dict[str, str], *, said: str) -> None:

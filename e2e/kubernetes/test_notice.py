@@ -38,7 +38,7 @@ def test_a_program_ends_its_shard(held: HeldJob) -> None:
     held.delete_pod("worker-0")
     held.wait_for_notice("worker-0")
     held.limit(1000, "worker-0")
-    wait_until((held.folder / "ended-worker-0").exists, "it comes to its own end")
+    wait_until(lambda: held.has_ended("worker-0"), "it comes to its own end")
     # The other one is held still: what the one that left had begun is done, and nobody else has done it.
     held.wait_for_done(70)
     held.wait_for_held(3, "worker-1", "worker-2")

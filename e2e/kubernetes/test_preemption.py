@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wait_until
-from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.conftest import Kubectl, machines
 from e2e.kubernetes.held import HeldJob
 
 SLOT = "elasticdl.test/slot"
@@ -23,7 +23,7 @@ ROOM, WORKERS, REPLICAS = 6, 4, 5
 
 @pytest.fixture
 def slots(kubectl: Kubectl) -> Iterator[None]:
-    machine = str(kubectl.list("nodes")[0]["metadata"]["name"])
+    machine = machines(kubectl)[0]
     offer(kubectl, machine, str(ROOM))
     yield
     offer(kubectl, machine, "0")

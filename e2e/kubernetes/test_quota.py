@@ -12,9 +12,10 @@ from e2e.kubernetes.held import MASTER, HeldJob
 
 
 def test_fewer_pods_than_wanted(held: HeldJob) -> None:
-    held.kubectl("create", "quota", "few", "--hard=pods=3")
+    # The hall is one of them, the master another.
+    held.kubectl("create", "quota", "few", "--hard=pods=4")
     held.limit(3)
-    held.start_program("--num_workers=4", held.with_public_package())
+    held.start_public_program("--num_workers=4")
     wait_until(lambda: len(held.done()) == 2, "two workers are at work")
     wait_until(
         lambda: len([words for words in held.messages().values() if "exceeded quota: few" in words]) == 2,
@@ -22,7 +23,7 @@ def test_fewer_pods_than_wanted(held: HeldJob) -> None:
     )
     assert "waits: pods" in held.kubectl("logs", MASTER)
     shown = held.elasticdl.jobs("status", "job")
-    assert "exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3" in shown
+    assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in shown
     # Those that wait keep nobody from working.
     held.limit(7)
     wait_until(lambda: sorted(held.done().values()) == [7, 7], "the others go on")
@@ -32,4 +33,4 @@ def test_fewer_pods_than_wanted(held: HeldJob) -> None:
     held.wait_for_held(7, "worker-0", "worker-1", "worker-2", "worker-3")
     assert held.ends_exactly() == [0, 0]
     assert sorted(held.pods()) == ["worker-0", "worker-1", "worker-2", "worker-3"]
-    assert "package /held/public/elasticai_api/" in held.kubectl("logs", "job-edljob-worker-3")
+    assert "package /tmp/public/elasticai_api/" in held.kubectl("logs", "job-edljob-worker-3")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.kubernetes.conftest import Elasticdl, Kubectl
+from e2e.kubernetes.conftest import Elasticdl, Kubectl, machines
+from e2e.kubernetes.foothold import Foothold, foothold
 
 # Says what it finds, and does its part of the data.
 PROGRAM = """
@@ -105,7 +106,7 @@ TAINT = "elasticdl.test/reserved"
 @pytest.fixture
 def machine(kubectl: Kubectl) -> Iterator[str]:
     """One that is only for who tolerates its taint, and is known by a label."""
-    name = str(kubectl.list("nodes")[-1]["metadata"]["name"])
+    name = machines(kubectl)[-1]
     kubectl("taint", "node", name, f"{TAINT}=yes:NoSchedule", "--overwrite")
     kubectl("label", "node", name, f"{TAINT}={kubectl.namespace}", "--overwrite")
     yield name
@@ -114,16 +115,20 @@ def machine(kubectl: Kubectl) -> Iterator[str]:
 
 
 @pytest.fixture
-def volumes(kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
-    for folder, text in (("host", "from the machine"), ("disk/inner", "from a claim")):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder).chmod(0o777)
-        (tmp_path / folder / "hello").write_text(text)
+def folders(kubectl: Kubectl, machine: str) -> Iterator[Foothold]:
+    with foothold(kubectl, machine) as found:
+        for folder, text in (("host", "from the machine"), ("disk/inner", "from a claim")):
+            found.sh(f"mkdir -p {folder}; chmod 777 {folder}; echo {text} > {folder}/hello")
+        yield found
+
+
+@pytest.fixture
+def volumes(kubectl: Kubectl, folders: Foothold) -> Iterator[str]:
     kubectl("create", "configmap", "settings", "--from-literal=hello=from a map")
     kubectl("create", "secret", "generic", "keys", "--from-literal=one=from a secret")
     disk = f"disk-{kubectl.namespace}"
     size = {"storage": "1Gi"}
-    source = {"hostPath": {"path": f"{tmp_path}/disk"}, "storageClassName": disk}
+    source = {"hostPath": {"path": f"{folders.folder}/disk"}, "storageClassName": disk}
     for document in (
         {
             "kind": "PersistentVolume",
@@ -142,7 +147,7 @@ def volumes(kubectl: Kubectl, tmp_path: Path) -> Iterator[str]:
     ):
         kubectl("create", "--filename=-", text=json.dumps({"apiVersion": "v1", **document}))
     yield (
-        f"host_path={tmp_path}/host,mount_path=/host,read_only=true;claim_name=data,mount_path=/claim,sub_path=inner;"
+        f"host_path={folders.folder}/host,mount_path=/host,read_only=true;claim_name=data,mount_path=/claim,sub_path=inner;"
         "config_map=settings,mount_path=/settings;secret=keys,mount_path=/keys/one,sub_path=one;"
         "config_map=programs,mount_path=/programs"
     )

@@ -1,6 +1,6 @@
-"""A program of the user's own: goes through its data shard by shard. A file `ended-NODE` says that it is through."""
+"""A program of the user's own: goes through its data shard by shard. It says in the hall that it is through."""
 
-from gate import FOLDER, NODE, Gate
+from gate import NODE, Gate, ask
 
 import elasticai_api
 from elasticai_api.common.data_shard_service import DataShardService
@@ -13,4 +13,4 @@ while shard := shards.fetch_shard():
         gate.enter()
         shards.report_batch_done(10)
         gate.leave()
-(FOLDER / f"ended-{NODE}").touch()
+ask("PUT", f"ended/{NODE}")
