@@ -214,7 +214,7 @@ def test_everything_at_once(
     check_objects(kubectl)
 
     # The record stays when the pods are gone.
-    kubectl("delete", "pods", "--all", "--grace-period=1")
+    kubectl("delete", "pods", "--selector=app=elasticdl", "--grace-period=1")
     assert "state: succeeded" in elasticdl.jobs("status", "job")
     assert "Exact: every sample of every epoch is accounted for." in elasticdl.jobs("audit", "job")
     assert "job  train  succeeded" in elasticdl.jobs("list")
