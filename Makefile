@@ -66,7 +66,7 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)
 
 ## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP)
-	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 --durations=25 e2e/kubernetes
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 -rs --durations=25 e2e/kubernetes
 
 # What that needs of this machine before a cluster is started, which takes minutes once.
 kubernetes-prepared: $(TEST_ENV)/$(STAMP)
