@@ -330,8 +330,12 @@ def _values_like(ids: Any, weights: Any) -> Any:
     return weights.values
 
 
-def as_table_initializer(given: Any) -> Initializer:
-    """What Keras or a user of tables says, as tables know it; `UserError` if they do not."""
+def as_table_initializer(given: Any, *, rows: int = 0, width: int = 0) -> Initializer:
+    """What Keras or a user of tables says, as tables know it; `UserError` if they do not.
+
+    `rows` and `width`: of the matrix that Keras would make, for initializers that go by them. How many rows a table
+    will have nobody knows: where they are 0 it is what tables do without.
+    """
     if isinstance(given, (str, Mapping, Initializer)) and not (
         isinstance(given, Mapping) and "class_name" in given
     ):
@@ -343,9 +347,17 @@ def as_table_initializer(given: Any) -> Initializer:
         raise UserError(
             f"Tables have no initializer {kind}.", hint=f"They have: {', '.join(sorted(_INITIALIZERS))}."
         )
+    if np.ndim(getattr(made, "value", 0.0)):
+        raise UserError(
+            f"The initializer {kind} is given many numbers, and rows of tables start with one.",
+            hint="Use tf.keras.layers.Embedding for numbers that are given.",
+        )
     name, options = known
     config = made.get_config()
-    return Initializer(kind=name, options={ours: float(config[theirs]) for theirs, ours in options.items()})
+    values = {ours: float(config[theirs]) for theirs, ours in options.items()}
+    if name.startswith("glorot") and rows and width:
+        values |= {"fan_in": float(rows), "fan_out": float(width)}
+    return Initializer(kind=name, options=values)
 
 
 class _Alone:

@@ -18,8 +18,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.keras import MOVED, Embedding, as_table_initializer
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.local_tables import LocalTables
-from elasticdl.ps.tensors import Array
-from elasticdl.worker.moving import Size, fitted, tell_left, tell_moved
+from elasticdl.worker.moving import Size, drawn_from, tell_left, tell_moved
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
@@ -83,9 +82,9 @@ def move_large(
         size = Size(name=layer.name, rows=layer.input_dim, width=layer.output_dim)
         if size.rows * size.width * 4 < at_least:
             continue
-        start, why = _start(layer, variable)
-        if start is None or id(variable) not in names:
-            tell_left(size, why or "it is not trained")
+        start, why = _start(layer, variable) if id(variable) in names else (None, "it is not trained")
+        if start is None:
+            tell_left(size, why)
             continue
         moved.append(
             MovedEmbedding(layer, table=names[id(variable)], initializer=start, is_training=is_training)
@@ -113,23 +112,17 @@ def _start(layer: Any, variable: Any) -> tuple[Initializer | None, str]:
         return None, "masks, regularizers and constraints are nothing that tables know"
     if getattr(layer, "sparse", False) or getattr(layer, "lora_enabled", False):
         return None, "it is of a kind that tables do not know"
+    if np.ndim(getattr(layer.embeddings_initializer, "value", 0.0)):
+        return None, "its numbers are given"
     try:
-        wanted = as_table_initializer(layer.embeddings_initializer)
+        wanted = as_table_initializer(
+            layer.embeddings_initializer, rows=layer.input_dim, width=layer.output_dim
+        )
     except UserError as error:
         return None, error.message.rstrip(".").lower()
-    if not _drawn_from(wanted, variable.numpy()):
+    if not drawn_from(wanted, variable.numpy()):
         return None, "its numbers are given, and not what its initializer draws"
     return wanted, ""
-
-
-def _drawn_from(wanted: Initializer, values: Array) -> bool:
-    seen = fitted(values)
-    if seen is None:
-        return False
-    if wanted.kind in ("zeros", "constant"):
-        return seen.kind in ("zeros", "constant") and bool(np.isclose(seen.mean, wanted.mean))
-    family = {"glorot_uniform": "uniform", "glorot_normal": "truncated_normal"}.get(wanted.kind, wanted.kind)
-    return seen.kind == family
 
 
 def _variable_of(layer: Any) -> Any:

@@ -6,7 +6,8 @@ the numbers from 0 on for ids, until the model is exported.
 
 A table's rows are made from a seed, so what an embedding starts as must be something that a table can start as: numbers
 drawn from a distribution that is seen in them (`fitted`). Numbers that come from somewhere, as those of a trained model
-do, would be lost; they are told by being the same when the model is made once more.
+do, would be lost. They are told by not being like what the initializer draws (`drawn_from`), and, where a model can be
+made once more, by being the same then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from elasticdl.ps.initializers import Initializer
+from elasticdl.ps.local_tables import LocalTables
+from elasticdl.ps.table import TableSpec
 from elasticdl.ps.tensors import Array
 
 log = logging.getLogger("elasticdl.worker")
@@ -27,6 +30,9 @@ _LOOKED_AT = 200_000
 _UNIFORM, _NORMAL, _TRUNCATED = 1.8, 3.0, 2.3647
 _NEAR = 0.06
 _DEVIATION_WITHIN_TWO = 0.87962566103423978
+# So many deviations off is no chance. By Gauss, that of a mean of n numbers is theirs by the root of n, that of their
+# deviation by that of 2n, and that of their fourth moment the root of 24 / n.
+_CHANCE = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +63,7 @@ def tell_left(size: Size, why: str) -> None:
 
 def fitted(values: Array) -> Initializer | None:
     """What these numbers have been drawn from, if it is something that tables know."""
-    flat = values.reshape(-1)
-    some = np.asarray(flat[:: max(1, len(flat) // _LOOKED_AT)], np.float64)
+    some = _some(values)
     mean, deviation = float(some.mean()), float(some.std())
     if not np.isfinite(mean) or not np.isfinite(deviation):
         return None
@@ -66,7 +71,7 @@ def fitted(values: Array) -> Initializer | None:
         return (
             Initializer(kind="zeros") if mean == 0 else Initializer(kind="constant", options={"value": mean})
         )
-    fourth = float(np.mean(((some - mean) / deviation) ** 4))
+    fourth = _fourth(some)
     if abs(mean) < 4 * deviation / len(some) ** 0.5:
         mean = 0.0
     if abs(fourth - _UNIFORM) < _NEAR:
@@ -79,3 +84,34 @@ def fitted(values: Array) -> Initializer | None:
             kind="truncated_normal", options={"mean": mean, "stddev": deviation / _DEVIATION_WITHIN_TWO}
         )
     return None
+
+
+def drawn_from(wanted: Initializer, values: Array) -> bool:
+    """Whether the numbers of an embedding can have been drawn by this. They are compared with those that a table's rows
+    would start with, which is what becomes of them.
+    """
+    if wanted.kind in ("zeros", "constant"):
+        return bool(np.isclose(values, wanted.mean).all())
+    width = values.shape[1]
+    table = LocalTables([TableSpec(name="drawn", width=width, initializer=wanted)])
+    rows = table.pull_rows({"drawn": np.arange(1 + _LOOKED_AT // width)}, create=False)["drawn"]
+    own, drawn = _some(values), _some(rows)
+    error = _CHANCE * (1 / len(own) + 1 / len(drawn)) ** 0.5
+    alike = (
+        abs(own.mean() - drawn.mean()) < error * drawn.std()
+        and abs(own.std() / drawn.std() - 1) < error / 2**0.5
+        and abs(_fourth(own) - _fourth(drawn)) < error * 24**0.5
+    )
+    # Of a row that was set to zeros, say, nothing is seen in that; but nothing that is drawn is the same all along.
+    uneven = width == 1 or not (values == values[:, :1]).all(axis=1).any()
+    return bool(alike and uneven)
+
+
+def _some(values: Array) -> Array:
+    flat = values.reshape(-1)
+    return np.asarray(flat[:: max(1, len(flat) // _LOOKED_AT)], np.float64)
+
+
+def _fourth(values: Array) -> float:
+    """The fourth moment."""
+    return float(np.mean(((values - values.mean()) / values.std()) ** 4))

@@ -15,7 +15,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.torch import Embedding, EmbeddingBag
-from elasticdl.worker.moving import Size, fitted, tell_left, tell_moved
+from elasticdl.worker.moving import Size, drawn_from, fitted, tell_left, tell_moved
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
@@ -77,6 +77,8 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
         start = None if why else fitted(second[name].weight.detach().cpu().numpy())
         if not why and start is None:
             why = "what its numbers start as is nothing that tables know"
+        elif start is not None and not drawn_from(start, module.weight.detach().cpu().numpy()):
+            why = "its numbers are others than those drawn when the model is made again, so they are given"
         if why or start is None:
             tell_left(size, why)
             continue
@@ -103,6 +105,8 @@ def _same_chance() -> Iterator[None]:
 def _why_not(model: Any, module: Any) -> str:
     if not module.weight.requires_grad:
         return "it is not trained"
+    if module.weight.dtype != torch.float32:
+        return f"its numbers are of {module.weight.dtype}, and those of tables of torch.float32"
     if module.padding_idx is not None or module.max_norm is not None or module.scale_grad_by_freq:
         return "padding_idx, max_norm and scale_grad_by_freq are nothing that tables know"
     if isinstance(module, nn.EmbeddingBag) and (module.mode == "max" or module.include_last_offset):
@@ -122,10 +126,12 @@ def _why_not(model: Any, module: Any) -> str:
 def _values_given(module: Any, second: Any) -> str:
     if type(second) is not type(module) or second.weight.shape != module.weight.shape:
         return "it is another one when the model is made again"
-    some = slice(None, None, max(1, module.num_embeddings // 1000))
-    same = torch.equal(module.weight[some], second.weight[some])
-    if same and bool((module.weight[some] != module.weight[0, 0]).any()):
-        return "its numbers are the same when the model is made again, so they are given and not drawn"
+    same = (module.weight == second.weight).all(dim=1)
+    # Of millions of single numbers some are drawn twice.
+    chance = module.num_embeddings // 1000 if module.embedding_dim == 1 else 0
+    if int(same.sum()) > chance and bool((module.weight != module.weight[0, 0]).any()):
+        which = "its numbers" if bool(same.all()) else "some of its rows"
+        return f"{which} are the same when the model is made again, so they are given and not drawn"
     return ""
 
 

@@ -93,20 +93,79 @@ def test_it_is_moved_and_learns(
     assert trainer.tables.own.rows(spec.name)[0].tolist() == np.unique(IDS).tolist()
 
 
-def given_values() -> Any:
-    model = functional()
-    model.get_layer("large").set_weights([np.random.default_rng(1).exponential(size=(ROWS, 8))])
+@pytest.mark.parametrize("kind", ["glorot_uniform", "glorot_normal"])
+def test_its_rows_start_as_large_as_those_of_the_matrix(
+    make: Callable[..., KerasTrainer], tmp_path: Path, kind: str
+) -> None:
+    """What Keras draws gets smaller with the number of rows, which a table by itself does not know."""
+    trainer = make(lambda: functional(embeddings_initializer=kind))
+    assert len(trainer.tables.specs) == 1
+    train(trainer, steps=0)
+    trainer.export(tmp_path / "model.keras", BATCH)
+    found = tf.keras.models.load_model(tmp_path / "model.keras", compile=False).get_layer("large")
+    deviation = np.std(found.get_weights()[0])
+    assert deviation == pytest.approx((2 / (ROWS + 8)) ** 0.5, rel=0.03)
+
+
+def with_rows(rows: Any, **options: Any) -> Callable[[], Any]:
+    """The drawn numbers replaced by what a function makes of them."""
+
+    def make() -> Any:
+        model = functional(**options)
+        layer = model.get_layer("large")
+        layer.set_weights([rows(layer.get_weights()[0])])
+        return model
+
+    return make
+
+
+def zero_first(drawn: Any) -> Any:
+    drawn[0] = 0
+    return drawn
+
+
+def frozen() -> Any:
+    model = functional(embeddings_initializer="orthogonal")
+    model.get_layer("large").trainable = False
     return model
+
+
+GIVEN = "its numbers are given, and not what its initializer draws"
+MATRIX = np.random.default_rng(2).normal(size=(ROWS, 8))
+NORMAL = {"embeddings_initializer": "random_normal"}
 
 
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        (given_values, "given, and not what its initializer draws"),
+        (with_rows(np.exp), GIVEN),
+        (with_rows(lambda drawn: 2 * drawn), GIVEN),
+        (with_rows(lambda drawn: drawn + 0.02), GIVEN),
+        (with_rows(lambda drawn: MATRIX, **NORMAL), GIVEN),
+        (with_rows(zero_first), GIVEN),
+        (with_rows(zero_first, embeddings_initializer="ones"), "no initializer ones"),
+        (with_rows(zero_first, embeddings_initializer=tf.keras.initializers.Constant(0.5)), GIVEN),
+        (
+            lambda: functional(embeddings_initializer=tf.keras.initializers.Constant(MATRIX)),
+            "stays an ordinary one: its numbers are given.",
+        ),
         (lambda: functional(embeddings_initializer="orthogonal"), "no initializer orthogonal"),
         (lambda: functional(embeddings_regularizer="l2"), "regularizers"),
+        (frozen, "it is not trained"),
     ],
-    ids=["given", "odd", "regularizer"],
+    ids=[
+        "another form",
+        "larger",
+        "shifted",
+        "of another deviation",
+        "a row",
+        "ones",
+        "a row of a constant",
+        "matrix",
+        "odd",
+        "regularizer",
+        "frozen",
+    ],
 )
 def test_those_that_would_not_be_the_same_stay(
     make: Callable[..., KerasTrainer], caplog: pytest.LogCaptureFixture, network: Callable[[], Any], why: str

@@ -74,6 +74,21 @@ def test_those_that_are_large_and_only_those(
     assert len(make(limit=0).tables.specs) == 0
 
 
+def test_single_numbers_that_are_drawn_twice_are_still_drawn(make: Callable[..., TorchTrainer]) -> None:
+    class Narrow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Embedding(40_000, 1)
+            # Few enough different numbers for some to come again in the same place.
+            self.wide.weight.data = (torch.rand(40_000, 1) * 10_000).round()
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.wide(ids).sum(1)
+
+    (spec,) = make(Narrow, limit=4 * 40_000).tables.specs
+    assert spec.initializer.kind == "uniform"
+
+
 def test_all_workers_agree(make: Callable[..., TorchTrainer]) -> None:
     """Each has drawn other numbers; what they were drawn from must not differ in the least."""
     torch.manual_seed(1)
@@ -100,15 +115,44 @@ def odd() -> Any:
     return model
 
 
+def zero_first() -> Any:
+    model = Network()
+    model.large[0].weight.data[0] = 0
+    return model
+
+
+class FirstAlone:
+    """A model function that loads numbers when it is called first, and not again."""
+
+    def __init__(self) -> None:
+        self.called = False
+
+    def __call__(self) -> Any:
+        model = Network()
+        if not self.called:
+            model.large[0].weight.data *= 1.2
+        self.called = True
+        return model
+
+
+def doubled() -> Any:
+    model = Network()
+    model.large[0].to(torch.float64)
+    return model
+
+
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        (given, "given and not drawn"),
+        (given, "its numbers are the same when the model is made again, so they are given and not drawn"),
+        (zero_first, "some of its rows are the same when the model is made again"),
+        (FirstAlone(), "its numbers are others than those drawn when the model is made again"),
+        (doubled, "its numbers are of torch.float64"),
         (odd, "nothing that tables know"),
         (lambda: Network(padding_idx=0), "padding_idx"),
         (lambda: Network(max_norm=1.0), "max_norm"),
     ],
-    ids=["given", "odd", "padding", "norm"],
+    ids=["given", "a row", "once", "float64", "odd", "padding", "norm"],
 )
 def test_those_that_would_not_be_the_same_stay(
     make: Callable[..., TorchTrainer],
