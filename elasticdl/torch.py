@@ -333,7 +333,8 @@ class _Alone:
         self.tables.apply(self.lookups.take(), learning_rate=float(group["lr"]))
 
 
-def _after_step(optimizer: Any, arguments: Any, keywords: Any) -> None:
+def step_alone(optimizer: Any, arguments: Any, keywords: Any) -> None:
+    """Behind a step of any optimizer: one of the rows of layers alone that it is for."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             reference = getattr(parameter, "_elasticdl_layer", None)
@@ -342,4 +343,4 @@ def _after_step(optimizer: Any, arguments: Any, keywords: Any) -> None:
                 layer._own().step(optimizer, group)
 
 
-register_optimizer_step_post_hook(_after_step)
+register_optimizer_step_post_hook(step_alone)

@@ -40,6 +40,7 @@ from elasticdl.worker.torch_collate import describe
 from elasticdl.worker.torch_columns import make_tensors
 from elasticdl.worker.torch_data import shard_batches
 from elasticdl.worker.torch_export import write_export
+from elasticdl.worker.torch_hooks import check_steps, run_pre_hooks, step_with_rows
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
 from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
@@ -85,6 +86,7 @@ class TorchTrainer(Trainer):
         # evaluation at all.
         self._values: Values | None = None
         self._tables: Tables | None = None
+        self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
         self._scores: Scores | None = None
 
@@ -145,19 +147,23 @@ class TorchTrainer(Trainer):
                 loss = learning.optimizer.step(lambda: self._backward(batch))
             else:
                 loss = self._backward(batch)
-                learning.optimizer.step()
-                self.tables.update(self.tables.take(), float(learning.optimizer.param_groups[0]["lr"]))
+                rows = step_with_rows(learning.optimizer, self.tables.layers, self.tables.take())
+                self.tables.update(rows, float(learning.optimizer.param_groups[0]["lr"]))
         learning.rates.step()
         return float(loss)
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
         self.build(batch)
+        optimizer = self._learner().optimizer
+        check_steps(optimizer)
         with _memory_errors():
             loss = self._backward(batch)
+            self._row_gradients = run_pre_hooks(optimizer, self.tables.layers, self.tables.take())
         return float(loss), self._built().gradients()
 
     def row_gradients(self) -> dict[str, RowGradients]:
-        return self.tables.take()
+        found, self._row_gradients = self._row_gradients, {}
+        return found
 
     def features(self, batch: Batch) -> list[Array]:
         return numbers_of(batch.features)
