@@ -54,6 +54,9 @@ _ELSEWHERE = {
     "ema_momentum",
     "ema_overwrite_frequency",
 }
+# Those of before that compute otherwise than those of the same names now: with epsilon in another place, and Nadam with
+# another schedule of its momentum.
+_OTHERWISE = ("Adagrad", "Nadam", "RMSprop")
 # Lists of variables, of names or of patterns, which differ between versions.
 _EXEMPTED = "_exclude_from_weight_decay"
 
@@ -97,6 +100,12 @@ class KerasOptimizer:
         if isinstance(self.native, CustomOptimizer):
             return to_config(self.native.custom)
         kind = type(self.native).__name__
+        if kind in _OTHERWISE and _is_legacy(self.native):
+            raise UserError(
+                f"The optimizer of {self._name} is tf.keras.optimizers.legacy.{kind}, which computes otherwise than "
+                f"tf.keras.optimizers.{kind}, and parameter servers and tables have only the latter.",
+                hint=f"Use tf.keras.optimizers.{kind}, or train with --distribution_strategy=Local, without tables.",
+            )
         settings = self.native.get_config()
         config = ps_pb2.OptimizerConfig(name=kind.lower(), flavor="keras")
         for key, value in settings.items():
@@ -206,9 +215,13 @@ class _OneRate(Rates):
         # Where losses are scaled, one optimizer is inside another.
         native = getattr(self._native, "inner_optimizer", self._native)
         rate = getattr(native, "_learning_rate", None)
-        if rate is None and hasattr(native, "_get_hyper"):
+        if rate is None and _is_legacy(native):
             rate = native._get_hyper("learning_rate")
         return rate
+
+
+def _is_legacy(native: Any) -> bool:
+    return hasattr(native, "_get_hyper")
 
 
 def _is_schedule(rate: Any) -> bool:

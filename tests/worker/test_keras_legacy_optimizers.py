@@ -1,0 +1,60 @@
+"""Optimizers of tf.keras before 2.11: a server does what they do, or they are refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.ps.optimizers import make_optimizer
+from elasticdl.worker.keras_optimizer import KerasOptimizer
+
+if tf.keras.Model.__module__.startswith("keras.src.models"):
+    pytest.skip("Keras 3 has none of them", allow_module_level=True)
+
+legacy = tf.keras.optimizers.legacy
+SHRUNK = {
+    "l1_regularization_strength": 0.01,
+    "l2_regularization_strength": 0.02,
+    "l2_shrinkage_regularization_strength": 0.01,
+    "beta": 0.1,
+}
+SAME: dict[str, Callable[[], Any]] = {
+    "sgd": lambda: legacy.SGD(0.1),
+    "momentum": lambda: legacy.SGD(0.1, momentum=0.9),
+    "nesterov": lambda: legacy.SGD(0.1, momentum=0.9, nesterov=True),
+    "sgd with decay": lambda: legacy.SGD(0.1, decay=0.1),
+    "adam": lambda: legacy.Adam(0.01),
+    "amsgrad": lambda: legacy.Adam(0.01, amsgrad=True, epsilon=1e-3),
+    "adam with decay": lambda: legacy.Adam(0.01, decay=0.1),
+    "adadelta": lambda: legacy.Adadelta(1.0),
+    "adamax": lambda: legacy.Adamax(0.01, decay=0.01),
+    "ftrl": lambda: legacy.Ftrl(0.1),
+    "ftrl, shrunk": lambda: legacy.Ftrl(0.1, **SHRUNK),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6])
+@pytest.mark.parametrize("name", SAME)
+def test_a_server_does_what_it_does(name: str, scale: float) -> None:
+    known = KerasOptimizer(SAME[name], name="test")
+    server, native = make_optimizer(known.config({})), SAME[name]()
+    random = np.random.default_rng(0)
+    value = random.normal(size=(5, 4)).astype(np.float32)
+    variable, slots = tf.Variable(value), server.slots("value", value)
+    start = value.copy()
+    for step in range(1, 61):
+        gradient = (scale * random.normal(size=(5, 4))).astype(np.float32)
+        native.apply_gradients([(tf.constant(gradient), variable)])
+        server.apply("value", value, gradient, slots, known.learning_rate(step - 1), step)
+    moved = np.abs(variable.numpy() - start).max()
+    np.testing.assert_allclose(value, variable.numpy(), rtol=1e-6, atol=1e-5 * moved + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ["Adagrad", "Nadam", "RMSprop"])
+def test_what_computes_otherwise_is_refused(kind: str) -> None:
+    with pytest.raises(UserError, match=f"legacy.{kind}, which computes otherwise"):
+        KerasOptimizer(lambda: getattr(legacy, kind)(0.1), name="test").config({})
+    KerasOptimizer(lambda: getattr(tf.keras.optimizers, kind)(0.1), name="test").config({})
