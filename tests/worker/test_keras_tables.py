@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import elasticdl.keras
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Manifest, SavedFile, write_manifest
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Lookups
@@ -149,6 +150,22 @@ def test_what_evaluates_has_the_rows_of_a_checkpoint_and_makes_none(
     assert made.tables.own is not None
     assert other.tables.own is not None
     assert other.tables.own.rows("users")[0].tolist() == made.tables.own.rows("users")[0].tolist()
+
+
+def test_two_layers_with_one_name(trainer: Callable[..., KerasTrainer]) -> None:
+    class Twice(tf.keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = elasticdl.keras.Embedding(4, name="ids")
+            self.second = elasticdl.keras.Embedding(4, name="ids")
+
+        def call(self, ids: Any) -> Any:
+            return tf.reduce_sum(self.first(ids) + self.second(ids), axis=[1, 2])[:, tf.newaxis]
+
+    made = trainer(Twice())
+    made.build(BATCH)
+    with pytest.raises(UserError, match="Two embedding layers have the name ids"):
+        made.tables  # noqa: B018
 
 
 def _finish(folder: Path, *files: SavedFile) -> None:
