@@ -54,9 +54,8 @@ _ELSEWHERE = {
     "ema_momentum",
     "ema_overwrite_frequency",
 }
-# Those of before that compute otherwise than those of the same names now: with epsilon in another place, and Nadam with
-# another schedule of its momentum.
-_OTHERWISE = ("Adagrad", "Nadam", "RMSprop")
+# So small beside what is under the root, epsilon makes no difference in float32, there or behind the root.
+_NOTHING = 1e-6
 # Lists of variables, of names or of patterns, which differ between versions.
 _EXEMPTED = "_exclude_from_weight_decay"
 
@@ -100,13 +99,13 @@ class KerasOptimizer:
         if isinstance(self.native, CustomOptimizer):
             return to_config(self.native.custom)
         kind = type(self.native).__name__
-        if kind in _OTHERWISE and _is_legacy(self.native):
+        settings = self.native.get_config()
+        if _is_legacy(self.native) and _computes_otherwise(kind, settings):
             raise UserError(
-                f"The optimizer of {self._name} is tf.keras.optimizers.legacy.{kind}, which computes otherwise than "
-                f"tf.keras.optimizers.{kind}, and parameter servers and tables have only the latter.",
+                f"The optimizer of {self._name} is tf.keras.optimizers.legacy.{kind}, which with these settings "
+                f"computes otherwise than tf.keras.optimizers.{kind}, and parameter servers and tables have only the latter.",
                 hint=f"Use tf.keras.optimizers.{kind}, or train with --distribution_strategy=Local, without tables.",
             )
-        settings = self.native.get_config()
         config = ps_pb2.OptimizerConfig(name=kind.lower(), flavor="keras")
         for key, value in settings.items():
             if key in _ELSEWHERE:
@@ -222,6 +221,19 @@ class _OneRate(Rates):
 
 def _is_legacy(native: Any) -> bool:
     return hasattr(native, "_get_hyper")
+
+
+def _computes_otherwise(kind: str, settings: Mapping[str, Any]) -> bool:
+    """Whether one of before is another than that of the same name now."""
+    if kind == "Nadam":
+        # By another schedule of the momentum.
+        return True
+    if kind == "RMSprop":
+        # Without momentum epsilon is behind the root.
+        return not settings["momentum"]
+    if kind == "Adagrad":
+        return bool(settings["epsilon"] > _NOTHING * settings["initial_accumulator_value"])
+    return False
 
 
 def _is_schedule(rate: Any) -> bool:

@@ -29,6 +29,9 @@ SAME: dict[str, Callable[[], Any]] = {
     "adam": lambda: legacy.Adam(0.01),
     "amsgrad": lambda: legacy.Adam(0.01, amsgrad=True, epsilon=1e-3),
     "adam with decay": lambda: legacy.Adam(0.01, decay=0.1),
+    "adagrad": lambda: legacy.Adagrad(0.1),
+    "rmsprop with momentum": lambda: legacy.RMSprop(0.01, momentum=0.9),
+    "centered rmsprop with momentum": lambda: legacy.RMSprop(0.01, momentum=0.5, centered=True),
     "adadelta": lambda: legacy.Adadelta(1.0),
     "adamax": lambda: legacy.Adamax(0.01, decay=0.01),
     "ftrl": lambda: legacy.Ftrl(0.1),
@@ -53,8 +56,17 @@ def test_a_server_does_what_it_does(name: str, scale: float) -> None:
     np.testing.assert_allclose(value, variable.numpy(), rtol=1e-6, atol=1e-5 * moved + 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["Adagrad", "Nadam", "RMSprop"])
-def test_what_computes_otherwise_is_refused(kind: str) -> None:
-    with pytest.raises(UserError, match=f"legacy.{kind}, which computes otherwise"):
-        KerasOptimizer(lambda: getattr(legacy, kind)(0.1), name="test").config({})
-    KerasOptimizer(lambda: getattr(tf.keras.optimizers, kind)(0.1), name="test").config({})
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "from nothing": lambda kinds: kinds.Adagrad(0.1, initial_accumulator_value=0.0),
+    "large epsilon": lambda kinds: kinds.Adagrad(0.1, epsilon=0.01),
+    "nadam": lambda kinds: kinds.Nadam(0.1),
+    "rmsprop": lambda kinds: kinds.RMSprop(0.1),
+    "centered": lambda kinds: kinds.RMSprop(0.1, centered=True),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_computes_otherwise_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=r"legacy.* computes otherwise"):
+        KerasOptimizer(lambda: OTHERS[name](legacy), name="test").config({})
+    KerasOptimizer(lambda: OTHERS[name](tf.keras.optimizers), name="test").config({})
