@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +17,20 @@ from e2e.conftest import wait_until
 
 
 @contextlib.contextmanager
-def docker_engine(folder: Path) -> Iterator[dict[str, str]]:
-    """The variables by which `docker` finds it. `folder` is for what it keeps."""
+def docker_engine() -> Iterator[dict[str, str]]:
+    """The variables by which `docker` finds it."""
     if succeeds("docker", "version"):
         yield {}
         return
     assert shutil.which("dockerd"), "docker's engine is not installed"
-    folder.mkdir()
+    # The folders of tests have names that are too long for the sockets that it makes.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _engine(Path(folder)) as address:
+        yield {"DOCKER_HOST": address}
+
+
+@contextlib.contextmanager
+def _engine(folder: Path) -> Iterator[str]:
+    """One of the test's own, by its address. `folder` is for what it keeps."""
     address = f"unix://{folder}/socket"
     places = (f"--data-root={folder}/data", f"--exec-root={folder}/run", f"--pidfile={folder}/pid")
     with (folder / "log").open("wb") as log:
@@ -37,7 +45,7 @@ def docker_engine(folder: Path) -> Iterator[dict[str, str]]:
             "docker's engine answers",
         )
         assert engine.poll() is None, (folder / "log").read_text()
-        yield {"DOCKER_HOST": address}
+        yield address
     finally:
         engine.terminate()
         engine.wait()

@@ -51,9 +51,7 @@ def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> Non
         with machine.locked(lock):
             held.resume()
             wait_until(
-                lambda: (
-                    "Another master is writing the journal" in held.kubectl.attempt("logs", MASTER).stdout
-                ),
+                lambda: "is held by another master, pod" in held.kubectl.attempt("logs", MASTER).stdout,
                 "the new master waits for the journal",
             )
         goes_on_exactly(held, before, said="Continuing from the journal")

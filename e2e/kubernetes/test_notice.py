@@ -6,7 +6,11 @@ The first job comes from a file that `elasticdl train` has written.
 
 from __future__ import annotations
 
+import json
+
 from e2e.conftest import wait_until
+from e2e.kubernetes.conftest import machines
+from e2e.kubernetes.foothold import foothold
 from e2e.kubernetes.held import HeldJob
 
 # Takes most of its grace to end.
@@ -14,21 +18,27 @@ SAVES = """
 import pathlib, signal, sys, time
 def save(*_):
     time.sleep(7)
-    pathlib.Path("/held/saved").touch()
+    pathlib.Path("/kept/saved").touch()
     sys.exit()
 signal.signal(signal.SIGTERM, save)
-pathlib.Path("/held/ready").touch()
+pathlib.Path("/kept/ready").touch()
 while True:
     time.sleep(0.1)
 """
 
 
 def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob) -> None:
-    (held.folder / "saves.py").write_text(SAVES)
-    held.start_program("--num_workers=1", "--job_command=python3 /held/saves.py")
-    wait_until((held.folder / "ready").exists, "the program runs")
-    held.elasticdl.jobs("stop", "job")
-    wait_until((held.folder / "saved").exists, "it has done what it does at its end")
+    held.kubectl("create", "configmap", "saves", f"--from-literal=saves.py={SAVES}")
+    with foothold(held.kubectl, machines(held.kubectl)[0]) as machine:
+        held.start_program(
+            "--num_workers=1",
+            "--job_command=python3 /saves/saves.py",
+            f"--cluster_spec_json={json.dumps({'worker_spec': machine.here})}",
+            volumes=f"config_map=saves,mount_path=/saves;host_path={machine.folder},mount_path=/kept",
+        )
+        wait_until(lambda: "ready" in machine.sh("ls"), "the program runs")
+        held.elasticdl.jobs("stop", "job")
+        wait_until(lambda: "saved" in machine.sh("ls"), "it has done what it does at its end")
 
 
 def test_a_program_ends_its_shard(held: HeldJob) -> None:

@@ -125,10 +125,9 @@ def test_from_a_file_of_docker(
     elasticdl: Elasticdl,
     base: Path,
     context: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with docker_engine(tmp_path / "engine") as found:
+    with docker_engine() as found:
         for variable, value in found.items():
             monkeypatch.setenv(variable, value)
         run("docker", "load", "--quiet", f"--input={base}", stdout=subprocess.DEVNULL)
