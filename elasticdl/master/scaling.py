@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.master import Master
 from elasticdl.master.placing import fewest_servers
 from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.tables import room_for_rows
+from elasticdl.ps.room import room_for_rows
 
 _WORDS = {"worker": "workers", "ps": "parameter servers"}
 

@@ -22,9 +22,9 @@ from elasticdl.jobs.spec import from_yaml
 from elasticdl.platforms.platform import EXIT_COMPLETED, EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
 from elasticdl.ps.identity import ADVERTISE, BIND, PORT, Identity, port_of
 from elasticdl.ps.membership import Member, NotWanted
+from elasticdl.ps.room import room_for_rows
 from elasticdl.ps.server import ParameterServer
 from elasticdl.ps.store import ServerSettings
-from elasticdl.ps.tables import room_for_rows
 from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")

@@ -44,9 +44,6 @@ log = logging.getLogger("elasticdl.ps")
 # A group of arrays: the rows of a table on their way to another server, named BUCKET/ARRAY.
 ROWS_PREFIX = "rows:"
 _ARRAYS = ("ids", "values", "slots", "steps", "seen", "waiting_ids", "waiting_counts", "waiting_seen")
-# Of the memory that a server may not go beyond, what rows may take: messages, dense parameters and what changes while a
-# checkpoint is written need some, too.
-_ROWS_SHARE = 0.75
 # How often in the time after which a row expires rows are looked through.
 _EXPIRY_ROUNDS = 8
 # The last checkpoint, and the one that is just being written.
@@ -414,11 +411,6 @@ class NotFinite(UserError):
             f"The gradient of {what} is not finite (NaN or infinity), in a batch of {worker}.{before}",
             hint=_FINITE,
         )
-
-
-def room_for_rows(memory: int) -> int:
-    """Bytes, of those that a server may use in all."""
-    return int(_ROWS_SHARE * memory)
 
 
 def count_by_bucket(ids: Iterable[Ids]) -> NDArray[np.int64]:

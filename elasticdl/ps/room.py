@@ -1,0 +1,13 @@
+"""What of a server's memory is for rows. The server keeps to it; the master, which starts without NumPy, asks too,
+before it lets their number shrink.
+"""
+
+from __future__ import annotations
+
+# Messages, dense parameters and what changes while a checkpoint is written need some memory, too.
+_ROWS_SHARE = 0.75
+
+
+def room_for_rows(memory: int) -> int:
+    """Bytes, of those that a server may use in all."""
+    return int(_ROWS_SHARE * memory)
