@@ -1,13 +1,17 @@
-"""What holds for all tests: signals mean what they usually mean, whoever started the tests, and no test counts on a
-speed of the machine.
+"""What holds for all tests: signals mean what they usually mean, whoever started the tests, no test counts on a
+speed of the machine, and a forked process leaves alone what it inherited.
 
 A shell that runs them in the background has interrupts ignored, nohup hang-ups; processes that tests start would
 inherit that, and those that are to be ended by such a signal would not. Hypothesis, left alone, fails a test whose
-examples take long to make or to try.
+examples take long to make or to try. Tests run masters in their own process, where a job has them in another one: what
+they leave for the garbage collector waits, when it is let go of, for a thread of gRPC, and a forked process has no such
+thread. It would wait for ever.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -18,3 +22,5 @@ settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+os.register_at_fork(after_in_child=gc.freeze)
