@@ -128,12 +128,13 @@ class Sightings {
   Budget* budget_ = nullptr;
 };
 
-// Where a table's chunks lie. Those that are kept for claims are by themselves: when the last of them is released, their
-// memory is free at once.
+// Where a table's chunks and indexes lie. Chunks that are kept for claims are by themselves: when the last of them is
+// released, their memory is free at once.
 struct Memory {
   Memory(std::size_t chunk, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(chunk, budget) {}
 
   Slabs rows, copies;
+  Shelves indexes;
 };
 
 // How often a table has been frozen, and which of the times were the last two marks: what has changed since one of these
@@ -166,6 +167,8 @@ class Bucket {
     if (index_.size()) __builtin_prefetch(index_.data() + home(index_, hash));
   }
 
+  void prefetch_chunk(std::uint32_t number) const { __builtin_prefetch(chunks_.data() + number / kChunk); }
+
   // The number of the row that is most likely that of the hash, without looking at it; kNone if there is none for sure.
   std::uint32_t guess(std::uint64_t hash) const {
     return search(index_, hash, [](std::uint32_t) { return true; });
@@ -185,9 +188,9 @@ class Bucket {
 
   // Room for rows that are about to come into an empty bucket: its index is made once, and not again and again as it
   // grows. Without memory for that, it grows.
-  void expect(std::size_t rows, Budget* budget) {
+  void expect(std::size_t rows, Memory& memory, Budget* budget) {
     if (rows_ || rows > kMostRows) return;
-    index_.replace(index_size(rows), budget);
+    index_.replace(index_size(rows), memory.indexes, budget);
     chunks_.reserve((rows + kChunk - 1) / kChunk);
   }
 
@@ -195,7 +198,7 @@ class Bucket {
   std::uint32_t add(std::int64_t id, std::uint64_t hash, const Freezes& freezes, const Layout& layout, Memory& memory,
                     Budget* budget) {
     if (rows_ == kMostRows) return kNone;
-    if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, budget)) return kNone;
+    if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, memory, budget)) return kNone;
     if (rows_ == chunks_.size() * kChunk) {
       char* fresh = memory.rows.take();
       if (!fresh) return kNone;
@@ -238,7 +241,7 @@ class Bucket {
     const bool is_claimed = leave_index_to_claims();
     if (!kept) {
       index_.clear();
-    } else if (!rebuild(kept, layout, budget, is_claimed)) {
+    } else if (!rebuild(kept, layout, memory, budget, is_claimed)) {
       if (is_claimed) throw std::bad_alloc();
       // No memory for a smaller index beside the old one: the old one will do.
       std::memset(&index_[0], 0, index_.size() * sizeof(std::uint32_t));
@@ -379,11 +382,15 @@ class Bucket {
     index[at] = tag_of(hash) << 24 | (number + 1);
   }
 
-  // For so many rows with room for a sixth more.
-  static std::size_t index_size(std::size_t rows) { return rows * 4 / 3 + 8; }
+  // For so many rows with room for a sixth more; a large one is of one of few sizes, with room for at least a 32nd.
+  static std::size_t index_size(std::size_t rows) {
+    const std::size_t wanted = rows * 4 / 3 + 8;
+    if (wanted * sizeof(std::uint32_t) < Shelves::kLeast) return wanted;
+    return Shelves::fitting((rows + rows / 32) * 8 / 7 * sizeof(std::uint32_t)) / sizeof(std::uint32_t);
+  }
 
-  bool rebuild(std::size_t rows, const Layout& layout, Budget* budget, bool beyond = false) {
-    if (!index_.replace(index_size(rows), budget, beyond)) return false;
+  bool rebuild(std::size_t rows, const Layout& layout, Memory& memory, Budget* budget, bool beyond = false) {
+    if (!index_.replace(index_size(rows), memory.indexes, budget, beyond)) return false;
     fill_index(layout);
     return true;
   }

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -176,37 +177,91 @@ class Slabs {
   std::set<char*> with_returned_;
 };
 
-// Memory for numbers that are all 0 at first, counted in the budget.
+// Memory for arrays of few sizes, of which there are many of each: side by side they fill huge pages, which none of them
+// would by itself.
+class Shelves {
+ public:
+  // Smaller ones are better off elsewhere.
+  static constexpr std::size_t kLeast = std::size_t(4) << 10;
+
+  // The smallest of the sizes that is at least so large. Each is a sixth larger than the one before.
+  static std::size_t fitting(std::size_t bytes) {
+    std::size_t size = kLeast;
+    while (size < bytes) size = size * 7 / 6 / kLine * kLine + kLine;
+    return size;
+  }
+
+  // All 0; nullptr if there is no memory left. The size must be one that fits.
+  void* take(std::size_t bytes) { return of(bytes).take(); }
+
+  void give(void* address, std::size_t bytes) {
+    clear(static_cast<char*>(address), bytes);
+    of(bytes).give(static_cast<char*>(address));
+  }
+
+ private:
+  static constexpr std::size_t kLine = 64, kPage = 4096;
+
+  // 0 again for the next. Whole pages go back to the system until then, for others of its size may stay.
+  static void clear(char* start, std::size_t bytes) {
+    char* end = start + bytes;
+#ifdef __linux__
+    const std::uintptr_t page = (reinterpret_cast<std::uintptr_t>(start) + kPage - 1) / kPage * kPage;
+    const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(end) / kPage * kPage;
+    if (!madvise(reinterpret_cast<void*>(page), last - page, MADV_DONTNEED)) {
+      std::memset(start, 0, page - reinterpret_cast<std::uintptr_t>(start));
+      start = reinterpret_cast<char*>(last);
+    }
+#endif
+    std::memset(start, 0, std::size_t(end - start));
+  }
+
+  Slabs& of(std::size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return by_size_.try_emplace(bytes, bytes, uncounted_).first->second;
+  }
+
+  std::mutex mutex_;
+  // Who takes an array counts it, and not what lies between them.
+  const std::shared_ptr<Budget> uncounted_ = std::make_shared<Budget>(0);
+  std::map<std::size_t, Slabs> by_size_;
+};
+
+// Numbers that are all 0 at first, counted in the budget.
 class Zeros {
  public:
   Zeros() = default;
   Zeros(Zeros&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         count_(std::exchange(other.count_, 0)),
+        shelves_(std::exchange(other.shelves_, nullptr)),
         budget_(std::exchange(other.budget_, nullptr)) {}
   Zeros& operator=(Zeros&&) = delete;
   ~Zeros() { clear(); }
 
   // False, and nothing has changed, if there is no memory left, or none allowed; the latter only if it matters.
-  bool replace(std::size_t count, Budget* budget, bool beyond = false) {
-    if (beyond) budget->demand(count * sizeof(std::uint32_t));
-    else if (!budget->reserve(count * sizeof(std::uint32_t))) return false;
-    void* fresh = allocate(count * sizeof(std::uint32_t));
+  bool replace(std::size_t count, Shelves& shelves, Budget* budget, bool beyond = false) {
+    const std::size_t bytes = count * sizeof(std::uint32_t);
+    if (beyond) budget->demand(bytes);
+    else if (!budget->reserve(bytes)) return false;
+    void* fresh = bytes < Shelves::kLeast ? std::calloc(bytes, 1) : shelves.take(bytes);
     if (!fresh) {
-      budget->release(count * sizeof(std::uint32_t));
+      budget->release(bytes);
       return false;
     }
     clear();
     data_ = static_cast<std::uint32_t*>(fresh);
     count_ = count;
+    shelves_ = &shelves;
     budget_ = budget;
     return true;
   }
 
   void clear() {
-    if (count_ * sizeof(std::uint32_t) >= kLarge) munmap(data_, count_ * sizeof(std::uint32_t));
-    else std::free(data_);
-    if (budget_) budget_->release(count_ * sizeof(std::uint32_t));
+    const std::size_t bytes = count_ * sizeof(std::uint32_t);
+    if (bytes < Shelves::kLeast) std::free(data_);
+    else shelves_->give(data_, bytes);
+    if (budget_) budget_->release(bytes);
     data_ = nullptr;
     count_ = 0;
     budget_ = nullptr;
@@ -218,17 +273,9 @@ class Zeros {
   std::size_t size() const { return count_; }
 
  private:
-  // From here on it goes back to the system when it is no longer needed, instead of leaving a hole in the heap.
-  static constexpr std::size_t kLarge = std::size_t(32) << 10;
-
-  static void* allocate(std::size_t bytes) {
-    if (bytes < kLarge) return std::calloc(bytes, 1);
-    void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return found == MAP_FAILED ? nullptr : found;
-  }
-
   std::uint32_t* data_ = nullptr;
   std::size_t count_ = 0;
+  Shelves* shelves_ = nullptr;
   Budget* budget_ = nullptr;
 };
 

@@ -389,6 +389,7 @@ class Table {
   // How many rows are on their way from memory at once.
   static constexpr std::uint32_t kAhead = 16;
   static constexpr std::uint32_t kLocks = 32;
+  static constexpr std::uintptr_t kLine = 64;
   static constexpr std::uint32_t kMostBuckets = 65536;
 
   // What a call needs beside its arguments; kept for the next one.
@@ -492,13 +493,14 @@ class Table {
 
   // Always inlined, for a function that does nothing else may be done away with.
   static INSIDE void fetch(const void* start, std::size_t bytes) {
-    const char* at = static_cast<const char*>(start);
-    for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 1);
-    __builtin_prefetch(at + bytes - 1, 1);
+    const auto first = reinterpret_cast<std::uintptr_t>(start) / kLine * kLine;
+    const auto end = reinterpret_cast<std::uintptr_t>(start) + bytes;
+    for (auto line = first; line < end; line += kLine) __builtin_prefetch(reinterpret_cast<const void*>(line), 1);
   }
 
-  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Three groups are under way
-  // at once: the index entries of one come from memory, then the rows they name, then these are used.
+  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Four groups are under way at
+  // once, so that what one needs comes from memory while the others are worked on: the index entries, then where the
+  // chunks of the rows they name lie, then these rows, and then they are used.
   // `numbers` is where the caller's own numbers for an item are: if they are not in order, as far apart as the rows.
   template <class Numbers, class Use>
   void pipeline(Work& work, std::uint32_t from, std::uint32_t to, std::size_t fetched, Numbers numbers, Use use) {
@@ -506,44 +508,44 @@ class Table {
       Bucket* bucket;
       std::uint64_t hash;
       std::uint32_t number;
+      const char* row;  // rows never move
     };
-    Item items[3][kAhead];
+    constexpr std::uint32_t kStages = 4;
+    Item items[kStages][kAhead];
     const std::size_t bytes = layout_.bytes();
     const std::uint32_t buckets = std::uint32_t(buckets_.size());
     const std::uint32_t groups = (to - from + kAhead - 1) / kAhead;
-    for (std::uint32_t turn = 0; turn < groups + 2; ++turn) {
-      if (turn < groups) {
-        const std::uint32_t start = from + turn * kAhead, size = std::min(kAhead, to - start);
-        Item* group = items[turn % 3];
-        for (std::uint32_t i = 0; i < size; ++i) {
-          const std::uint64_t hash = hash_of(work.ids[start + i]);
-          group[i].hash = hash;
-          group[i].bucket = &buckets_[bucket_of(hash, buckets)];
-          group[i].bucket->prefetch_index(hash);
+    for (std::uint32_t turn = 0; turn < groups + kStages - 1; ++turn) {
+      // For each item of the group that came so many turns ago.
+      auto stage = [&](std::uint32_t ago, auto step) {
+        if (turn < ago || turn - ago >= groups) return;
+        const std::uint32_t start = from + (turn - ago) * kAhead, size = std::min(kAhead, to - start);
+        Item* group = items[(turn - ago) % kStages];
+        for (std::uint32_t i = 0; i < size; ++i) step(group[i], start + i);
+      };
+      stage(0, [&](Item& item, std::uint32_t at) {
+        item.hash = hash_of(work.ids[at]);
+        item.bucket = &buckets_[bucket_of(item.hash, buckets)];
+        item.bucket->prefetch_index(item.hash);
+      });
+      stage(1, [&](Item& item, std::uint32_t) {
+        item.number = item.bucket->guess(item.hash);
+        if (item.number != Bucket::kNone) item.bucket->prefetch_chunk(item.number);
+      });
+      stage(2, [&](Item& item, std::uint32_t at) {
+        if (item.number != Bucket::kNone) {
+          item.row = item.bucket->row(item.number, bytes);
+          fetch(item.row, fetched);
         }
-      }
-      if (turn >= 1 && turn - 1 < groups) {
-        const std::uint32_t start = from + (turn - 1) * kAhead, size = std::min(kAhead, to - start);
-        Item* group = items[(turn - 1) % 3];
-        for (std::uint32_t i = 0; i < size; ++i) {
-          const std::uint32_t number = group[i].number = group[i].bucket->guess(group[i].hash);
-          if (number != Bucket::kNone) fetch(group[i].bucket->row(number, bytes), fetched);
-          if (!work.in_order) fetch(numbers(start + i), layout_.width * sizeof(*numbers(0)));
-        }
-      }
-      if (turn >= 2) {
-        const std::uint32_t start = from + (turn - 2) * kAhead, size = std::min(kAhead, to - start);
-        const Item* group = items[(turn - 2) % 3];
-        for (std::uint32_t i = 0; i < size; ++i) {
-          const std::int64_t id = work.ids[start + i];
-          Bucket& bucket = *group[i].bucket;
-          std::uint32_t number = group[i].number;
-          // No guess may also mean that the row has been made since.
-          if (number == Bucket::kNone || layout_.id(bucket.row(number, bytes)) != id)
-            number = bucket.find(id, group[i].hash, layout_);
-          use(bucket, start + i, number, group[i].hash);
-        }
-      }
+        if (!work.in_order) fetch(numbers(at), layout_.width * sizeof(*numbers(0)));
+      });
+      stage(3, [&](Item& item, std::uint32_t at) {
+        const std::int64_t id = work.ids[at];
+        std::uint32_t number = item.number;
+        // No guess may also mean that the row has been made since.
+        if (number == Bucket::kNone || layout_.id(item.row) != id) number = item.bucket->find(id, item.hash, layout_);
+        use(*item.bucket, at, number, item.hash);
+      });
     }
   }
 
@@ -636,7 +638,7 @@ class Table {
   void expect(const Work& work, std::uint32_t from, std::uint32_t to) {
     for (std::uint32_t item = from; item < to;) {
       const std::uint32_t which = bucket_of(hash_of(work.ids[item]), buckets()), end = work.starts[which + 1];
-      buckets_[which].expect(end - item, budget_.get());
+      buckets_[which].expect(end - item, memory_, budget_.get());
       item = end;
     }
   }
