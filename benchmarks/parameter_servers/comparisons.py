@@ -36,6 +36,8 @@ class Comparison:
     peers: Sequence[Start]
     # Ours at least so many times theirs; None: reported.
     target: float | None
+    # What no server can help with: nothing is faster than the fastest of these.
+    bounds: Sequence[Start] = ()
     note: str = ""
     learns: bool = True
 
@@ -72,6 +74,10 @@ def comparisons() -> list[Comparison]:
                 partial(sides.go, workers=workers, threads=threads) for workers, threads in ((1, 2), (2, 1))
             ],
             target=2.0,
+            bounds=[
+                partial(sides.model_alone, workers=workers, threads=threads)
+                for workers, threads in ((1, 2), (2, 1))
+            ],
         ),
         Comparison(
             name="elasticdl 0.2's server (SGD), server path alone",
@@ -185,24 +191,27 @@ def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: 
         # One after the other: what starts takes the whole machine, and is halted until its turn.
         started: list[list[Trainers]] = []
         # Peers first: of them it is known that they can be missing.
-        for starts in (comparison.peers, comparison.ours):
+        for starts in (comparison.peers, comparison.ours, comparison.bounds):
             started.append([])
             for start in starts:
                 side = stack.enter_context(start(setting))
                 side.wait_until_under_way()
                 side.halt()
                 started[-1].append(side)
-        peers, ours = started
-        speeds = take_turns([*ours, *peers], lambda side: side.speed(seconds), rounds=rounds)
+        peers, ours, bounds = started
+        speeds = take_turns([*ours, *peers, *bounds], lambda side: side.speed(seconds), rounds=rounds)
         if comparison.learns:
             for side in (*ours, *peers):
                 side.check_learning()
         best, best_peer = (max(group, key=lambda side: _median(speeds[side])) for group in (ours, peers))
         tried = "; ".join(
             f"{whose} {side.name}: {_median(speeds[side]):,.0f}"
-            for whose, group in (("ours", ours), ("peer", peers))
+            for whose, group in (("ours", ours), ("peer", peers), ("the model alone", bounds))
             for side in group
         )
+        if bounds:
+            most = max(_median(speeds[side]) for side in bounds) / _median(speeds[best_peer])
+            tried += f" (so no server could make it more than {most:.2f}×)"
     result = compared(
         speeds[best],
         speeds[best_peer],

@@ -105,6 +105,17 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 
 
 @contextlib.contextmanager
+def model_alone(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
+    """Workers with nothing but the model."""
+    processes = {}
+    for number in range(workers):
+        command = _program("model_alone", setting, f"--threads={threads}", f"--number={number}")
+        processes[f"worker-{number}"] = (command, {})
+    with _started(f"{workers} × {threads} threads", setting, processes) as side:
+        yield side
+
+
+@contextlib.contextmanager
 def plain_keras(setting: Setting, *, threads: int) -> Iterator[Trainers]:
     need("tensorflow", "TensorFlow")
     command = _program("plain_keras", setting, f"--threads={threads}")

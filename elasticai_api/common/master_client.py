@@ -61,6 +61,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.min_reconnect_backoff_ms", 5_000),
     # One part of a program closing its channel is to disturb no other.
     ("grpc.use_local_subchannel_pool", 1),
+    # No ping for each message, to find out how much of a large one may be under way at once: these are small.
+    ("grpc.http2.bdp_probe", 0),
 )
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _NOT_HELD = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)

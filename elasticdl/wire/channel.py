@@ -55,6 +55,11 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+# A ping for each message, to find out how much of a large one may be under way at once. For the master of a hundred
+# workers that was a quarter of its work, and what is said to it is short.
+_SMALL_MESSAGES = (("grpc.http2.bdp_probe", 0),)
+
+
 def read_token(path: str | Path) -> str:
     """The token in a file; raises `ValueError` if there is none in it."""
     token = Path(path).read_text().strip()
@@ -97,7 +102,7 @@ def new_server(token: str, *, threads: int) -> grpc.Server:
 def new_aio_server(token: str | None) -> grpc.aio.Server:
     """The same for an event loop. Without a token it answers everybody."""
     checks = [] if token is None else [AioTokenInterceptor(token)]
-    return grpc.aio.server(interceptors=checks, options=SERVER_OPTIONS)
+    return grpc.aio.server(interceptors=checks, options=(*SERVER_OPTIONS, *_SMALL_MESSAGES))
 
 
 def add_port(
