@@ -61,7 +61,7 @@ def process_started(pid: str = "self") -> float:
 
 @contextlib.contextmanager
 def framework_import() -> Iterator[None]:
-    """Around the import of a framework, or of a part of it: they add up."""
+    """Around the import of a framework, or of a part of it, and what it puts off until later: they add up."""
     started, worked = time.monotonic(), time.process_time()
     _file.write(IMPORTING, started, worked)
     try:

@@ -1,9 +1,9 @@
 """From `elasticdl train` to the first batch, part by part, beside a bare pod of the same image with a plain script.
 
 Parts of the way are the scheduler's (a pod gets a machine), the machine's (its container is started) and the
-framework's (it is imported). Everything else is ours, and is held against the target: the command up to the moment
-when the master's pod is there, the master from the start of its process to the worker's pod, the worker from the start
-of its process to its first batch. The last has the making of the model in it, which a plain script needs too.
+framework's (it is imported, and the model made, which is when it starts). Everything else is ours, and is held against
+the target: the command up to the moment when the master's pod is there, the master from the start of its process to the
+worker's pod, the worker from the start of its process to its first batch.
 """
 
 from __future__ import annotations

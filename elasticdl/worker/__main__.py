@@ -19,7 +19,7 @@ from elasticdl.wire.security import NotTrusted
 from elasticdl.worker.allocation import keep_memory
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.environment import wait_asleep
-from elasticdl.worker.garbage import nothing_collected
+from elasticdl.worker.garbage import keep_all, nothing_collected
 from elasticdl.worker.link import MasterLink, NotOfThisJob
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
             },
             model_params=spec.model.model_params,
         )
+    keep_all()
     # After the framework, on purpose: see there.
     from elasticdl.worker.beginning import make_loop
 

@@ -1,13 +1,16 @@
-"""While a worker's framework is imported, Python does not search for garbage; afterwards it does again."""
+"""While a worker's framework is imported, Python does not search for garbage; afterwards it does again, but not in what
+the import has made.
+"""
 
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from elasticdl.worker.garbage import nothing_collected
+from elasticdl.worker.garbage import keep_all, nothing_collected
 
 # More than any threshold that a test may have found.
 MANY = 20_000
@@ -57,3 +60,23 @@ def test_what_the_program_sets_stays() -> None:
     with nothing_collected():
         gc.set_threshold(5000, 20, 20)
     assert gc.get_threshold() == (5000, 20, 20)
+
+
+class Itself:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_was_there_before_is_not_gone_through() -> None:
+    gc.collect()
+    before = weakref.ref(Itself())
+    keep_all()
+    try:
+        after = weakref.ref(Itself())
+        gc.collect()
+        assert before() is not None
+        assert after() is None
+    finally:
+        gc.unfreeze()
+    gc.collect()
+    assert before() is None

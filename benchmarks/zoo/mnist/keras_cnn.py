@@ -20,18 +20,20 @@ class KerasStamps(BatchStamps, tf.keras.callbacks.Callback):
 
 
 def custom_model() -> Any:
-    return tf.keras.Sequential(
-        [
-            tf.keras.Input((28, 28, 1)),
-            layers.Conv2D(32, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Conv2D(64, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Flatten(),
-            layers.Dropout(0.5),
-            layers.Dense(10),
-        ]
-    )
+    # TensorFlow puts off its own start until the first tensor is made, and Keras the import of a part of itself.
+    with framework_import():
+        return tf.keras.Sequential(
+            [
+                tf.keras.Input((28, 28, 1)),
+                layers.Conv2D(32, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Conv2D(64, 3, activation="relu"),
+                layers.MaxPooling2D(),
+                layers.Flatten(),
+                layers.Dropout(0.5),
+                layers.Dense(10),
+            ]
+        )
 
 
 def feed(dataset: Any, mode: Mode, metadata: Any) -> Any:
