@@ -79,8 +79,8 @@ def run(script: str, *arguments: object) -> float:
     return float(done.stdout)
 
 
-# The optimizer that counts steps and a table whose rows expire: a row has nothing that it could do without. Of most rows
-# the indexes of buckets are so large that they share huge pages.
+# The optimizer that counts steps and a table whose rows expire: a row has nothing that it could do without. Where there
+# are eight million, the buckets' indexes are large enough to lie in huge pages together.
 @pytest.mark.parametrize(
     ("name", "width", "slots", "rows"),
     [("adam", 16, 2, 1_000_000), ("sgd", 8, 0, 1_000_000), ("sgd", 8, 0, 8_000_000)],
