@@ -1,5 +1,5 @@
-// Where the memory of tables comes from: a budget that several tables share, and slabs of which a table's rows are
-// given out in equal pieces.
+// Where the memory of tables comes from: a budget that several tables share, slabs of which a table's rows are given out
+// in equal pieces, and shelves of such slabs for indexes.
 //
 // Rows never move to grow, so nothing is copied and nothing is held twice. A slab is a range of addresses, which memory
 // fills as it is used; what is full becomes huge pages, without which most of the time of a lookup in a large table

@@ -55,8 +55,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-# A ping for each message, to find out how much of a large one may be under way at once. For the master of a hundred
-# workers that was a quarter of its work, and what is said to it is short.
+# Without gRPC's ping for each message, by which it finds out how much of a large one may be under way at once. For the
+# master of a hundred workers that was a quarter of its work, and what is said to it is short.
 _SMALL_MESSAGES = (("grpc.http2.bdp_probe", 0),)
 
 
