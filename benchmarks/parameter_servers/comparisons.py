@@ -66,18 +66,22 @@ def comparisons() -> list[Comparison]:
             ),
         ]
     found += [
-        Comparison(
-            name="elasticdl 0.2's server (SGD), full",
-            size="full",
-            ours=_ours(optimizer="sgd"),
-            peers=[
-                partial(sides.go, workers=workers, threads=threads) for workers, threads in ((1, 2), (2, 1))
-            ],
-            target=2.0,
-            bounds=[
-                partial(sides.model_alone, workers=workers, threads=threads)
-                for workers, threads in ((1, 2), (2, 1))
-            ],
+        *(
+            Comparison(
+                name=f"elasticdl 0.2's server (SGD), {size}",
+                size=size,
+                ours=_ours(optimizer="sgd"),
+                peers=[
+                    partial(sides.go, workers=workers, threads=threads)
+                    for workers, threads in ((1, 2), (2, 1))
+                ],
+                target=2.0,
+                bounds=[
+                    partial(sides.model_alone, workers=workers, threads=threads)
+                    for workers, threads in ((1, 2), (2, 1))
+                ],
+            )
+            for size in ("full", "light")
         ),
         Comparison(
             name="elasticdl 0.2's server (SGD), server path alone",

@@ -1,6 +1,7 @@
 """The bound: the PyTorch model of all sides with its rows already there, and nobody that their gradients go to.
 
-Nothing that has to fetch rows and send gradients can train it faster on the same cores.
+Nothing that has to fetch rows and send gradients can train it faster on the same cores. It keeps its memory from batch
+to batch as our workers do, or it would not be the bound of ours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import nn
 from benchmarks.parameter_servers import clicks
 from benchmarks.parameter_servers.progress import Progress
 from benchmarks.parameter_servers.torch_model import DeepFM
+from elasticdl.worker.allocation import keep_memory
 
 
 def main() -> None:
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--number", type=int, default=0)
     arguments = parser.parse_args()
+    keep_memory()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     data = clicks.open_clicks(arguments.data)
