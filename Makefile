@@ -3,7 +3,9 @@
 
 PYTHON ?= python3
 FRAMEWORK ?= keras
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+# Of a framework's thousands of modules most are never imported, and those that are Python compiles then: compiling all
+# of them takes longer than all else that installing does.
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Hundreds of processes are started here: each would compile all our modules, where it is forbidden to keep the result.
 export PYTHONDONTWRITEBYTECODE =

@@ -10,6 +10,7 @@ one of a few megabytes is made and loaded anew:
 
 Packages are taken from where they are installed already, with what is compiled beside them: no index is asked, and what
 runs in pods is what runs in the tests of this machine. That wants the Python of the tests to be of Debian's version.
+Compiled is what was imported here before, at least what a framework needs to be imported itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import compileall
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import sys
@@ -42,10 +44,12 @@ FRAMEWORKS: dict[str, list[str]] = {
     "keras": ["tensorflow-cpu", "deepctr"],
     "torch": ["torch"],
 }
+_MODULES = {"keras": "tensorflow", "torch": "torch"}
 # What only those need who compile against a package, or test it.
 _LEFT_OUT = ("/include/", "/tests/", "torch/test/", "torch/bin/protoc", "clang/native/")
 _NO_NEED = ("libclang", "scikit-learn")
 _USER = 1000
+_COMPILES = {"PYTHONDONTWRITEBYTECODE": "", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
 CONFIG = {
     "User": str(_USER),
     "WorkingDir": "/",
@@ -129,7 +133,8 @@ def packages_layer(folder: Path) -> Path:
 
 def framework_layer(folder: Path, framework: str) -> Path:
     below = _closure([*_our_requirements(), "pip"])
-    return _layer_of(framework, _closure(FRAMEWORKS[framework]) - below, folder)
+    packages = _closure(FRAMEWORKS[framework]) - below
+    return _layer_of(framework, packages, folder, imported=_MODULES[framework])
 
 
 def code_layer(folder: Path) -> Path:
@@ -209,21 +214,27 @@ def _closure(requirements: Iterable[str]) -> set[str]:
     return found
 
 
-def _layer_of(name: str, packages: set[str], folder: Path) -> Path:
+def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = "") -> Path:
     if sys.version_info[:2] != PYTHON:
         raise SystemExit(f"The images of the tests need an environment of Python {PYTHON[0]}.{PYTHON[1]}.")
     versions = "".join(f"{each}=={importlib.metadata.version(each)}\n" for each in sorted(packages))
     layer = folder / f"{name}-{hashlib.sha256(versions.encode()).hexdigest()[:12]}.tar"
     if not layer.exists():
+        if imported:
+            run(sys.executable, "-c", f"import {imported}", env={**os.environ, **_COMPILES})
         # Some packages list a file twice, and buildah takes no archive with such.
         files = {
-            file.as_posix(): file
+            file.as_posix(): Path(str(file.locate()))
             for each in sorted(packages)
             for file in importlib.metadata.files(each) or ()
         }
+        files |= {
+            importlib.util.cache_from_source(inner): Path(importlib.util.cache_from_source(str(path)))
+            for inner, path in files.items()
+            if path.suffix == ".py"
+        }
         with tarfile.open(layer.with_suffix(".part"), "w") as tar:
-            for inner, file in files.items():
-                path = Path(str(file.locate()))
+            for inner, path in files.items():
                 wanted = not inner.startswith("..") and not any(part in f"/{inner}" for part in _LEFT_OUT)
                 if wanted and path.exists():
                     tar.add(path, arcname=f"{PACKAGES}/{inner}", filter=_of_root)

@@ -25,7 +25,7 @@ from e2e.cluster.images import make_images, write_archive
 from e2e.cluster.package import make_wheel
 from e2e.cluster.selfmade import SelfMade
 
-_USUAL = ("light", "keras")
+_USUAL = ("light", "keras", "torch")
 
 
 class Cluster(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ Document = dict[str, Any]
 # Of pods and policies: both, at one moment.
 Look = Callable[[], tuple[Sequence[Document], Sequence[Document]]]
 
-_CHAIN = "TEST-POLICIES"
 _LOOK_SECONDS = 0.3
 
 
@@ -46,14 +46,16 @@ def heeded(look: Look) -> Iterator[None]:
 
     Raises what has kept it from looking, at the end: what was seen until then may not be what policies say.
     """
+    # Several tests at once write what is theirs.
+    chain = f"TEST-{uuid.uuid4().hex[:8]}"
     written: list[str] = []
     failures: list[Exception] = []
     over = threading.Event()
 
     def write() -> None:
-        rules = _rules(who_reaches(*look()))
+        rules = _rules(chain, who_reaches(*look()))
         if rules != written:
-            _restore([f":{_CHAIN} - [0:0]", *rules])
+            _restore([f":{chain} - [0:0]", *rules])
             written[:] = rules
 
     def go_on() -> None:
@@ -65,7 +67,7 @@ def heeded(look: Look) -> Iterator[None]:
                 return
 
     write()
-    _restore([f"-I FORWARD -j {_CHAIN}"])
+    _restore([f"-I FORWARD -j {chain}"])
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
     try:
@@ -73,17 +75,17 @@ def heeded(look: Look) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        _restore([f"-D FORWARD -j {_CHAIN}", f"-F {_CHAIN}", f"-X {_CHAIN}"])
+        _restore([f"-D FORWARD -j {chain}", f"-F {chain}", f"-X {chain}"])
         if failures:
             raise failures[0]
 
 
-def _rules(reached: dict[str, set[str]]) -> list[str]:
+def _rules(chain: str, reached: dict[str, set[str]]) -> list[str]:
     """Who has been let in may stay."""
-    rules = [f"-A {_CHAIN} -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN"]
+    rules = [f"-A {chain} -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN"]
     for address, allowed in sorted(reached.items()):
-        rules += [f"-A {_CHAIN} -s {source} -d {address} -j RETURN" for source in sorted(allowed)]
-        rules.append(f"-A {_CHAIN} -d {address} -j DROP")
+        rules += [f"-A {chain} -s {source} -d {address} -j RETURN" for source in sorted(allowed)]
+        rules.append(f"-A {chain} -d {address} -j DROP")
     return rules
 
 

@@ -157,6 +157,9 @@ def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
 def shared_folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """One that this machine and all nodes see by the same path."""
     if isinstance(cluster, SelfMade):
+        # Pods are other users than whoever makes the folders.
+        for each in (tmp_path, *tmp_path.parents[:2]):
+            each.chmod(0o755)
         yield tmp_path
         return
     given = os.environ.get("ELASTICDL_TEST_SHARED")

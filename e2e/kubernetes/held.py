@@ -23,8 +23,8 @@ NAME = "job"
 MASTER = f"elasticdl-{NAME}-master"
 # Who is held for long does not hang.
 COMMON_FLAGS = (f"--job_name={NAME}", "--image_pull_policy=Never", "--stall_factor=0")
-# Of the program in e2e/zoo/held: each worker does shards of four batches of ten samples.
-SIZE, EPOCHS = 1000, 2
+# Of the program in e2e/zoo/held: each worker does shards of four batches.
+SIZE, EPOCHS, BATCH = 1000, 2, 10
 PROGRAM = "python3 /held/zoo/held/program.py"
 PUBLIC = ROOT / ".public-client"
 _PROGRAMS = "config_map=held,mount_path=/held/zoo/held"
@@ -83,14 +83,14 @@ class HeldJob:
             volumes="config_map=public,mount_path=/public",
         )
 
-    def start_model(self, data: Path, *flags: str) -> None:
-        """Workers train a small network on digits, with parameter servers."""
+    def start_model(self, data: Path, *flags: str, framework: str = "keras") -> None:
+        """Workers train a small network on digits."""
         self.kubectl("create", "configmap", "data", f"--from-file={data}/train")
         self.elasticdl.train(
             *COMMON_FLAGS,
-            "--image_name=elasticdl-test:keras",
+            f"--image_name=elasticdl-test:{framework}",
             "--model_zoo=/held/zoo",
-            "--model_def=held.model.custom_model",
+            f"--model_def=held.{framework}_model.custom_model",
             "--training_data=/data/train",
             f"--volume={_PROGRAMS};config_map=data,mount_path=/data/train",
             f"--envs=ELASTICDL_THREADS=1;{self._hall}",
@@ -149,6 +149,10 @@ class HeldJob:
             for pod in found
             if "deletionTimestamp" not in pod["metadata"]
         }
+
+    def uids(self) -> dict[str, str]:
+        """Of the workers' pods."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def wait_for_running(self, *nodes: str) -> None:
         def running() -> bool:

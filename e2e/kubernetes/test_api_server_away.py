@@ -45,4 +45,4 @@ def test_workers_end_while_it_is_away_and_afterwards(
     held.delete_pod("worker-2")
     held.wait_for_held(6, "worker-4")
     assert "The watch of Pod is too far behind" in held.kubectl("logs", MASTER)
-    held.ends_exactly()
+    assert held.ends_exactly() == [0, 0]

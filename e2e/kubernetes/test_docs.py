@@ -35,8 +35,8 @@ def test_page_of_estimators(shared_folder: Path, cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("whole_cluster")
-def test_page_of_mnist(tmp_path: Path, own_cluster: SelfMade) -> None:
-    follow_jobs(_MNIST, tmp_path, own_cluster)
+def test_page_of_mnist(shared_folder: Path, own_cluster: SelfMade) -> None:
+    follow_jobs(_MNIST, shared_folder, own_cluster)
 
 
 def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:
@@ -45,9 +45,6 @@ def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:
             provide_images(cluster, [framework], name=name)
     default = Kubectl(namespace="default")
     default("apply", "-f", str(MANIFESTS / "elasticdl-rbac.yaml"))
-    # Pods are other users than whoever makes the folders.
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)
     try:
         follow(page, folder, seconds=_SECONDS)
         kinds = "pods,services,secrets,configmaps,networkpolicies"

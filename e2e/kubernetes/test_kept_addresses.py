@@ -32,7 +32,7 @@ def test_of_a_server_and_of_a_worker(held: HeldJob) -> None:
     assert said(held, "worker-1", "batch 6") == {server: "ps-1", lost: "worker-2"}
     assert said(held, "worker-2", "config") == config
     assert said(held, "worker-2", "batch 6") == {server: "ps-1", other: "worker-1"}
-    held.ends_exactly()
+    assert held.ends_exactly() == [0, 0]
 
 
 def pod_of(node: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from e2e.cluster.places import Cluster
 from e2e.conftest import wait_until
 from e2e.kubernetes.held import MASTER, NAME, HeldJob
+from e2e.kubernetes.test_master_gone import goes_on_exactly, to_the_first_shard
 
 # Of digits.
 SIZE = 1437
@@ -27,6 +28,41 @@ def only_on(*machines: str, apart: dict[str, str] | None = None) -> dict[str, An
 
 def machine_of(pod: dict[str, Any]) -> str:
     return str(pod["spec"]["nodeName"])
+
+
+def test_that_of_the_master_whose_journal_is_elsewhere(
+    cluster: Cluster, three_machines: list[str], shared_folder: Path, held: HeldJob
+) -> None:
+    """On a volume that every machine has: nothing is forgotten, and nothing trained again."""
+    spare, here, there = three_machines
+    fields = {"master_spec": only_on(here, spare), "worker_spec": only_on(there)}
+    shared_folder.chmod(0o777)
+    held.kubectl("cordon", spare)
+    try:
+        before = to_the_first_shard(
+            held,
+            "--journal_dir=/journals",
+            f"--cluster_spec_json={json.dumps(fields)}",
+            volumes=f"host_path={shared_folder},mount_path=/journals",
+        )
+    finally:
+        held.kubectl("uncordon", spare)
+    cluster.stop_node(here)
+    try:
+        wait_until_missed(held, here)
+        held.limit(6)
+        held.resume()
+        goes_on_exactly(held, before, said="Continuing from the journal")
+    finally:
+        cluster.start_node(here)
+
+
+def wait_until_missed(held: HeldJob, machine: str) -> None:
+    """The master's: long before the cluster gives up its pod."""
+    wait_until(
+        lambda: f"{machine}, its machine, does not answer" in held.elasticdl.jobs("status", NAME),
+        "the cluster has not heard of the master's machine for a while",
+    )
 
 
 def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
@@ -68,11 +104,7 @@ def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
 
     cluster.stop_node(here)
     try:
-        # Long before the cluster gives up the master's pod.
-        wait_until(
-            lambda: f"{here}, its machine, does not answer" in held.elasticdl.jobs("status", NAME),
-            "the cluster has not heard of the master's machine for a while",
-        )
+        wait_until_missed(held, here)
         held.resume()
         # The model went with the server, and there was no checkpoint yet.
         assert held.ends_exactly(epochs=2, size=SIZE)[0] > 0

@@ -9,7 +9,7 @@ import json
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import machines
 from e2e.kubernetes.foothold import foothold
-from e2e.kubernetes.held import MASTER, HeldJob
+from e2e.kubernetes.held import BATCH, MASTER, HeldJob
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
@@ -43,8 +43,12 @@ def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> Non
             "--journal_dir=/journals",
             f"--cluster_spec_json={json.dumps({'master_spec': machine.here})}",
             volumes=f"host_path={machine.folder},mount_path=/journals",
+            batches=2,
         )
-        held.kubectl("delete", "pod", MASTER, "--wait=false")
+        held.kubectl("delete", "pod", MASTER, "--wait=true")
+        # There is no master, and nobody stops for that.
+        held.limit(3)
+        held.wait_for_held(3, *WORKERS)
         held.limit(6)
         lock = machine.sh("ls */journal/journal.lock").strip()
         # As if the old one had not ended yet.
@@ -57,13 +61,13 @@ def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> Non
         goes_on_exactly(held, before, said="Continuing from the journal")
 
 
-def to_the_first_shard(held: HeldJob, *flags: str, volumes: str = "") -> dict[str, str]:
+def to_the_first_shard(held: HeldJob, *flags: str, volumes: str = "", batches: int = 3) -> dict[str, str]:
     """Starts a job; the pods of its workers when they are in the middle of their first shards."""
-    held.limit(3)
-    held.start_program("--num_workers=3", *flags, volumes=volumes)
-    held.wait_for_held(3, *WORKERS)
-    held.wait_for_done(90)
-    return uids(held)
+    held.limit(batches)
+    held.start_program(f"--num_workers={len(WORKERS)}", *flags, volumes=volumes)
+    held.wait_for_held(batches, *WORKERS)
+    held.wait_for_done(len(WORKERS) * batches * BATCH)
+    return held.uids()
 
 
 def goes_on_exactly(held: HeldJob, before: dict[str, str], *, said: str) -> None:
@@ -72,8 +76,4 @@ def goes_on_exactly(held: HeldJob, before: dict[str, str], *, said: str) -> None
     assert said in held.kubectl("logs", MASTER)
     # Nobody who knew anything is gone.
     assert held.ends_exactly() == [0, 0]
-    assert uids(held) == before
-
-
-def uids(held: HeldJob) -> dict[str, str]:
-    return {name: pod["metadata"]["uid"] for name, pod in held.pods().items()}
+    assert held.uids() == before

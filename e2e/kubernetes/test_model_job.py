@@ -23,7 +23,7 @@ from e2e.kubernetes.held import MASTER, NAME, HeldJob
 # Of digits.
 SIZE = 1437
 BATCH = 32
-# Of the one table, in e2e/zoo/held/model.py.
+# Of the one table, in e2e/zoo/held/keras_model.py.
 ROWS = 17
 # At all of the addresses at once. A connection is made by the kernels alone, however busy the programs are.
 _KNOCK = """

@@ -96,4 +96,4 @@ def test_three_of_four_workers(held: HeldJob) -> None:
     held.kubectl("scale", "deployment/busy", "--replicas=1")
     held.wait_for_held(6, *later)
     held.kubectl("delete", "deployment", "busy", "--wait=false")
-    held.ends_exactly()
+    assert held.ends_exactly() == [0, 0]

@@ -30,6 +30,12 @@ shards = DataShardService(batch_size=10, num_epochs=1, dataset_size=100, num_min
 while shard := shards.fetch_shard():
     shards.report_batch_done(shard.end - shard.start)
 """
+# Ends by its own fault.
+FAULTY = """
+import sys
+print("the last words of this program", flush=True)
+sys.exit(3)
+"""
 GREEDY = """
 hoard = []
 while True:
@@ -177,6 +183,29 @@ def test_a_master_that_ends_again_and_again_is_told_and_can_be_stopped(
     assert "No module named 'encodings'" in done.stdout
     assert "starting. The master: it has ended (exit code 1" in elasticdl.jobs("status", "job")
     assert "stopped" in elasticdl.jobs("stop", "job")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
+
+
+def test_a_program_that_fails_is_tried_again_as_often_as_the_flag_says(
+    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
+) -> None:
+    submit(FAULTY, "--num_workers=1", "--relaunch_on_worker_failure=2")
+    kubectl.wait_for_phase("elasticdl-job-master", "Failed")
+    workers = {f"job-edljob-worker-{number}": "Failed" for number in range(3)}
+    assert kubectl.phases("elasticdl-replica-type=worker") == workers
+    assert status(kubectl)["state"] == "failed"
+    assert "worker-2" in status(kubectl)["message"]
+    assert "exit code 3" in status(kubectl)["message"]
+    assert "the last words of this program" in elasticdl.jobs("status", "job")
+    elasticdl.jobs("delete", "job")
+    assert kubectl.left_of("job") == []
+
+
+def test_a_program_that_is_not_in_the_image(kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit) -> None:
+    submit(FAULTY, "--num_workers=1", "--job_command=no-such-program --fast")
+    kubectl.wait_for_phase("elasticdl-job-master", "Failed")
+    assert "no-such-program" in status(kubectl)["message"]
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []
 

@@ -63,7 +63,7 @@ def test_all_are_made_and_replaced(held: HeldJob) -> None:
     after = {f"worker-{number}" for number in range(MANY, 2 * MANY)}
     wait_until(lambda: set(held.pods()) == after, "each has a replacement")
     assert refused(held.kubectl) > 0
-    held.ends_exactly()
+    assert held.ends_exactly() == [0, 0]
 
 
 def refused(kubectl: Kubectl) -> float:
