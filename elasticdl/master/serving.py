@@ -11,7 +11,7 @@ from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
 from elasticdl.jobs.training import ALLREDUCE
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
-from elasticdl.master.shard_service import ShardService
+from elasticdl.master.shard_service import PublicShardService, ShardService
 from elasticdl.wire.channel import new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
 
@@ -35,14 +35,14 @@ class Servers:
 
             add_allreduce_calls(AllReduceService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.program == "command":
-            shards = ShardService(master)
-            master.waits_for_shard = lambda worker: shards.waiting[worker] > 0
+            shards, public = ShardService(master), PublicShardService(master)
+            master.waits_for_shard = lambda worker: shards.waiting[worker] + public.waiting[worker] > 0
             add_shard_calls(shards, self.own)  # type: ignore[no-untyped-call]
             add_progress_calls(shards, self.own)  # type: ignore[no-untyped-call]
             if spec.model.public_client:
                 # The public package sends no token: it gets at the shards of this job, and at nothing else.
                 self.public = new_aio_server(None)
-                add_shard_calls(shards, self.public)  # type: ignore[no-untyped-call]
+                add_shard_calls(public, self.public)  # type: ignore[no-untyped-call]
 
     async def start(self) -> None:
         await self.own.start()

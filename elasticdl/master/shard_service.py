@@ -338,6 +338,15 @@ class ShardService(MasterServicer, ProgressServicer):
         return pb.QueryTrainingStatusResponse(status=_TRAINING_GOES_ON)
 
 
+class PublicShardService(ShardService):
+    """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's."""
+
+    async def _refuse(self, context: Context, message: str) -> None:
+        """A program of the job ends with this error, once its client has asked often enough, and that counts."""
+        log.warning("An announcement at the port without a token was refused: %s", message)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
 def request_number(context: Context) -> int:
     """The number that our own package gives to a call for a shard; 0 if it is not ours."""
     for key, value in context.invocation_metadata() or ():
