@@ -25,7 +25,7 @@ from elasticdl.cli.cluster_jobs import ClusterJob, ClusterJobs
 from elasticdl.cli.cluster_logs import last_lines
 from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
 from elasticdl.cli.display import EXIT_INTERRUPTED, Display
-from elasticdl.jobs.checks import OURS
+from elasticdl.jobs import reserved
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
@@ -118,7 +118,7 @@ def prepared(spec: JobSpec, environment: Mapping[str, str] | None = None) -> Job
     if nodes.populate_env_names:
         variables = os.environ if environment is None else environment
         found = {n: v for n, v in sorted(variables.items()) if re.fullmatch(nodes.populate_env_names, n)}
-        if taken := sorted(found.keys() & OURS - nodes.envs.keys()):
+        if taken := sorted(found.keys() & reserved.variables(spec) - nodes.envs.keys()):
             raise UserError(
                 f"--populate_env_names: {' and '.join(taken)}: set by the master and cannot be given.",
                 hint="Choose a pattern without such names, or unset them here.",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elasticdl.jobs import reserved
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.placement import ROLES
 from elasticdl.jobs.pod_fields import parse_pod_fields
@@ -17,27 +18,6 @@ from elasticdl.jobs.training import ALLREDUCE, LOCAL, PARAMETER_SERVER
 
 if TYPE_CHECKING:
     from elasticdl.jobs.spec import JobSpec
-
-# Set by the master for every node: a job that set them itself would cut its nodes off.
-OURS = frozenset(
-    (
-        "DLROVER_MASTER_ADDR",
-        "ELASTICDL_ADVERTISE",
-        "ELASTICDL_BIND",
-        "ELASTICDL_CA_FILE",
-        "ELASTICDL_CERT_FILE",
-        "ELASTICDL_KEY_FILE",
-        "ELASTICDL_POD_UID",
-        "ELASTICDL_PORT",
-        "ELASTICDL_TLS_NAME",
-        "ELASTICDL_TOKEN_FILE",
-        "MASTER_ADDR",
-        "MY_POD_IP",
-        "WORKER_ID",
-        "WORKER_NUM",
-        "WORKER_TYPE",
-    )
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +167,9 @@ def _resources(spec: JobSpec) -> Iterator[Problem]:
         names = (f"{role}_resource_request", f"{role}_resource_limit")
         for line in spec.nodes.resource_request(role).beyond(spec.nodes.resource_limit(role)):
             yield _problem(*names, because=f"--{names[0]}: {line} in --{names[1]}.")
+    ours = reserved.variables(spec)
     for name in spec.nodes.envs:
-        if name in OURS:
+        if name in ours:
             yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
 
 
@@ -215,11 +196,22 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
         )
     if cluster.cluster_spec_json:
         try:
-            parse_pod_fields(cluster.cluster_spec_json)
+            fields = parse_pod_fields(cluster.cluster_spec_json)
         except BadValue as problem:
             words = str(problem)
             end = "" if words.endswith("?") else "."
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
+            return
+        # Those of every job are known where the fields are read; these are of this one.
+        ours = reserved.variables(spec)
+        for where, given in fields.items():
+            for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
+                yield _problem(
+                    "cluster_spec_json",
+                    "job_command",
+                    "need_tf_config",
+                    because=f"--cluster_spec_json: {where}.env: {name} is set by the job and cannot be given.",
+                )
 
 
 def _off_every_volume(spec: JobSpec) -> Iterator[Problem]:
@@ -253,8 +245,8 @@ def _writable_mounts(spec: JobSpec) -> Iterator[str]:
         return
     for of_role in fields.values():
         for mount in of_role.get("volumeMounts", ()):
-            if isinstance(mount, dict) and not mount.get("readOnly"):
-                yield str(mount.get("mountPath", ""))
+            if not mount.get("readOnly"):
+                yield mount["mountPath"]
 
 
 def _inside(path: str, place: str) -> bool:

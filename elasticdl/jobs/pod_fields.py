@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from elasticdl.jobs import reserved
 from elasticdl.jobs.names import DNS_NAME
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.pairs import BadValue
@@ -60,12 +61,43 @@ _OTHER_SPELLINGS = {
 }
 _KNOWN = (*_METADATA, "env", "volumeMounts", *_SPEC)
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("labels", "annotations", "affinity", "nodeSelector", "securityContext"), dict),
-    **dict.fromkeys(("env", "tolerations", "imagePullSecrets", "volumes", "volumeMounts"), list),
-    "automountServiceAccountToken": bool,
-    "serviceAccountName": str,
+    **dict.fromkeys(
+        ("labels", "annotations", "affinity", "dnsConfig", "nodeSelector", "overhead", "securityContext"),
+        dict,
+    ),
+    **dict.fromkeys(
+        (
+            "env",
+            "hostAliases",
+            "imagePullSecrets",
+            "tolerations",
+            "topologySpreadConstraints",
+            "volumeMounts",
+            "volumes",
+        ),
+        list,
+    ),
+    **dict.fromkeys(("automountServiceAccountToken", "enableServiceLinks", "setHostnameAsFQDN"), bool),
+    **dict.fromkeys(
+        (
+            "dnsPolicy",
+            "preemptionPolicy",
+            "runtimeClassName",
+            "schedulerName",
+            "serviceAccountName",
+            "subdomain",
+        ),
+        str,
+    ),
+    "terminationGracePeriodSeconds": int,
 }
-_WORDS: dict[type, str] = {dict: "an object", list: "a list", bool: "true or false", str: "text"}
+_WORDS: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+    str: "text",
+    int: "a whole number",
+}
 # By what two entries of a list are the same entry, of which the later counts.
 _KEYS = {"env": "name", "volumes": "name", "imagePullSecrets": "name", "volumeMounts": "mountPath"}
 _OURS = {
@@ -140,8 +172,14 @@ def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise BadValue(
                 f"{where}.{name} is not one of {', '.join(sorted(allowed))}.{did_you_mean(name, allowed)}"
             )
-        if name in _KINDS and not isinstance(value, _KINDS[name]):
-            raise BadValue(f"{where}.{name}: {value!r} is not {_WORDS[_KINDS[name]]}")
+        _check_kind(f"{where}.{name}", value, _KINDS[name])
+        if isinstance(value, list):
+            _check_entries(f"{where}.{name}", name, value)
+        if name == "nodeSelector":
+            for label, text in value.items():
+                _check_kind(f"{where}.{name}.{label}", text, str)
+        if name == "terminationGracePeriodSeconds" and value < 0:
+            raise BadValue(f"{where}.{name}: {value} is less than 0")
         if name == "serviceAccountName":
             _check_account(where, value)
         if name == "labels":
@@ -152,6 +190,34 @@ def _checked(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
             value = {str(key): str(text) for key, text in value.items()}
         checked[name] = value
     return checked
+
+
+def _check_kind(where: str, value: Any, kind: type) -> None:
+    # To Python true is a number, too.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise BadValue(f"{where}: {value!r} is not {_WORDS[kind]}")
+
+
+def _check_entries(where: str, name: str, entries: list[Any]) -> None:
+    """Of a list: objects all, each with the text by which it is told from the others; and none of them is ours."""
+    for entry in entries:
+        _check_kind(where, entry, dict)
+        key = _KEYS.get(name)
+        if key and not (isinstance(entry.get(key), str) and entry[key]):
+            raise BadValue(f"{where}: {entry!r} has no {key}")
+        if name == "env":
+            if "value" in entry:
+                _check_kind(f"{where}: {entry['name']}", entry["value"], str)
+            if entry["name"] in reserved.VARIABLES:
+                raise BadValue(f"{where}: {entry['name']} is set by the job and cannot be given")
+        elif name == "volumes" and reserved.is_volume(entry["name"]):
+            raise BadValue(
+                f"{where}: the job has a volume of its own that is called {entry['name']}: choose another name"
+            )
+        elif name == "volumeMounts" and reserved.is_folder(entry["mountPath"]):
+            raise BadValue(
+                f"{where}: nothing can be mounted at {entry['mountPath']}: what the job itself needs is there"
+            )
 
 
 def _check_account(where: str, name: str) -> None:

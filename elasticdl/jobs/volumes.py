@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
+from elasticdl.jobs import reserved
 from elasticdl.jobs.grammar import Boolean, Grammar
 from elasticdl.jobs.names import DNS_NAME
 from elasticdl.jobs.nearest import did_you_mean
@@ -44,10 +45,10 @@ class VolumesGrammar(Grammar[tuple[Volume, ...]]):
 
     def parse(self, raw: object) -> tuple[Volume, ...]:
         volumes = tuple(_volumes(raw))
-        paths = [volume.mount_path for volume in volumes]
-        for path in paths:
-            if paths.count(path) > 1:
-                raise BadValue(f"two volumes are mounted at {path}")
+        places = [reserved.same_place(volume.mount_path) for volume in volumes]
+        for place in places:
+            if places.count(place) > 1:
+                raise BadValue(f"two volumes are mounted at {place}")
         return volumes
 
     def plain(self, value: tuple[Volume, ...]) -> list[dict[str, str]]:
@@ -96,6 +97,10 @@ def _checked(pairs: dict[str, str]) -> Volume:
     for name, path in (("mount_path", volume.mount_path), ("host_path", volume.host_path)):
         if path and not path.startswith("/"):
             raise BadValue(f"{name} must be an absolute path, not {path!r}")
+    if ":" in volume.mount_path:
+        raise BadValue(f"mount_path must be a path without a colon, not {volume.mount_path!r}")
+    if reserved.is_folder(volume.mount_path):
+        raise BadValue(f"mount_path cannot be {volume.mount_path}: what the job itself needs is there")
     if volume.sub_path.startswith("/") or ".." in volume.sub_path.split("/"):
         raise BadValue(f"sub_path must be a path inside the volume, not {volume.sub_path!r}")
     for name in (volume.claim_name, volume.config_map, volume.secret):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticdl.jobs.reserved import SECRET_FOLDER, same_place
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.volumes import Volume
 from elasticdl.platforms import naming
 
 Document = dict[str, Any]
 
-SECRET_FOLDER = "/var/run/elasticdl/job"
 STATE_FOLDER = "/var/lib/elasticdl"
 _SCRATCH = "/tmp"
 # Readable for the group that all processes of the pod are in.
@@ -31,7 +31,7 @@ def volumes_and_mounts(spec: JobSpec, *, serves: bool) -> tuple[list[Document], 
         mounts.append(mount)
     ours = [_secret(spec, serves), {"name": "state", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]
     places = {"secret": SECRET_FOLDER, "state": STATE_FOLDER, "scratch": _SCRATCH}
-    taken = {mount["mountPath"].rstrip("/") for mount in mounts}
+    taken = {same_place(mount["mountPath"]) for mount in mounts}
     kept = [volume for volume in ours if places[volume["name"]] not in taken]
     mounts += [
         {

@@ -13,11 +13,12 @@ from typing import Any
 
 from elasticdl.jobs.pod_fields import add_to_pod, fields_of, parse_pod_fields
 from elasticdl.jobs.priority import parse_priority
+from elasticdl.jobs.reserved import NOTICE_FOLDER, SECRET_FOLDER
 from elasticdl.jobs.resources import Resources, grown_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
 from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest
-from elasticdl.platforms.pod_volumes import SECRET_FOLDER, STATE_FOLDER, volumes_and_mounts
+from elasticdl.platforms.pod_volumes import STATE_FOLDER, volumes_and_mounts
 
 Document = dict[str, Any]
 
@@ -31,9 +32,8 @@ NOTICE_SECONDS = 15
 # its files when it changes.
 _NO_NOTICE_NAME = "elasticdl-no-notice"
 NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
-_NOTICE_FOLDER = "/var/run/elasticdl/notice"
 _NOTICE = (
-    f"i=0; while [ $i -lt {NOTICE_SECONDS} ] && ! [ -s {_NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
+    f"i=0; while [ $i -lt {NOTICE_SECONDS} ] && ! [ -s {NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
 )
 # Who has what nobody else has is not ended to see how much memory it needs.
 _WHOLE_LIMIT = (MASTER_ROLE, "ps")
@@ -109,7 +109,7 @@ def _give_notice(pod: Document) -> None:
     container = pod["containers"][0]
     said = {"path": "none", "fieldRef": {"fieldPath": f"metadata.annotations['{_NO_NOTICE_NAME}']"}}
     pod["volumes"].append({"name": "notice", "downwardAPI": {"items": [said]}})
-    container["volumeMounts"].append({"name": "notice", "mountPath": _NOTICE_FOLDER, "readOnly": True})
+    container["volumeMounts"].append({"name": "notice", "mountPath": NOTICE_FOLDER, "readOnly": True})
     # Where there is no shell, the signal comes at once.
     container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", _NOTICE]}}}
 

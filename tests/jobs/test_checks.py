@@ -62,6 +62,10 @@ def test_a_command_of_blanks_is_none() -> None:
         ({"num_chief": 1}, "--num_chief has a meaning only with --job_command"),
         ({"need_tf_config": True}, "--need_tf_config has a meaning only with --job_command"),
         ({"envs": "MASTER_ADDR=x"}, "MASTER_ADDR is set by the master"),
+        ({"envs": "ELASTICDL_NODE=x"}, "ELASTICDL_NODE is set by the master"),
+        ({"envs": "ELASTICDL_PLATFORM=x"}, "ELASTICDL_PLATFORM is set by the master"),
+        ({"envs": "ELASTICDL_JOB=x"}, "ELASTICDL_JOB is set by the master"),
+        ({"envs": "ELASTICDL_JOB_DIR=x"}, "ELASTICDL_JOB_DIR is set by the master"),
         ({"worker_image": "x"}, "--worker_image needs --image_name"),
         ({"ps_image": "x"}, "--ps_image needs --image_name"),
         ({"cluster_spec": "a", "cluster_spec_json": "{}"}, "exclude each other"),
@@ -87,11 +91,36 @@ def test_what_contradicts_itself(refused: Refused, flags: dict[str, object], bec
         {"evaluation_steps": 10, "validation_data": "data"},
         {"num_workers": 3, "num_ps": 2, "distribution_strategy": "ParameterServerStrategy"},
         {"envs": "PYTHONPATH=/x"},
+        # Set for programs of the user's own alone, and the first only if they want it.
+        {"envs": {"TF_CONFIG": "{}", "POD_IP": "x"}},
         {"restart_policy": "Never", "master_port": 5000},
     ],
 )
 def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
     job(**flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "because"),
+    [
+        ({"need_tf_config": True, "envs": "TF_CONFIG=x"}, "--envs: TF_CONFIG is set by the master"),
+        ({"envs": "PADDLE_TRAINER_ID=x"}, "--envs: PADDLE_TRAINER_ID is set by the master"),
+        (
+            {
+                "need_tf_config": True,
+                "cluster_spec_json": '{"worker_spec": {"env": [{"name": "TF_CONFIG", "value": "x"}]}}',
+            },
+            "--cluster_spec_json: worker_spec.env: TF_CONFIG is set by the job",
+        ),
+    ],
+)
+def test_variables_that_programs_of_the_users_own_are_given(flags: dict[str, object], because: str) -> None:
+    with pytest.raises(UserError, match=because):
+        JobSpec.build(job_command="python p.py", **flags)
+
+
+def test_a_program_may_have_its_own_tf_config() -> None:
+    JobSpec.build(job_command="python p.py", envs={"TF_CONFIG": "{}"})
 
 
 def test_that_kubernetes_restarts_nothing_is_explained(refused: Refused) -> None:

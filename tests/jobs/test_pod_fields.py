@@ -80,8 +80,58 @@ def test_as_in_a_manifest() -> None:
         ("worker_spec: {serviceAccountName: A b}", "serviceAccountName: 'A b' is not a name for Kubernetes"),
         ("pod_spec: {automountServiceAccountToken: maybe}", "'maybe' is not true or false"),
         ("service_spec: {clusterIP: None}", "service_spec cannot be given"),
+        ("pod_spec: {env: [A]}", "pod_spec.env: 'A' is not an object"),
+        ("pod_spec: {env: [{value: x}]}", "pod_spec.env: {'value': 'x'} has no name"),
+        ("pod_spec: {env: [{name: A, value: 7}]}", "pod_spec.env: A: 7 is not text"),
+        ("pod_spec: {volumes: [x]}", "pod_spec.volumes: 'x' is not an object"),
+        ("pod_spec: {volumes: [{emptyDir: {}}]}", "pod_spec.volumes: {'emptyDir': {}} has no name"),
+        ("pod_spec: {volumeMounts: [{name: x}]}", "pod_spec.volumeMounts: {'name': 'x'} has no mountPath"),
+        ("pod_spec: {imagePullSecrets: [mine]}", "pod_spec.imagePullSecrets: 'mine' is not an object"),
+        ("pod_spec: {tolerations: [spot]}", "pod_spec.tolerations: 'spot' is not an object"),
+        ("pod_spec: {nodeSelector: {gpu: true}}", "pod_spec.nodeSelector.gpu: True is not text"),
+        (
+            "pod_spec: {terminationGracePeriodSeconds: abc}",
+            "terminationGracePeriodSeconds: 'abc' is not a whole number",
+        ),
+        ("pod_spec: {terminationGracePeriodSeconds: true}", "True is not a whole number"),
+        ("pod_spec: {terminationGracePeriodSeconds: -1}", "-1 is less than 0"),
+        ("pod_spec: {schedulerName: []}", "is not text"),
     ],
 )
 def test_what_is_refused(text: str, because: str) -> None:
     with pytest.raises(BadValue, match=because):
         parse_pod_fields(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("pod_spec: {env: [{name: MASTER_ADDR, value: x}]}", "pod_spec.env: MASTER_ADDR"),
+        (
+            "worker_spec: {env: [{name: ELASTICDL_TOKEN_FILE, value: x}]}",
+            "worker_spec.env: ELASTICDL_TOKEN_FILE",
+        ),
+        ("pod_spec: {volumes: [{name: secret, emptyDir: {}}]}", "pod_spec.volumes: .* called secret"),
+        ("pod_spec: {volumes: [{name: volume-0, emptyDir: {}}]}", "pod_spec.volumes: .* called volume-0"),
+        (
+            "pod_spec: {volumeMounts: [{name: mine, mountPath: /var/run/elasticdl/job/}]}",
+            "pod_spec.volumeMounts: nothing can be mounted at /var/run/elasticdl/job/",
+        ),
+        (
+            "pod_spec: {volumeMounts: [{name: mine, mountPath: /var/run/elasticdl/notice}]}",
+            "pod_spec.volumeMounts: nothing can be mounted at /var/run/elasticdl/notice",
+        ),
+    ],
+)
+def test_what_a_job_sets_itself_cannot_be_replaced(text: str, entry: str) -> None:
+    with pytest.raises(BadValue, match=entry):
+        parse_pod_fields(text)
+
+
+def test_volumes_and_mounts_of_the_users_own() -> None:
+    fields = parse_pod_fields(
+        "pod_spec: {volumes: [{name: mine, emptyDir: {}}], volumeMounts: [{name: mine, mountPath: /mine}]}"
+    )
+    after = add_to_pod(pod(), fields_of(fields, "worker"))
+    assert after["spec"]["volumes"] == [{"name": "mine", "emptyDir": {}}]
+    assert after["spec"]["containers"][0]["volumeMounts"] == [{"name": "mine", "mountPath": "/mine"}]

@@ -75,6 +75,13 @@ def test_none() -> None:
         ("mount_path=/x,host_path=/y;mount_path=/x,host_path=/z", "two volumes are mounted at /x"),
         ("mount_path=/x,host_path=/y,read_only=perhaps", "read_only: 'perhaps' is neither true nor false"),
         ("mount_path=/x,secret=A_B", "name for Kubernetes"),
+        ("mount_path=/x/,host_path=/y;mount_path=/x,host_path=/z", "two volumes are mounted at /x"),
+        ("mount_path=/x/../y,host_path=/y;mount_path=//y,host_path=/z", "two volumes are mounted at /y"),
+        ("mount_path=/x:ro,host_path=/y", "mount_path must be a path without a colon, not '/x:ro'"),
+        ("mount_path=/var/run/elasticdl/job,host_path=/y", "what the job itself needs is there"),
+        ("mount_path=/var/run/elasticdl/job/,host_path=/y", "what the job itself needs is there"),
+        ("mount_path=/var/run/elasticdl/job/tls.key,host_path=/y", "what the job itself needs is there"),
+        ("mount_path=/var/run/elasticdl/notice,host_path=/y", "what the job itself needs is there"),
         ("/x:/y", "not of the form"),
     ],
 )

@@ -13,6 +13,7 @@ from elasticdl.jobs import document
 from elasticdl.jobs.grammar import Boolean, Choice, Grammar, Integer, Pairs, Pattern, Real, Text
 from elasticdl.jobs.leaves import LEAVES
 from elasticdl.jobs.priority import PriorityGrammar
+from elasticdl.jobs.reserved import same_place
 from elasticdl.jobs.resources import ResourcesGrammar
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 from elasticdl.jobs.volumes import Volume, VolumesGrammar
@@ -63,7 +64,8 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
     if isinstance(grammar, Pattern):
         return st.sampled_from(["", "TEAM_.*", "A|B", "[A-Z]+: '#'"])
     if isinstance(grammar, VolumesGrammar):
-        paths = st.lists(TEXT.map(lambda text: f"/{text}"), unique=True, max_size=3)
+        folders = TEXT.filter(lambda text: ":" not in text).map(lambda text: f"/{text}")
+        paths = st.lists(folders, unique_by=same_place, max_size=3)
         return paths.map(lambda all_: tuple(Volume(host_path="/h", mount_path=path) for path in all_))
     assert isinstance(grammar, Text), grammar
     if grammar.rule is None:

@@ -1,0 +1,77 @@
+"""What a job sets in its nodes itself: variables, and on a cluster volumes and folders. Nobody else may set them.
+
+A job that did would cut its own nodes off, or be overruled without a word.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elasticdl.jobs.spec import JobSpec
+
+VARIABLES = frozenset(
+    (
+        "DLROVER_MASTER_ADDR",
+        "ELASTICDL_ADVERTISE",
+        "ELASTICDL_BIND",
+        "ELASTICDL_CA_FILE",
+        "ELASTICDL_CERT_FILE",
+        "ELASTICDL_HOST_SOCKET",
+        "ELASTICDL_JOB",
+        "ELASTICDL_JOB_DIR",
+        "ELASTICDL_KEY_FILE",
+        "ELASTICDL_NODE",
+        "ELASTICDL_PLATFORM",
+        "ELASTICDL_POD_UID",
+        "ELASTICDL_PORT",
+        "ELASTICDL_PROCESS_OF",
+        "ELASTICDL_TLS_NAME",
+        "ELASTICDL_TOKEN_FILE",
+        "MASTER_ADDR",
+        "MY_POD_IP",
+        "WORKER_ID",
+        "WORKER_NUM",
+        "WORKER_TYPE",
+    )
+)
+# For programs of the user's own, as Paddle reads them.
+_OF_PROGRAMS = frozenset(
+    (
+        "PADDLE_CURRENT_ENDPOINT",
+        "PADDLE_PORT",
+        "PADDLE_PSERVERS_IP_PORT_LIST",
+        "PADDLE_TRAINERS_NUM",
+        "PADDLE_TRAINER_ENDPOINTS",
+        "PADDLE_TRAINER_ID",
+        "POD_IP",
+        "TRAINING_ROLE",
+    )
+)
+
+SECRET_FOLDER = "/var/run/elasticdl/job"
+NOTICE_FOLDER = "/var/run/elasticdl/notice"
+# Those of --volume have a number.
+_VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
+
+
+def variables(spec: JobSpec) -> frozenset[str]:
+    """Of the nodes of this job."""
+    of_programs = _OF_PROGRAMS if spec.program == "command" else frozenset[str]()
+    return VARIABLES | of_programs | ({"TF_CONFIG"} if spec.model.need_tf_config else frozenset())
+
+
+def is_volume(name: str) -> bool:
+    return _VOLUME.fullmatch(name) is not None
+
+
+def same_place(path: str) -> str:
+    """One spelling for every way to write the same absolute path."""
+    return posixpath.normpath(f"/{path.lstrip('/')}")
+
+
+def is_folder(path: str) -> bool:
+    """What is mounted there would be in the place of what nodes know each other by, or inside of it."""
+    return any(f"{same_place(path)}/".startswith(f"{folder}/") for folder in (SECRET_FOLDER, NOTICE_FOLDER))
