@@ -81,6 +81,8 @@ class Cluster:
         self._access = access
         self._patience = patience
         self._http: httpx.AsyncClient | None = None
+        # Whose connections were made with a certificate that is refused by now. Some may still be read from.
+        self._former: list[httpx.AsyncClient] = []
 
     @classmethod
     def connect(cls, *, namespace: str = "", context: str = "", patience: float = 15.0) -> Cluster:
@@ -96,9 +98,10 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        clients = [*self._former, *([self._http] if self._http is not None else [])]
+        self._former, self._http = [], None
+        for client in clients:
+            await client.aclose()
 
     # -- objects ---------------------------------------------------------------------------------------------
 
@@ -224,7 +227,7 @@ class Cluster:
                 if response.status_code < 400:
                     answer: Document = response.json()
                     return answer
-                if response.status_code == 401 and not renewed and self._access.identity.renew():
+                if response.status_code == 401 and not renewed and self._renew():
                     renewed = True
                     continue
                 if response.status_code not in _PASSING:
@@ -246,22 +249,35 @@ class Cluster:
     async def stream(
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[httpx.Response]:
-        """One answer, to be read while it comes. Raises as requests do, but is never made twice."""
-        http, identity = http_library(), self._access.identity
-        async with self._client().stream(
-            "GET",
-            path,
-            params=dict(query),
-            headers=await asyncio.to_thread(identity.headers),
-            timeout=http.Timeout(_REQUEST_SECONDS, read=read_seconds),
-            extensions=self._extensions(),
-        ) as response:
-            if response.status_code >= 400:
+        """One answer, to be read while it comes. Raises as requests do, but is made twice only with newer credentials."""
+        http = http_library()
+        renewed = False
+        async with contextlib.AsyncExitStack() as answers:
+            while True:
+                headers = await asyncio.to_thread(self._access.identity.headers)
+                answer = self._client().stream(
+                    "GET",
+                    path,
+                    params=dict(query),
+                    headers=headers,
+                    timeout=http.Timeout(_REQUEST_SECONDS, read=read_seconds),
+                    extensions=self._extensions(),
+                )
+                response = await answers.enter_async_context(answer)
+                if response.status_code < 400:
+                    break
                 await response.aread()
-                if response.status_code == 401:
-                    identity.renew()
-                raise self._refusal(response)
+                if response.status_code != 401 or renewed or not self._renew():
+                    raise self._refusal(response)
+                renewed = True
             yield response
+
+    def _renew(self) -> bool:
+        """After credentials were refused: whether there may be newer ones to ask with."""
+        if self._access.identity.certified and self._http is not None:
+            self._former.append(self._http)
+            self._http = None
+        return self._access.identity.renew()
 
     def _extensions(self) -> dict[str, Any]:
         name = self._access.server_name

@@ -2,7 +2,8 @@
 
 The same rules as kubectl's: the files of $KUBECONFIG together (the first that says something counts), else
 ~/.kube/config; inside a pod without either, the pod's own service account. Credentials are files, texts or a program
-that prints them (GKE, EKS and AKS work that way).
+that prints them (GKE, EKS and AKS work that way). What kubectl would heed there and we cannot is an error: requests
+would go another way, or in the name of somebody else, than the user has written.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +28,17 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The token in a pod is renewed when a good part of its life is over, which is an hour at least.
 _TOKEN_SECONDS = 60.0
 _DEFAULT_NAMESPACE = "default"
+_PLUGIN_SECONDS = 60.0
+# Under this name a cluster's entry holds what only its plugin understands.
+_PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
+# What a configuration may say beside, and how else to say it.
+_NOT_HEEDED = {
+    "cluster": {"proxy-url": "Name the proxy in the variable HTTPS_PROXY."},
+    "user": dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"), "Choose a context whose user may do it by itself."
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +61,113 @@ class Identity:
     token: str = ""
     token_file: Path | None = None
     basic: tuple[str, str] | None = None
-    command: dict[str, Any] | None = None
-    folder: Path = field(default_factory=Path)
+    plugin: Plugin | None = None
+    # A certificate comes with every connection that is made from now on, and not with those that there are.
+    certified: bool = False
     _read_at: float = -1e9
+    _asked: bool = False
+    # Requests are made together, and a program that asks its user for a password should do so once.
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def headers(self) -> dict[str, str]:
         if self.basic is not None:
             word = base64.b64encode(":".join(self.basic).encode()).decode()
             return {"Authorization": f"Basic {word}"}
-        if self.token_file is not None and time.monotonic() - self._read_at > _TOKEN_SECONDS:
-            self.token = _text_of(self.token_file).strip()
-            self._read_at = time.monotonic()
-        if self.command is not None and not self.token:
-            self.token = _ask_program(self.command, self.folder)
-        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        with self._lock:
+            if self.token_file is not None and time.monotonic() - self._read_at > _TOKEN_SECONDS:
+                self.token = _text_of(self.token_file).strip()
+                self._read_at = time.monotonic()
+            if self.plugin is not None and not self._asked:
+                self.token, self.certified = self.plugin.ask()
+                self._asked = True
+            return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def renew(self) -> bool:
         """After a refusal: whether there may be something newer to try with."""
         self._read_at = -1e9
-        if self.command is not None:
-            self.token = ""
-        return self.command is not None or self.token_file is not None
+        self._asked = False
+        return self.plugin is not None or self.token_file is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A program that prints credentials, as the entry of a user in kubectl's configuration describes it."""
+
+    entry: Mapping[str, Any]
+    # What a path in the entry is relative to.
+    folder: Path
+    cluster: Mapping[str, Any]
+    # Takes a certificate, if the program prints one.
+    tls: ssl.SSLContext
+
+    def ask(self) -> tuple[str, bool]:
+        """The token, "" if there is none, and whether there is a certificate. At least one of them there is."""
+        status = self._status()
+        token = str(status.get("token") or "")
+        certificate, key = status.get("clientCertificateData"), status.get("clientKeyData")
+        if certificate and key:
+            with tempfile.TemporaryDirectory() as drawer:
+                files = Path(drawer, "certificate"), Path(drawer, "key")
+                files[0].write_text(str(certificate))
+                files[1].write_text(str(key))
+                try:
+                    self.tls.load_cert_chain(*files)
+                except (OSError, ValueError) as error:
+                    raise UserError(
+                        f"The certificate of the credential plugin {self._name} cannot be used: {error}."
+                    ) from error
+        elif not token:
+            raise UserError(
+                f"The credential plugin {self._name} has printed neither a token nor a certificate with its key."
+            )
+        return token, bool(certificate and key)
+
+    @property
+    def _name(self) -> str:
+        return str(self.entry.get("command") or "")
+
+    def _status(self) -> dict[str, Any]:
+        version = str(self.entry.get("apiVersion"))
+        if version not in _EXEC_VERSIONS:
+            raise UserError(
+                f"Credential plugins of {version} are not supported, only {', '.join(_EXEC_VERSIONS)}."
+            )
+        if not self._name:
+            raise UserError("The credential plugin of this cluster has no command.")
+        spec: dict[str, Any] = {"interactive": False}
+        if self.entry.get("provideClusterInfo"):
+            spec["cluster"] = self.cluster
+        asked = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
+        relative = os.sep in self._name and not os.path.isabs(self._name)
+        variables = {str(pair["name"]): str(pair["value"]) for pair in self.entry.get("env") or []}
+        try:
+            done = subprocess.run(
+                [
+                    str(self.folder / self._name) if relative else self._name,
+                    *map(str, self.entry.get("args") or []),
+                ],
+                env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=_PLUGIN_SECONDS,
+            )
+        except FileNotFoundError as error:
+            hint = str(self.entry.get("installHint") or "")
+            raise UserError(
+                f"The credential plugin {self._name} of this cluster is not installed.", hint=hint
+            ) from error
+        except OSError as error:
+            raise UserError(
+                f"The credential plugin {self._name} of this cluster cannot be started: {error.strerror}."
+            ) from error
+        except subprocess.SubprocessError as error:
+            words = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
+            raise UserError(f"The credential plugin {self._name} failed: {words or error}") from error
+        try:
+            return dict(json.loads(done.stdout)["status"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"The credential plugin {self._name} has printed no credentials.") from error
 
 
 def find_access(
@@ -157,12 +255,19 @@ def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
     )
     if not cluster.get("server"):
         raise UserError(f"{where}: the cluster {chosen.get('cluster')!r} has no server.")
+    for what, entry in (("cluster", cluster), ("user", user)):
+        for key, hint in _NOT_HEEDED[what].items():
+            if entry.get(key):
+                raise UserError(
+                    f"{where}: {key}, which the {what} {chosen.get(what)!r} has, is not supported.", hint=hint
+                )
+    tls = _context(cluster, cluster_path.parent, user, user_path.parent)
     return Access(
         server=str(cluster["server"]).rstrip("/"),
         namespace=namespace or str(chosen.get("namespace") or _DEFAULT_NAMESPACE),
-        tls=_context(cluster, cluster_path.parent, user, user_path.parent),
+        tls=tls,
         server_name=str(cluster.get("tls-server-name") or ""),
-        identity=_identity(user, user_path.parent),
+        identity=_identity(user, user_path.parent, cluster=_told(cluster, cluster_path.parent), tls=tls),
     )
 
 
@@ -187,7 +292,22 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _identity(user: dict[str, Any], folder: Path) -> Identity:
+def _told(cluster: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a credential plugin is told of the cluster, if it wants to know."""
+    names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data")
+    told = {name: cluster[name] for name in names if cluster.get(name)}
+    file = cluster.get("certificate-authority")
+    if file and "certificate-authority-data" not in told:
+        told["certificate-authority-data"] = base64.b64encode(_text_of(folder / file).encode()).decode()
+    for extension in cluster.get("extensions") or []:
+        if extension.get("name") == _PLUGIN_EXTENSION:
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _identity(
+    user: dict[str, Any], folder: Path, *, cluster: dict[str, Any], tls: ssl.SSLContext
+) -> Identity:
     if user.get("tokenFile"):
         return Identity(token_file=folder / str(user["tokenFile"]))
     if user.get("token"):
@@ -195,7 +315,7 @@ def _identity(user: dict[str, Any], folder: Path) -> Identity:
     if user.get("username"):
         return Identity(basic=(str(user["username"]), str(user.get("password") or "")))
     if user.get("exec"):
-        return Identity(command=dict(user["exec"]), folder=folder)
+        return Identity(plugin=Plugin(entry=dict(user["exec"]), folder=folder, cluster=cluster, tls=tls))
     if user.get("auth-provider"):
         raise UserError(
             "This cluster is reached by an auth-provider, which kubectl has given up too.",
@@ -235,43 +355,6 @@ def _file(user: dict[str, Any], name: str, folder: Path, drawer: Path) -> Path |
         path.write_bytes(base64.b64decode(data))
         return path
     return folder / str(user[name]) if user.get(name) else None
-
-
-def _ask_program(command: dict[str, Any], folder: Path) -> str:
-    version = str(command.get("apiVersion"))
-    if version not in _EXEC_VERSIONS:
-        raise UserError(
-            f"Credential plugins of {version} are not supported, only {', '.join(_EXEC_VERSIONS)}."
-        )
-    program = str(command["command"])
-    path = str(folder / program) if os.sep in program and not os.path.isabs(program) else program
-    asked = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    try:
-        done = subprocess.run(
-            [path, *map(str, command.get("args") or [])],
-            env={
-                **os.environ,
-                **{str(pair["name"]): str(pair["value"]) for pair in command.get("env") or []},
-                "KUBERNETES_EXEC_INFO": json.dumps(asked),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=60,
-        )
-        return str(json.loads(done.stdout)["status"]["token"])
-    except FileNotFoundError as error:
-        hint = str(command.get("installHint") or "")
-        raise UserError(
-            f"The credential plugin {program} of this cluster is not installed.", hint=hint
-        ) from error
-    except subprocess.SubprocessError as error:
-        words = getattr(error, "stderr", None) or b""
-        raise UserError(
-            f"The credential plugin {program} failed: {words.decode(errors='replace').strip()}"
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The credential plugin {program} has printed no token.") from error
 
 
 def _text_of(path: Path) -> str:
