@@ -11,6 +11,7 @@ import asyncio
 import datetime
 import json
 import queue
+import re
 import secrets
 import threading
 import time
@@ -30,12 +31,12 @@ from elasticdl.cli.cluster_state import (
     trouble_of,
     unheard_wish,
 )
-from elasticdl.cli.job_view import JobView, LogLine, Summary
+from elasticdl.cli.job_view import UNKNOWN, JobView, LogLine, Summary
 from elasticdl.cli.notes import note
 from elasticdl.cli.removal import see_off
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Listing
 from elasticdl.platforms.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -46,6 +47,10 @@ _POLL_SECONDS = 0.5
 _OBEY_SECONDS = 30.0
 # The master writes into the record every two seconds at most, so it takes two at most.
 _WRITE_ATTEMPTS = 10
+# How long a person waits for an answer of the cluster.
+_PATIENCE_SECONDS = 15.0
+# As a record is written.
+_KIND = re.compile(r"^kind: (\w+)$", re.MULTILINE)
 _SIZES = ("num_workers", "num_ps")
 _OWNED = ("Pod", "Service", "Secret", "NetworkPolicy")
 
@@ -65,16 +70,23 @@ class ClusterJobs:
             return None
         return ClusterJob(self, name)
 
-    def list(self) -> list[JobView]:
-        async def look(cluster: Cluster) -> list[str]:
-            records = await cluster.list("ConfigMap", labels={"app": APP, ROLE_LABEL: JOB_ROLE})
-            return [str(record["metadata"]["labels"][JOB_LABEL]) for record in records.items]
+    def summaries(self) -> list[Summary]:
+        """Of all jobs there, by two requests."""
 
-        return [ClusterJob(self, name) for name in self.do(look)]
+        async def look(cluster: Cluster) -> tuple[Listing, Listing]:
+            return await asyncio.gather(
+                cluster.list("ConfigMap", labels={"app": APP, ROLE_LABEL: JOB_ROLE}),
+                cluster.list("Pod", labels={"app": APP, ROLE_LABEL: MASTER_ROLE}),
+            )
+
+        records, masters = self.do(look)
+        pods = {pod["metadata"]["name"]: pod for pod in masters.items}
+        named = [(str(record["metadata"]["labels"][JOB_LABEL]), record) for record in records.items]
+        return [_summary(name, record, pods.get(master_name(name)), self.namespace) for name, record in named]
 
     def do(self, action: Callable[[Cluster], Awaitable[_Result]]) -> _Result:
         async def connected() -> _Result:
-            async with Cluster.connect(namespace=self.namespace) as cluster:
+            async with Cluster.connect(namespace=self.namespace, patience=_PATIENCE_SECONDS) as cluster:
                 return await action(cluster)
 
         return asyncio.run(connected())
@@ -100,22 +112,13 @@ class ClusterJob(JobView):
     # -- looking ---------------------------------------------------------------------------------------------
 
     def summary(self) -> Summary:
-        record, master = self._look()
-        status = status_of(record)
-        state = state_of(record, master)
-        created = _seconds(record["metadata"]["creationTimestamp"])
-        return Summary(
-            job=self.name,
-            kind=from_yaml(record["data"][SPEC_KEY]).kind,
-            state=state,
-            created=created,
-            ended=status.get("now") if state in FINAL else None,
-            message=str(status.get("message", "")),
-            place=f"namespace {self._jobs.namespace}",
-        )
+        return _summary(self.name, *self._look(), self._jobs.namespace)
 
     def status(self) -> dict[str, Any]:
-        record, master = self._look()
+        return self._jobs.do(self.current)
+
+    async def current(self, cluster: Cluster) -> dict[str, Any]:
+        record, master = await self.documents(cluster)
         document = {"job": self.name, **status_of(record), "state": state_of(record, master)}
         trouble = trouble_of(record, master)
         return {**document, "trouble": f"The master: {trouble}."} if trouble else document
@@ -159,9 +162,10 @@ class ClusterJob(JobView):
         return self._jobs.do(look)
 
     def _look(self) -> tuple[Document, Document | None]:
-        return self._jobs.do(self._documents)
+        return self._jobs.do(self.documents)
 
-    async def _documents(self, cluster: Cluster) -> tuple[Document, Document | None]:
+    async def documents(self, cluster: Cluster) -> tuple[Document, Document | None]:
+        """The record and the master's pod, of which there may be none."""
         record, master = await asyncio.gather(
             cluster.get("ConfigMap", record_name(self.name)), cluster.get("Pod", master_name(self.name))
         )
@@ -182,7 +186,7 @@ class ClusterJob(JobView):
         number = await self._wish(cluster, wish)
         deadline = time.monotonic() + _OBEY_SECONDS
         while time.monotonic() < deadline:
-            record, master = await self._documents(cluster)
+            record, master = await self.documents(cluster)
             if heard(record, number):
                 return _answer(record)
             if not is_running(state_of(record, master)):
@@ -198,7 +202,7 @@ class ClusterJob(JobView):
         obeyed = False
         deadline = time.monotonic() + _OBEY_SECONDS
         while True:
-            record, master = await self._documents(cluster)
+            record, master = await self.documents(cluster)
             state, trouble = state_of(record, master), trouble_of(record, master)
             if state in FINAL:
                 return
@@ -242,7 +246,7 @@ class ClusterJob(JobView):
         if deleted is None:
             return False
         await see_off(cluster, {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, say=note)
-        record, _ = await self._documents(cluster)
+        record, _ = await self.documents(cluster)
         if not came_up(record):
             status = {"job": self.name, "state": "stopped", "message": f"Stopped before it began: {reason}."}
             text = json.dumps({**status, "now": time.time()})
@@ -253,7 +257,7 @@ class ClusterJob(JobView):
         """Writes it into the record. Returns the number under which it is answered."""
         number = secrets.token_hex(4)
         for _ in range(_WRITE_ATTEMPTS):
-            record, _ = await self._documents(cluster)
+            record, _ = await self.documents(cluster)
             before = unheard_wish(record)
             if before.get("stop") and "stop" not in wish:
                 raise UserError(
@@ -324,6 +328,32 @@ class ClusterJob(JobView):
 
     def command(self, name: str) -> str:
         return f"elasticdl jobs {name} {self.name} --namespace={self._jobs.namespace}"
+
+
+def _summary(name: str, record: Document, master: Document | None, namespace: str) -> Summary:
+    kind, state, ended, problem = _kind(record), UNKNOWN, None, ""
+    try:
+        status = status_of(record)
+    except (ValueError, AssertionError) as error:
+        problem = f"What its master says of it ({STATUS_KEY} of its record) cannot be read: {error}."
+    else:
+        state, problem = state_of(record, master), str(status.get("message", ""))
+        ended = status.get("now") if state in FINAL else None
+    return Summary(
+        job=name,
+        kind=kind,
+        state=state,
+        created=_seconds(record["metadata"]["creationTimestamp"]),
+        ended=ended,
+        message=problem,
+        place=f"namespace {namespace}",
+    )
+
+
+def _kind(record: Document) -> str:
+    """The job of a newer version may have flags that are not known here: no reason not to list it."""
+    found = _KIND.search(str((record.get("data") or {}).get(SPEC_KEY, "")))
+    return found[1] if found else UNKNOWN
 
 
 def _answer(record: Document) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from elasticdl.cli.job_view import JobView
-from elasticdl.cli.local_jobs import LocalJob, local_jobs
+from elasticdl.cli.job_view import UNKNOWN, JobView, Summary
+from elasticdl.cli.local_jobs import PLACE, LocalJob, local_jobs
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
 from elasticdl.jobs.store import JobStore
@@ -37,7 +37,7 @@ def find_job(name: str, namespace: str | None) -> JobView:
     found = cluster.find(name)
     if found is not None:
         return found
-    there = [job.name for job in cluster.list()]
+    there = [job.job for job in cluster.summaries()]
     looked = f"in namespace {cluster.namespace} of the cluster"
     if not namespace:
         looked = f"on this machine or {looked}"
@@ -47,26 +47,34 @@ def find_job(name: str, namespace: str | None) -> JobView:
     )
 
 
-def all_jobs(namespace: str | None) -> tuple[list[JobView], str]:
+def all_jobs(namespace: str | None) -> tuple[list[Summary], str]:
     """All jobs, the oldest first; and why those of the cluster are not among them, if it did not answer."""
-    found = [] if namespace else local_jobs()
+    found = [] if namespace else [_summary(job) for job in local_jobs()]
     problem = ""
     if namespace or cluster_configured():
         from elasticdl.cli.cluster_jobs import ClusterJobs
         from elasticdl.platforms.kubeconfig import current_namespace
 
         try:
-            found += ClusterJobs(namespace or current_namespace()).list()
+            found += ClusterJobs(namespace or current_namespace()).summaries()
         except UserError as error:
             if namespace:
                 raise
             problem = str(error)
-    return sorted(found, key=_age), problem
+    return sorted(found, key=lambda job: job.created), problem
 
 
-def _age(job: JobView) -> float:
+def _summary(job: JobView) -> Summary:
     try:
-        return job.summary().created
-    except UserError:
-        # A record that is damaged is told when its turn comes.
-        return 0.0
+        return job.summary()
+    except UserError as error:
+        # One that is damaged does not hide the others.
+        return Summary(
+            job=job.name,
+            kind=UNKNOWN,
+            state=UNKNOWN,
+            created=0.0,
+            ended=None,
+            message=str(error),
+            place=PLACE,
+        )

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+# In place of a kind or a state that cannot be read; the message says why.
+UNKNOWN = "?"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A line of `elasticdl jobs list`. Times are seconds since 1970."""
+    """A line of `elasticdl jobs list`. Times are seconds since 1970, 0 if not known."""
 
     job: str
     kind: str

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl.cli.finding import all_jobs, find_job
-from elasticdl.cli.job_view import JobView
+from elasticdl.cli.job_view import UNKNOWN, JobView
 from elasticdl.cli.notes import note
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
@@ -46,7 +46,10 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
     found, problem = all_jobs(namespace)
     if problem:
         note(problem)
-    rows = [asdict(job.summary()) for job in found]
+    for job in found:
+        if job.state == UNKNOWN:
+            note(f"Job {job.job}: {job.message}")
+    rows = [asdict(job) for job in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
@@ -266,12 +269,12 @@ def _running(job: str, namespace: str | None) -> JobView:
 
 
 def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else UNKNOWN
 
 
 def _duration(created: float, ended: float | None, state: str) -> str:
-    if ended is None and state == "interrupted":
-        return "?"
+    if ended is None and state in ("interrupted", UNKNOWN):
+        return UNKNOWN
     # The cluster's clock may be ahead of ours.
     seconds = max(0, int((ended or time.time()) - created))
     minutes, seconds = divmod(seconds, 60)

@@ -249,7 +249,7 @@ class Cluster:
     async def stream(
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[httpx.Response]:
-        """One answer, to be read while it comes. Raises as requests do, but is made twice only with newer credentials."""
+        """One answer, to be read while it comes. Raises as requests do, and is made twice only with new credentials."""
         http = http_library()
         renewed = False
         async with contextlib.AsyncExitStack() as answers:

@@ -32,6 +32,9 @@ class ApiServer:
         self.objects: dict[tuple[str, str], Document] = {}
         # Called after each request with its method, kind and name: what happens in the cluster meanwhile.
         self.meanwhile: Callable[[str, str, str], None] = lambda method, kind, name: None
+        # Asked before each request, with the same: whether it gets no answer.
+        self.hangs_up: Callable[[str, str, str], bool] = lambda method, kind, name: False
+        self.asked: list[tuple[str, str, str]] = []
         # Pods whose end nobody confirms.
         self.stuck: set[str] = set()
         self.logs: dict[str, Log] = {}
@@ -121,6 +124,9 @@ class ApiServer:
         asked = {name: values[0] for name, values in parse_qs(query).items()}
         kind, _, name = path.partition(f"/namespaces/{NAMESPACE}/")[2].partition("/")
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
+        self.asked.append((request.command, kind, name))
+        if self.hangs_up(request.command, kind, name):
+            return
         if name.endswith("/log"):
             self._log(request, name.removesuffix("/log"), asked)
             return
