@@ -15,9 +15,9 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -30,7 +30,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Document
 from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.kubeconfig import current_namespace
 from elasticdl.platforms.manifests import manifests, owned
@@ -49,6 +49,8 @@ _POLL_SECONDS = 0.2
 _FOLLOW_SECONDS = 1.0
 # Of the log of a master that has ended, enough for a traceback.
 _LAST_LINES = 20
+
+_Result = TypeVar("_Result")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,13 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
         display.begin(
             spec, f"submitted to namespace {spec.cluster.namespace}; follow it with {job.logs_place} -f"
         )
-        start = jobs.do(lambda cluster: _started(cluster, spec.job_name))
+        start = jobs.do(
+            lambda cluster: (
+                _patiently(lambda: _started(cluster, spec.job_name), display)
+                if wait
+                else _started(cluster, spec.job_name)
+            )
+        )
         if start.problem:
             _tell(start, job, display)
         if start.ends or not (wait or start.failed):
@@ -108,7 +116,9 @@ def submit_and_wait(spec: JobSpec, display: Display) -> dict[str, Any]:
     """Returns the last status of the job."""
     spec = prepared(spec)
     submit(spec, display, wait=True)
-    status = ClusterJob(ClusterJobs(spec.cluster.namespace), spec.job_name).status()
+    jobs = ClusterJobs(spec.cluster.namespace)
+    job = ClusterJob(jobs, spec.job_name)
+    status = jobs.do(lambda cluster: _patiently(lambda: job.current(cluster), display))
     return {**status, "message": status.get("message") or status.get("trouble", "")}
 
 
@@ -214,11 +224,7 @@ async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
     """Until the job is over, or has lost its master."""
     told = ""
     while True:
-        record, master = await asyncio.gather(
-            cluster.get("ConfigMap", record_name(job.name)), cluster.get("Pod", master_name(job.name))
-        )
-        if record is None:
-            raise UserError(f"Job {job.name} has been deleted.")
+        record, master = await _patiently(lambda: job.documents(cluster), display)
         status, state = status_of(record), state_of(record, master)
         if state in FINAL:
             display.end({"job": job.name, **status}, job.logs_place)
@@ -241,6 +247,18 @@ async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
         if "nodes" in status:
             display.show(status)
         await asyncio.sleep(_FOLLOW_SECONDS)
+
+
+async def _patiently(ask: Callable[[], Awaitable[_Result]], display: Display) -> _Result:
+    """Who waits for the end of a job waits for a cluster that does not answer, too, and is told of it once."""
+    told = False
+    while True:
+        try:
+            return await ask()
+        except ClusterAway as error:
+            if not told:
+                display.note(f"{error.message} Waiting for it.")
+            told = True
 
 
 def _exit_code(status: dict[str, Any], state: str) -> int:
