@@ -42,7 +42,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def take_over(master: Master, text: str) -> None:
     """Begins with a snapshot. Raises `UserError` if it is not of this job."""
-    snapshot = unpack(text, spec=master.spec, run=master.run_id)
+    snapshot = unpack(text, of=master.identity)
     saved = snapshot["saved"]
     snapshot["saved"] = None
     master.state.restore(snapshot)

@@ -82,6 +82,7 @@ class Master:
         environment: dict[str, str],
         surroundings: Surroundings | None = None,
         journal: Journal | None = None,
+        submitted: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
@@ -101,7 +102,7 @@ class Master:
         self._clock = clock
         self._journal = journal or Journal(journal_folder(folder))
         self.run_id = run_of(token)
-        self._identity = identity(spec, self.run_id)
+        self.identity = identity(spec, self.run_id, submitted=submitted)
         self._records = 0
         self._control_key: tuple[Any, ...] = ()
         self._servers = Coordinator(token)
@@ -149,7 +150,7 @@ class Master:
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
-        return pack(self.state.snapshot(), of=self._identity)
+        return pack(self.state.snapshot(), of=self.identity)
 
     def do(self, command: str, **arguments: Any) -> Any:
         """Applies a command and writes it down. Whoever answers on it, answers the truth."""

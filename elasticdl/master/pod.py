@@ -162,6 +162,7 @@ async def _serve(
         environment=environment,
         surroundings=IN_PODS,
         journal=journal,
+        submitted=record["data"][SPEC_KEY],
     )
     servers = Servers(master, token)
     everywhere = "[::]" if ":" in os.environ.get("MY_POD_IP", "") else "0.0.0.0"

@@ -34,13 +34,12 @@ def run_of(token: str) -> str:
     return hashlib.sha256(f"elasticdl run {token}".encode()).hexdigest()[:16]
 
 
-def identity(spec: JobSpec, run: str) -> dict[str, Any]:
-    """Of which job a snapshot is."""
-    return {
-        "job": spec.job_name,
-        "run": run,
-        "spec": hashlib.sha256(to_yaml(spec).encode()).hexdigest()[:16],
-    }
+def identity(spec: JobSpec, run: str, *, submitted: str | None = None) -> dict[str, Any]:
+    """Of which job a snapshot is. `submitted`: the text of the JobSpec where it is kept; another version of us would
+    write the same job in other words.
+    """
+    text = to_yaml(spec) if submitted is None else submitted
+    return {"job": spec.job_name, "run": run, "spec": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def pack(snapshot: dict[str, Any], *, of: dict[str, Any]) -> str:
@@ -54,21 +53,21 @@ def pack(snapshot: dict[str, Any], *, of: dict[str, Any]) -> str:
     return f'{json.dumps(document, separators=(",", ":"))[:-1]},"state":{text}}}'
 
 
-def unpack(text: str, *, spec: JobSpec, run: str) -> dict[str, Any]:
-    """The snapshot; raises `UserError` if it is none of this job."""
+def unpack(text: str, *, of: dict[str, Any]) -> dict[str, Any]:
+    """The snapshot; raises `UserError` if it is none of this job. `of`: the job's `identity`."""
     try:
         document = json.loads(text)
         found = document["format"]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"The snapshot of job {spec.job_name} cannot be read: {error!r}.") from error
+        raise UserError(f"The snapshot of job {of['job']} cannot be read: {error!r}.") from error
     if found != _FORMAT:
         raise UserError(
-            f"The snapshot of job {spec.job_name} has format {found}, which this version cannot read."
+            f"The snapshot of job {of['job']} has format {found}, which this version cannot read."
         )
-    for name, value in identity(spec, run).items():
+    for name, value in of.items():
         if document.get(name) != value:
             raise UserError(
-                f"The snapshot is not of this job {spec.job_name}, but of "
+                f"The snapshot is not of this job {of['job']}, but of "
                 f"{'one with another JobSpec' if name == 'spec' else 'another one'} ({name} {document.get(name)})."
             )
     if "packed" in document:

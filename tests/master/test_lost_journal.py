@@ -125,7 +125,7 @@ class Story:
             self.truncated(name)
         # Workers have it from their last directives.
         epochs_ended = list(job.state.epochs_ended)
-        snapshot = unpack(self.record, spec=SPEC, run="run")
+        snapshot = unpack(self.record, of=identity(SPEC, "run"))
         restored = JobState(job.plan)
         restored.restore(snapshot)
         job.state = restored

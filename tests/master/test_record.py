@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
+from elasticdl.master.master import Master
 from elasticdl.master.plan import Plan
 from elasticdl.master.record import identity, pack, run_of, unpack
 from elasticdl.master.state import JobState
+from elasticdl.platforms.platform import Platform
 
 LIMIT = 200_000
 
@@ -62,7 +65,7 @@ def test_of_a_hundred_workers() -> None:
     text = pack(state.snapshot(), of=identity(spec(), "run"))
     assert len(text.encode()) < LIMIT
     restored = JobState(state.plan)
-    restored.restore(unpack(text, spec=spec(), run="run"))
+    restored.restore(unpack(text, of=identity(spec(), "run")))
     assert restored.ledger.snapshot() == state.ledger.snapshot()
     assert set(restored.roster.nodes) == set(state.roster.nodes)
 
@@ -79,7 +82,9 @@ def test_of_data_that_is_damaged_everywhere() -> None:
         )
     text = pack(state.snapshot(), of=identity(spec(), "run"))
     assert len(text.encode()) < LIMIT
-    assert unpack(text, spec=spec(), run="run")["ledger"] == json.loads(json.dumps(state.ledger.snapshot()))
+    assert unpack(text, of=identity(spec(), "run"))["ledger"] == json.loads(
+        json.dumps(state.ledger.snapshot())
+    )
 
 
 def test_small_jobs_can_be_read_by_people() -> None:
@@ -100,13 +105,30 @@ def test_small_jobs_can_be_read_by_people() -> None:
 def test_another_job_is_refused(other: JobSpec, run: str, why: str) -> None:
     text = pack(JobState(Plan(workers=2)).snapshot(), of=identity(spec(), "run"))
     with pytest.raises(UserError, match=why):
-        unpack(text, spec=other, run=run)
+        unpack(text, of=identity(other, run))
+
+
+def test_a_master_that_would_write_the_job_in_other_words(tmp_path: Path, nowhere: Platform) -> None:
+    """One of a newer version, which knows a flag more than the one that the job was submitted with."""
+    submitted = "".join(line for line in to_yaml(spec()).splitlines(True) if "stall_factor:" not in line)
+    of = identity(spec(), run_of("t"), submitted=submitted)
+    kept = pack(JobState(Plan.of(spec())).snapshot(), of=of)
+    read = from_yaml(submitted)
+    assert to_yaml(read) != submitted
+    (tmp_path / "journal").mkdir()
+    master = Master(
+        spec=read, folder=tmp_path, platform=nowhere, token="t", environment={}, submitted=submitted
+    )
+    master.recover(kept)
+    assert master.state.gathering.active
+    master._journal.close()
+    master._events.close()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":1}', '{"format":99}', "null"])
 def test_what_is_no_snapshot_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="snapshot"):
-        unpack(text, spec=spec(), run="run")
+        unpack(text, of=identity(spec(), "run"))
 
 
 def test_a_run_is_known_by_its_token_and_does_not_tell_it() -> None:

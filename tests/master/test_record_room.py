@@ -92,7 +92,7 @@ def test_the_snapshot_too() -> None:
     text = packed(20_000)
     assert len(text) < 1.1 * len(packed(500))
     restored = JobState(Plan.of(SPEC))
-    restored.restore(unpack(text, spec=SPEC, run="run"))
+    restored.restore(unpack(text, of=identity(SPEC, "run")))
     assert restored.results == kept_results(results(20_000))
     assert restored.results_forgotten == 20_000 - len(restored.results)
 
