@@ -8,15 +8,12 @@ generation they are. Then the job goes on.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import grpc
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.master.placing import plain
@@ -179,18 +176,17 @@ class Comeback:
         """Servers may be of a generation that the snapshot knows nothing of."""
         master = self._master
         addresses = master.state.placing.addresses()
-        if not addresses:
-            return
-        try:
-            statuses = await self._servers.status_all(addresses)
-        except (grpc.RpcError, asyncio.TimeoutError) as error:
-            # If it is gone, the platform says so.
-            log.warning("A parameter server does not answer: %s", error)
-            return
-        highest = max(status.generation for status in statuses.values())
+        statuses = await self._servers.status_all(addresses)
+        silent = [f"ps-{number}" for number in addresses if number not in statuses]
+        if silent:
+            # If it is gone, the platform says so. The others know as much.
+            log.warning("No answer from %s.", ", ".join(silent))
+        highest = max((status.generation for status in statuses.values()), default=0)
         if highest > master.state.generation:
             master.do("gathering.raise_generation", above=highest)
         self._adopt_map(statuses)
+        if silent and statuses:
+            master.do("placing.renumber")
 
     def _adopt_map(self, statuses: Mapping[int, ps_pb2.ServerStatusReply]) -> None:
         """Buckets may have moved since the snapshot."""

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import grpc
 
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.distribution import quantile
@@ -25,8 +22,6 @@ from elasticdl.wire import ps_pb2
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
-
-log = logging.getLogger("elasticdl.master")
 
 _ASK_SECONDS = 1.0
 # Of more servers than this each is asked less often: a question costs the master a millisecond or so.
@@ -133,23 +128,8 @@ class Asking:
         holders = self._master.state.placing.holders()
         if not holders or self._master.state.outcome:
             return
-        answers = await asyncio.gather(
-            *(
-                asyncio.wait_for(
-                    self._servers.status_all({number: node.address}, figures=True), _PATIENCE_SECONDS
-                )
-                for number, node in holders.items()
-            ),
-            return_exceptions=True,
-        )
-        replies: dict[int, ps_pb2.ServerStatusReply] = {}
-        for number, answer in zip(holders, answers, strict=True):
-            if isinstance(answer, (grpc.RpcError, asyncio.TimeoutError)):
-                log.debug("ps-%d does not say how it does: %s", number, answer)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                replies |= answer
+        addresses = {number: node.address for number, node in holders.items()}
+        replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
         self._master.figures.take(replies, {number: node.name for number, node in holders.items()})
 
 

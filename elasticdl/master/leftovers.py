@@ -12,8 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-import grpc
-
 from elasticdl.ps.checkpoints import copied_cut
 from elasticdl.ps.coordinator import Coordinator
 
@@ -55,12 +53,8 @@ class Leftovers:
         addresses = state.placing.addresses()
         if state.gathering.active or not addresses:
             return
-        try:
-            statuses = await self._servers.status_all(addresses)
-        except (grpc.RpcError, asyncio.TimeoutError) as error:
-            # If it is gone, so are its copies; else it is asked again.
-            log.debug("A parameter server does not say which copies it keeps: %s", error)
-            return
+        # Of one that is gone the copies are, too; one that does not answer is asked again.
+        statuses = await self._servers.status_all(addresses)
         names = {name for status in statuses.values() for name in status.frozen if is_left_over(state, name)}
         for name in sorted(names):
             log.info("The parameter servers let go of the copy %s, which was left behind.", name)

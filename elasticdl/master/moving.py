@@ -12,11 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import grpc
-
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
-from elasticdl.wire import ps_pb2
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
@@ -62,7 +59,7 @@ class Moving:
             await self._compare()
 
     async def _ask(self) -> None:
-        statuses = await self._statuses()
+        statuses = await self._servers.status_all(self._master.state.placing.addresses())
         now = self._master.state.placing.map
         if now is None:
             return
@@ -80,20 +77,16 @@ class Moving:
 
     async def _compare(self) -> None:
         work: dict[int, int] = {}
-        for status in (await self._statuses()).values():
-            if len(status.loads) == BUCKETS:
-                work |= {bucket: load for bucket, load in enumerate(status.loads) if load}
+        addresses = self._master.state.placing.addresses()
+        statuses = await self._servers.status_all(addresses)
+        if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
+            # Who says nothing is not idle.
+            return
+        for status in statuses.values():
+            work |= {bucket: load for bucket, load in enumerate(status.loads) if load}
         # A bucket that has moved begins to be counted anew.
         loads = [max(0, work.get(bucket, 0) - self._work_before.get(bucket, 0)) for bucket in range(BUCKETS)]
         self._work_before = work
         if self._master.state.placing.next_for(loads):
             log.info("The parameter servers are unevenly busy: buckets move.")
             self._master.do("placing.even", loads=loads)
-
-    async def _statuses(self) -> dict[int, ps_pb2.ServerStatusReply]:
-        """Of those that answer; the end of another one is told by the platform."""
-        try:
-            return await self._servers.status_all(self._master.state.placing.addresses())
-        except (grpc.RpcError, asyncio.TimeoutError) as error:
-            log.debug("A parameter server does not answer: %s", error)
-            return {}

@@ -35,10 +35,12 @@ _STEPS_AT_ONCE = 10
 # Buckets that a server copies at a time. A small model is copied within a second or two of a loss; of a large one, what
 # follows from the next loss does not have to wait for all of it.
 _FILLINGS_AT_ONCE = 32
+# More than are made in the time between two snapshots.
+_VERSIONS_SKIPPED = 1_000
 
 
 class Placing:
-    COMMANDS = ("advance", "even", "replan", "adopt")
+    COMMANDS = ("advance", "even", "replan", "adopt", "renumber")
 
     def __init__(self, state: JobState) -> None:
         self._state = state
@@ -96,6 +98,14 @@ class Placing:
         if missing and not self._promote(missing):
             lose_model(self._state)
         self._due = True
+
+    def renumber(self) -> None:
+        """A server that does not answer a master that has forgotten something may know newer maps than the others do:
+        whatever comes from now on is newer than those.
+        """
+        self._version += _VERSIONS_SKIPPED
+        if self.map is not None:
+            self._use(dataclasses.replace(self.map, version=self._version))
 
     # -- what happens ----------------------------------------------------------------------------------------
 

@@ -117,11 +117,21 @@ class Coordinator:
         return min(asked, key=lambda last: last.sequence, default=ps_pb2.FenceReply())
 
     async def status_all(
-        self, addresses: Mapping[int, str], *, figures: bool = False
+        self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS
     ) -> dict[int, ps_pb2.ServerStatusReply]:
-        """`figures`: what is for people, too."""
+        """Of those that answer in time, whatever the others do. `figures`: what is for people, too."""
         request = ps_pb2.ServerStatusRequest(figures=figures)
-        return await self._all(addresses, lambda stub, _: stub.ServerStatus(request, timeout=_SECONDS))
+
+        async def ask(stub: Any, number: int) -> ps_pb2.ServerStatusReply | None:
+            try:
+                reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
+            except grpc.RpcError as error:
+                log.debug("ps-%d does not say how it does: %s", number, error)
+                return None
+            return reply
+
+        replies = await self._all(addresses, ask)
+        return {number: reply for number, reply in replies.items() if reply is not None}
 
     async def _all(
         self,

@@ -60,7 +60,10 @@ class Peers:
         if known is not None and routes.map.version < known.map.version:
             return False
         if known is not None and routes.map.version == known.map.version:
-            self.roles.routes = routes
+            # Another map of the same version is of a master that has forgotten the last ones: what has been worked out
+            # is by the one that is known.
+            if routes.map == known.map:
+                self.roles.routes = routes
             return False
         self.roles.see(routes)
         current = routes.map
