@@ -1,5 +1,5 @@
 """Parameter servers are killed at moments that are bad ones: before there is a model, while a checkpoint is written,
-while buckets move, while the model is restored, and all of them at once.
+while buckets move, while the model is restored, and all of them at once. One is not killed, and does nothing any more.
 
 A victim is stopped first (SIGSTOP). Then there is time to see how far it has come, and it is killed only if it is in
 the middle of what it was to be killed in; else it goes on, and the next occasion is waited for.
@@ -167,5 +167,26 @@ def test_all_at_once_and_the_last_checkpoint_is_restored(
     again = sum(row["again"] for row in job.audit()["rows"])
     # Some of an epoch, and not what was before the checkpoint.
     assert again < SIZE
+    workers = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
+    assert workers == {"worker-0", "worker-1"}
+
+
+def test_one_that_hangs_is_ended_and_the_workers_are_not(start_gated: Callable[..., Any], gates: Any) -> None:
+    job = start_gated(
+        "--num_ps=2",
+        "--stall_factor=5",
+        "--stall_floor_seconds=20",
+        environment={"ELASTICDL_TEST_SLOW": "0.05"},
+    )
+    # By then it is known how long a batch takes, and who takes longer could be blamed.
+    wait_until(lambda: job.status().get("step", 0) >= 4, "some batches")
+    gates.hold("train")
+    gates.wait_for_held("train")
+    _stop(job.processes()["ps-0"])
+    gates.release("train")
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    assert [row["again"] for row in job.audit()["rows"] if row["dataset"] == "training"] == [0] * EPOCHS
+    assert job.status()["generation"] == 1
+    assert "ps-0 does not answer any more" in (job.folder / "logs" / "master.log").read_text()
     workers = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
     assert workers == {"worker-0", "worker-1"}

@@ -126,7 +126,10 @@ class NodesSection:
         topic=Topic.FAILURE,
     )
     stall_floor_seconds: float = flag(
-        Real(), 60.0, "No worker loses its shard in less than this.", topic=Topic.FAILURE
+        Real(),
+        60.0,
+        "No worker loses its shard in less than this. A parameter server that does not answer has half of it.",
+        topic=Topic.FAILURE,
     )
     start_timeout_seconds: float = flag(
         Real(),

@@ -3,8 +3,8 @@
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
 the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it, nothing is written down, and a master that
-comes back asks again. When a job is over, what was reported last stays.
+rate: it may be hours. All of it is for people: nothing is decided by it but who does not answer at all (`silence.py`),
+nothing is written down, and a master that comes back asks again. When a job is over, what was reported last stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ASK_SECONDS = 1.0
 # Of more servers than this each is asked less often: a question costs the master a millisecond or so.
 _AT_ONCE = 10
-# A server that is gone is told by the platform.
+# A server that is gone is told by the platform; one that hangs is found by its silence.
 _PATIENCE_SECONDS = 5.0
 # What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
 _WINDOW_SECONDS = 5.0
@@ -130,7 +130,11 @@ class Asking:
             return
         addresses = {number: node.address for number, node in holders.items()}
         replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
-        self._master.figures.take(replies, {number: node.name for number, node in holders.items()})
+        names = {number: node.name for number, node in holders.items()}
+        # One that has no time says nothing else.
+        told = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
+        self._master.figures.take(told, names)
+        await self._master.note_answers({name: number in replies for number, name in names.items()})
 
 
 def _describe(number: int, server: _Server) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
 from elasticdl.master.record import identity, pack, run_of
 from elasticdl.master.signals import Signal
+from elasticdl.master.silence import Silence
 from elasticdl.master.state import JobState
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.tf_config import places
@@ -62,6 +63,8 @@ _LATE_STOP_SECONDS = 3.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
 # Of what nodes wait for, so that the same is not told again and again.
 _WORDS_REMEMBERED = 1000
+# So much longer a silent server is waited for whose loss would be that of the model.
+_IRREPLACEABLE = 4.0
 # How long a program may take to end after it has been told that there is no more data for it.
 _LEAVE_SECONDS = 30.0
 
@@ -115,6 +118,7 @@ class Master:
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
         self.liveness = Liveness(self.state, clock)
+        self._silence = Silence(self.plan)
         self._cannot_go_on: BaseException | None = None
         self._programs = ProgramNodes(
             spec, environment=environment, surroundings=self._surroundings, clock=clock
@@ -447,6 +451,21 @@ class Master:
             self.liveness.heard(worker)
             self.do("hung", node=worker)
             await self._platform.stop(worker, grace_seconds=0)
+
+    async def note_answers(self, answered: Mapping[str, bool]) -> None:
+        """The parameter servers have been asked how they do. One that has not answered for long is ended."""
+        now = self._clock()
+        self._silence.asked(answered, now)
+        if not self._silence.silent:
+            return
+        # Whoever pushes waits for it.
+        self.liveness.excuse()
+        slots = {self.state.roster.nodes[name].slot for name in self._silence.silent}
+        times = 1.0 if self.state.placing.may_lose(slots) else _IRREPLACEABLE
+        for name in self._silence.too_long(now, times=times):
+            log.warning("%s does not answer any more: it is ended, and another takes its place.", name)
+            self._silence.give_up(name)
+            await self._platform.stop(name, grace_seconds=0)
 
     async def end_hanging(self, worker: str, limit: float) -> None:
         """A worker that others wait for, unless it has been heard of."""

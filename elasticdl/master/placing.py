@@ -218,6 +218,10 @@ class Placing:
         """For servers that are missing: until they join, or for `replan`."""
         return self._due and self.map is not None and not self.frozen and self._staying() is None
 
+    def may_lose(self, servers: Collection[int]) -> bool:
+        """Others have copies of all that is on these."""
+        return self.map is not None and promote(self.map, servers) is not None
+
     def holders(self) -> dict[int, Node]:
         """The servers that hold something; none as long as there is no map."""
         if self.map is None:

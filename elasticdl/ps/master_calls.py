@@ -138,6 +138,13 @@ class MasterCalls(Guarded):
             self._wait(Waiting(mask=mine, ticket=told, generation=self._generation))
             return last
 
+    def has_time(self, seconds: float) -> bool:
+        """Whether a question would be answered within so long, and not after something that takes its time."""
+        if not self._lock.acquire(timeout=seconds):
+            return False
+        self._lock.release()
+        return True
+
     def status(self) -> StoreStatus:
         with self._lock:
             mine = self._roles.serving

@@ -39,6 +39,8 @@ log = logging.getLogger("elasticdl.ps")
 _THREADS = 8
 # A map is on its way for milliseconds. Who waits for one takes up one of those threads.
 _MAP_SECONDS = 1.0
+# Rows of a checkpoint may be read for minutes. Who asks meanwhile is told at least that there is somebody.
+_BUSY_SECONDS = 2.0
 
 _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 SERVICE = ps_pb2.DESCRIPTOR.services_by_name["ParameterServer"].full_name
@@ -293,6 +295,8 @@ class _Service:
 
     def ServerStatus(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.ServerStatusRequest.FromString(message)
+        if not self._store.has_time(_BUSY_SECONDS):
+            return ps_pb2.ServerStatusReply(generation=-1).SerializeToString()
         status = self._store.status()
         return ps_pb2.ServerStatusReply(
             initialized=status.initialized,

@@ -45,6 +45,10 @@ class Master:
         }
         self.state = SimpleNamespace(placing=SimpleNamespace(holders=lambda: holders), outcome=outcome)
         self.figures = ServerFigures()
+        self.answered: dict[str, bool] = {}
+
+    async def note_answers(self, answered: dict[str, bool]) -> None:
+        self.answered = answered
 
     def ask(self, times: int = 1) -> list[str]:
         async def ask() -> None:
@@ -66,6 +70,16 @@ def test_all_are_asked(servers: list[Any]) -> None:
 def test_one_that_does_not_answer(servers: list[Any]) -> None:
     master = Master([servers[0].address, "127.0.0.1:1"])
     assert master.ask() == ["ps-0"]
+    assert master.answered == {"ps-0": True, "ps-1": False}
+
+
+def test_one_that_has_no_time(servers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be reading its rows for minutes, and is there all the same."""
+    monkeypatch.setattr("elasticdl.ps.server._BUSY_SECONDS", 0.01)
+    master = Master([server.address for server in servers])
+    with servers[1]._store._lock:
+        assert master.ask() == ["ps-0"]
+    assert master.answered == {"ps-0": True, "ps-1": True}
 
 
 def test_the_last_word_stays(servers: list[Any]) -> None:
