@@ -14,6 +14,7 @@ import threading
 from google.protobuf.message import DecodeError
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import unpack
 from elasticdl.ps.failures import NotReady, ServerFailure, from_status_number, status_number
@@ -77,10 +78,10 @@ class Streams:
                 self._send(outbox)
             except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
                 log.info("ps-%d cannot be told what has changed: %s", outbox.peer, error)
-            except BaseException:
+            except BaseException as error:
                 # Whoever waits for the other copy would wait for ever.
                 log.critical("ps-%d cannot be told what has changed.", outbox.peer, exc_info=True)
-                os._exit(_EXIT_FAULT)
+                os._exit(_exit_code(error))
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _send(self, outbox: Outbox) -> None:
@@ -178,12 +179,17 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
         except (ServerFailure, UserError) as error:
             _refuse(connection, hello, error)
             return
-        except BaseException:
+        except BaseException as error:
             # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
             # and one that begins anew is filled.
             log.critical("What ps-%d has done cannot be done here.", hello.server, exc_info=True)
-            os._exit(_EXIT_FAULT)
+            os._exit(_exit_code(error))
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
+
+
+def _exit_code(error: BaseException) -> int:
+    """One that had no memory may get more of it."""
+    return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
 
 
 def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerFailure | UserError) -> None:

@@ -85,3 +85,48 @@ def test_no_memory_for_new_rows(mode: str) -> None:
     assert ended.stdout.count("goes on") == 1
     assert "An update has failed in the middle." in ended.stderr
     assert "new rows of the table t" in ended.stderr
+
+
+_BACKUP = """
+import threading
+import numpy as np
+from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import Initial, ServerSettings, Store
+from elasticdl.wire import ps_pb2
+
+def fail(*args, **kwargs):
+    raise {error}
+
+Holdings.put = fail
+alone = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(NOBODY,) * BUCKETS)
+filling = BucketMap(version=2, primary=alone.primary, backup=alone.backup, filling=dict([(0, 1)]))
+stores, addresses = [], dict()
+for number in range(2):
+    store = Store(ServerSettings(num_ps=2), number=number)
+    store.close(1)
+    store.see(Routes(map=alone))
+    store.open()
+    server = ParameterServer(token="a token for tests")
+    server.serve(store)
+    stores.append(store)
+    addresses[number] = server.address
+optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+initial = Initial(trainable=dict(x=np.ones(2, np.float32)), state=dict(), optimizer=optimizer)
+stores[0].initialize(initial, generation=1)
+for store in stores:
+    store.see(Routes(map=filling, addresses=addresses))
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("error", "code"), [("MemoryError", EXIT_OUT_OF_MEMORY), ("ZeroDivisionError", 1)])
+def test_a_copy_that_cannot_follow(error: str, code: int) -> None:
+    program = _BACKUP.format(error=error)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "What ps-0 has done cannot be done here." in ended.stderr
