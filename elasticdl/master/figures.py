@@ -3,8 +3,9 @@
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
 the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it but who does not answer at all (`silence.py`),
-nothing is written down, and a master that comes back asks again. When a job is over, what was reported last stays.
+rate: it may be hours. All of it is for people: nothing is decided by it but who does not answer at all (`silence.py`)
+and whether there is room for more copies, nothing is written down, and a master that comes back asks again. When a job
+is over, what was reported last stays.
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ class ServerFigures:
     def refused(self) -> int:
         """Batches of which nothing was applied: every server is told of every batch."""
         return max((server.newest.refused for server in self._servers.values()), default=0)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of all servers' tables together."""
+        return sum(one.bytes for server in self._servers.values() for one in server.newest.figures.tables)
 
     def described(self) -> list[dict[str, Any]]:
         """As a JSON document, which is not to be changed."""

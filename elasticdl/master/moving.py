@@ -12,8 +12,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from elasticdl.master.placing import fewest_servers
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.room import room_for_rows
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master
@@ -33,6 +35,7 @@ class Moving:
         self._servers = servers
         self._clock = clock
         self._waiting_since: float | None = None
+        self._told_of_room = False
         self._looked_at = clock()
         # The work of each bucket up to the last look.
         self._work_before: dict[int, int] = {}
@@ -49,14 +52,37 @@ class Moving:
             await self._ask()
         if not placing.waits:
             self._waiting_since = None
+            self._told_of_room = False
         elif self._waiting_since is None:
             self._waiting_since = now
         elif now - self._waiting_since >= _PATIENCE_SECONDS:
-            log.warning("A parameter server stays away: the others make new copies of what it held.")
-            self._master.do("placing.replan")
+            self._do_without()
         if now - self._looked_at >= _LOOK_SECONDS and len(placing.addresses()) > 1:
             self._looked_at = now
             await self._compare()
+
+    def _do_without(self) -> None:
+        """New copies of what a server held that stays away; none if the others would run out of memory by that."""
+        if self._have_room():
+            log.warning("A parameter server stays away: the others make new copies of what it held.")
+            self._master.do("placing.replan")
+        elif not self._told_of_room:
+            self._told_of_room = True
+            log.warning(
+                "A parameter server stays away, and the others have no room for new copies of what it held "
+                "(--ps_resource_limit): until it is back there is one copy of that."
+            )
+
+    def _have_room(self) -> bool:
+        master, placing = self._master, self._master.state.placing
+        memory = master.spec.nodes.ps_resource_limit.memory
+        if memory is None:
+            return True
+        room = room_for_rows(int(memory.amount))
+        rows, replicas = master.figures.row_bytes, master.plan.replicas
+        return len(placing.present) >= fewest_servers(
+            rows, copies=placing.copies, replicas=replicas, room=room
+        )
 
     async def _ask(self) -> None:
         statuses = await self._servers.status_all(self._master.state.placing.addresses())

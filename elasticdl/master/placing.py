@@ -11,7 +11,7 @@ does not wait; backups have the copy too.
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
     job goes back to its last checkpoint with a map of its own. A lost server is waited for, since what it held can go
-    back to it; if it stays away (`replan`), the others make new copies among themselves.
+    back to it; if it stays away (`replan`), the others make new copies among themselves, if they have room for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.losing import lose_model
 from elasticdl.master.nodes import Node
-from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
+from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, first_map
 from elasticdl.ps.moves import plan_moves, promote
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ class Placing:
 
     def _staying(self) -> list[int] | None:
         """The servers that shall hold everything; None while some of them are waited for."""
-        wanted = self._state.roster.targets["ps"]
-        found = [server for server in self._joined() if server < wanted]
-        return found if len(found) == wanted or (self._impatient and found) else None
+        found = self.present
+        complete = len(found) == self._state.roster.targets["ps"]
+        return found if complete or (self._impatient and found) else None
 
     def _step(
         self, staying: list[int], *, filled: Mapping[int, int] | None = None, taken: Collection[int] = ()
@@ -196,6 +196,17 @@ class Placing:
 
     def _joined(self) -> dict[int, Node]:
         return {node.slot: node for node in self._state.roster.alive("ps") if node.incarnation}
+
+    @property
+    def present(self) -> list[int]:
+        """The servers that are there and shall stay."""
+        wanted = self._state.roster.targets["ps"]
+        return [server for server in self._joined() if server < wanted]
+
+    @property
+    def copies(self) -> float:
+        """How many there are of a bucket, in the mean."""
+        return 0.0 if self.map is None else 2 - self.map.backup.count(NOBODY) / BUCKETS
 
     @property
     def frozen(self) -> bool:
@@ -249,10 +260,9 @@ class Placing:
         """These loads call for moves, and there is time for them."""
         if self.map is None or self.moving or self._due or self.frozen or not any(loads):
             return False
-        staying = [server for server in self._joined() if server < self._state.roster.targets["ps"]]
-        if len(staying) < 2:
+        if len(self.present) < 2:
             return False
-        planned = plan_moves(self.map, staying, replicas=self._state.plan.replicas, loads=loads)
+        planned = plan_moves(self.map, self.present, replicas=self._state.plan.replicas, loads=loads)
         return planned is not self.map
 
     # -- journal ---------------------------------------------------------------------------------------------
@@ -274,7 +284,7 @@ class Placing:
         self._impatient = snapshot["impatient"]
 
 
-def fewest_servers(rows: int, *, copies: int, replicas: int, room: int) -> int:
+def fewest_servers(rows: int, *, copies: float, replicas: int, room: int) -> int:
     """Servers that these bytes of rows need, in so many copies as there are now, if each has room for so many."""
     once = rows / copies
     # One server has no other to keep a copy on.

@@ -68,7 +68,7 @@ def _check_memory(master: Master, wanted: int) -> None:
     if memory is None or wanted >= before:
         return
     room = room_for_rows(int(memory.amount))
-    rows = sum(table["bytes"] for server in master.figures.described() for table in server["tables"])
+    rows = master.figures.row_bytes
     replicas = master.plan.replicas
     fewest = fewest_servers(rows, copies=min(replicas, before), replicas=replicas, room=room)
     if wanted < fewest:
