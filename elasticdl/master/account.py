@@ -112,6 +112,13 @@ class Account:
             return sum(b.end - b.start for b in bad)
         return sum(self._passed(b.start, b.end, epoch) for b in bad)
 
+    def skipped_by_epoch(self) -> list[int]:
+        """The same of all epochs so far, of which there may be very many."""
+        found = self.bad.by_epoch(self.epoch + 1)
+        for epoch in (*self.behind, self.epoch):
+            found[epoch] = self.skipped_in(epoch)
+        return found
+
     def _passed(self, start: int, end: int, epoch: int) -> int:
         """How many of the samples [start, end) have been passed in an epoch."""
         waiting = sum(_overlap(start, end, low, high) for low, high in self._waiting(epoch))

@@ -120,23 +120,22 @@ def _rows(ledger: Ledger, dataset: str) -> list[AuditRow]:
     spec = ledger.spec(dataset)
     stopped = ledger.stopped(dataset) and ledger.finished(dataset)
     # After a rollback there may be epochs ahead that have been trained before.
-    begun = max([ledger.epoch(dataset), *ledger.again_epochs(dataset)])
-    rows = []
-    for epoch in range(begun + 1):
-        skipped = ledger.skipped(dataset, epoch)
-        rows.append(
-            AuditRow(
-                dataset=dataset,
-                epoch=epoch,
-                epochs=spec.epochs,
-                size=spec.size,
-                done=ledger.done(dataset, epoch) - skipped,
-                again=ledger.again(dataset, epoch),
-                skipped=skipped,
-                stopped=stopped and epoch >= ledger.epoch(dataset),
-            )
+    newest = ledger.epoch(dataset)
+    begun = max([newest, *ledger.again_epochs(dataset)])
+    skipped = ledger.skipped_by_epoch(dataset) + [0] * (begun - newest)
+    return [
+        AuditRow(
+            dataset=dataset,
+            epoch=epoch,
+            epochs=spec.epochs,
+            size=spec.size,
+            done=ledger.done(dataset, epoch) - skipped[epoch],
+            again=ledger.again(dataset, epoch),
+            skipped=skipped[epoch],
+            stopped=stopped and epoch >= newest,
         )
-    return rows
+        for epoch in range(begun + 1)
+    ]
 
 
 def _missing(ledger: Ledger, dataset: str, rows: list[AuditRow]) -> list[str]:

@@ -14,9 +14,13 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from elasticdl.master.shards import LedgerError
+
+# Runs of epochs, first and last, in ascending order: one run for data that is bad and stays so.
+Runs = tuple[tuple[int, int], ...]
 
 MAX_RANGES = 10_000
 # Reasons come from other people's libraries and are sometimes whole pages.
@@ -31,22 +35,20 @@ class BadRange:
     end: int
     where: str
     reason: str
-    # Runs of epochs, first and last, in ascending order: one run for data that is bad and stays so.
-    epochs: tuple[tuple[int, int], ...]
+    epochs: Runs
 
     def in_epoch(self, epoch: int) -> bool:
         return any(first <= epoch <= last for first, last in self.epochs)
 
-    def with_epoch(self, epoch: int) -> BadRange:
-        if self.in_epoch(epoch):
-            return self
+    def with_epochs(self, more: Runs) -> BadRange:
+        """The same one if there is nothing new in these."""
         runs: list[tuple[int, int]] = []
-        for first, last in sorted([*self.epochs, (epoch, epoch)]):
-            if runs and runs[-1][1] + 1 == first:
-                runs[-1] = (runs[-1][0], last)
+        for first, last in sorted([*self.epochs, *more]):
+            if runs and first <= runs[-1][1] + 1:
+                runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
             else:
                 runs.append((first, last))
-        return replace(self, epochs=tuple(runs))
+        return self if tuple(runs) == self.epochs else replace(self, epochs=tuple(runs))
 
 
 class BadRanges:
@@ -69,12 +71,24 @@ class BadRanges:
     def in_epoch(self, epoch: int) -> list[BadRange]:
         return [bad for bad in self._ranges if bad.in_epoch(epoch)]
 
+    def by_epoch(self, epochs: int) -> list[int]:
+        """How many samples are bad in each of the first so many epochs."""
+        changes = [0] * (epochs + 1)
+        for bad in self._ranges:
+            for first, last in bad.epochs:
+                changes[min(first, epochs)] += bad.end - bad.start
+                changes[min(last + 1, epochs)] -= bad.end - bad.start
+        return list(accumulate(changes[:-1]))
+
     def mark(self, start: int, end: int, *, epoch: int, where: str, reason: str) -> int:
         """Returns how many of the samples were not known to be bad in any epoch."""
+        return self._mark(start, end, epochs=((epoch, epoch),), where=where, reason=reason)
+
+    def _mark(self, start: int, end: int, *, epochs: Runs, where: str, reason: str) -> int:
         first = bisect.bisect_right(self._ranges, start, key=lambda bad: bad.end)
         last = bisect.bisect_left(self._ranges, end, key=lambda bad: bad.start)
         found = BadRange(
-            start=start, end=end, where=where[:_MAX_TEXT], reason=reason[:_MAX_TEXT], epochs=((epoch, epoch),)
+            start=start, end=end, where=where[:_MAX_TEXT], reason=reason[:_MAX_TEXT], epochs=epochs
         )
         pieces: list[BadRange] = []
         new = 0
@@ -84,7 +98,7 @@ class BadRanges:
             if at < low:
                 pieces.append(replace(found, start=at, end=low))
                 new += low - at
-            marked = known.with_epoch(epoch)
+            marked = known.with_epochs(epochs)
             if marked is known:
                 pieces.append(known)
             else:
@@ -108,9 +122,7 @@ class BadRanges:
     def merge(self, other: BadRanges) -> None:
         """Takes over everything the other knows."""
         for bad in other:
-            for first, last in bad.epochs:
-                for epoch in range(first, last + 1):
-                    self.mark(bad.start, bad.end, epoch=epoch, where=bad.where, reason=bad.reason)
+            self._mark(bad.start, bad.end, epochs=bad.epochs, where=bad.where, reason=bad.reason)
 
     def to_json(self) -> list[Any]:
         return [[b.start, b.end, b.where, b.reason, [list(run) for run in b.epochs]] for b in self._ranges]

@@ -296,6 +296,10 @@ class Ledger:
         account = self.accounts[dataset]
         return account.bad.samples if epoch is None else account.skipped_in(epoch)
 
+    def skipped_by_epoch(self, dataset: str) -> list[int]:
+        """Bad samples among those passed, in each epoch so far."""
+        return self.accounts[dataset].skipped_by_epoch()
+
     def again(self, dataset: str, epoch: int) -> int:
         """Samples of an epoch that had to be done once more."""
         return self.accounts[dataset].again.get(epoch, 0)

@@ -108,3 +108,63 @@ def test_ranges_are_the_sets_they_stand_for(
     assert ranges.samples == len({sample for _, sample in expected})
     starts = [b.start for b in ranges]
     assert starts == sorted(starts)
+
+
+def ranges_of(marks: list[tuple[int, int, int]]) -> BadRanges:
+    ranges = BadRanges()
+    for start, length, epoch in marks:
+        ranges.mark(start, start + length, epoch=epoch, where=str(start), reason=str(length))
+    return ranges
+
+
+@given(marks=MARKS, others=MARKS)
+def test_runs_are_taken_over_as_their_epochs_would_be(
+    marks: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
+) -> None:
+    merged, plain = ranges_of(marks), ranges_of(marks)
+    merged.merge(ranges_of(others))
+    for bad in ranges_of(others):
+        for epoch in range(5):
+            if bad.in_epoch(epoch):
+                plain.mark(bad.start, bad.end, epoch=epoch, where=bad.where, reason=bad.reason)
+    assert merged.to_json() == plain.to_json()
+
+
+@given(marks=MARKS, epochs=st.integers(0, 7))
+def test_samples_of_all_epochs_at_once(marks: list[tuple[int, int, int]], epochs: int) -> None:
+    ranges = ranges_of(marks)
+    one_by_one = [sum(bad.end - bad.start for bad in ranges.in_epoch(epoch)) for epoch in range(epochs)]
+    assert ranges.by_epoch(epochs) == one_by_one
+
+
+@given(
+    marks=st.lists(st.tuples(st.integers(0, 29), st.integers(1, 12), st.integers(0, 4)), max_size=15),
+    steps=st.lists(st.integers(0, 7), max_size=40),
+)
+def test_what_was_skipped_in_all_epochs_at_once(marks: list[tuple[int, int, int]], steps: list[int]) -> None:
+    """In epochs that are done, that are not, and that overlap."""
+    ledger = Ledger()
+    spec = DatasetSpec(
+        name="t", size=30, shard_size=7, batch_size=5, epochs=4, shuffle=True, seed=4, overlapping=True
+    )
+    ledger.add(spec)
+    for start, length, epoch in marks:
+        ledger.mark_bad("t", start, min(30, start + length), "", "", epoch=epoch)
+    for request, step in enumerate(steps, start=1):
+        worker = f"worker-{request % 3}"
+        ledger.lease("t", worker, 1, request)
+        for lease in ledger.held_by(worker)[:1]:
+            ledger.progress(lease.lease_id, min(lease.end, lease.position + step), 1, worker)
+    so_far = range(ledger.epoch("t") + 1)
+    assert ledger.skipped_by_epoch("t") == [ledger.skipped("t", epoch) for epoch in so_far]
+
+
+def test_a_run_of_very_many_epochs_is_taken_over_whole() -> None:
+    known = BadRanges.from_json([[0, 5, "w", "r", [[0, 10**12]]]])
+    ranges = ranges_of([(3, 4, 7)])
+    ranges.merge(known)
+    assert [(bad.start, bad.end, bad.epochs) for bad in ranges] == [
+        (0, 3, ((0, 10**12),)),
+        (3, 5, ((0, 10**12),)),
+        (5, 7, ((7, 7),)),
+    ]
