@@ -11,7 +11,8 @@ How it ends
 
 Failure modes
     The record cannot be written: the log tells, and the job ends as it does (`keeping.py`). The account may not read
-    it: the last words of the container say what right is missing, and the next start of the container tries again.
+    it, or may not look at pods: the last words of the container say what right is missing, and the next start of the
+    container tries again. So it does where the API server takes back what it granted: one that has just started may.
     Another master has the journal: waited for, and taken over where that is safe (`handover.py`). Where nobody can say,
     the container ends and the next one waits on. None of these is an end of the job.
 """
@@ -27,6 +28,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
@@ -38,7 +40,7 @@ from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.serving import Servers
 from elasticdl.master.surroundings import IN_PODS
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes import KubernetesPlatform
 from elasticdl.platforms.manifests import SPEC_KEY, STATE_KEY
 from elasticdl.wire.channel import add_port, read_token
@@ -99,6 +101,8 @@ async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event
         return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
     except UserError as error:
         log.error("%s", error)
+        if isinstance(error, ClusterError) and error.status in MAY_NOT:
+            return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
         if await _replaced(cluster, job):
             log.error("There is another master of job %s: what has become of the job is for it to say.", job)
             return EXIT_AGAIN
@@ -111,7 +115,7 @@ async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event
 
 def _may_not_read(job: str, namespace: str, error: ClusterError) -> UserError:
     words = f"The master of job {job} may not read the job's record: {error.message}"
-    if error.status not in (401, 403):
+    if error.status not in MAY_NOT:
         return UserError(words, hint=error.hint)
     return UserError(
         words,
@@ -173,12 +177,15 @@ async def _serve(
     await servers.start()
     log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
     keeper = RecordKeeper(cluster, master)
-    running = asyncio.create_task(master.run())
-    keeping = asyncio.create_task(keeper.run())
-    leaving = asyncio.create_task(sent_away.wait())
-    beating = asyncio.create_task(_beat(journal))
-    tasks = {running, keeping, leaving, beating}
+    tasks: set[asyncio.Task[Any]] = set()
     try:
+        # Who may not look at pods says so before its first word in the record: whoever submits the job waits for that.
+        await platform.nodes()
+        running = asyncio.create_task(master.run())
+        keeping = asyncio.create_task(keeper.run())
+        leaving = asyncio.create_task(sent_away.wait())
+        beating = asyncio.create_task(_beat(journal))
+        tasks |= {running, keeping, leaving, beating}
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()

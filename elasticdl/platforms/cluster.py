@@ -3,7 +3,8 @@
 Objects are the plain dictionaries that YAML files hold; there is no class for each kind. A request that meets a server
 that is restarting, overloaded (429) or out of reach is made again with growing pauses, for as long as `patience` says:
 a master waits for ever, a person at a terminal does not. What is wrong with the request itself is raised as a
-`ClusterError` with Kubernetes' own words.
+`ClusterError` with Kubernetes' own words. Credentials that are not accepted (401) are wrong where a person asks; a
+master's are its pod's, and a server that has just started takes some seconds to accept them.
 
 Failure modes
     A request that was carried out but whose answer was lost is made twice: a second creation is recognised by who
@@ -18,6 +19,8 @@ import asyncio
 import contextlib
 import importlib
 import json
+import logging
+import math
 import random
 import sys
 import time
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
+log = logging.getLogger("elasticdl.platforms")
+
 # The path of a kind and the name of its objects there.
 KINDS = {
     "ConfigMap": ("api/v1", "configmaps"),
@@ -49,6 +54,9 @@ _REQUEST_SECONDS = 30.0
 _HTTP_COMMAND = "httpx._main"
 _ERROR_INSIDE = 500
 _PASSING = (429, _ERROR_INSIDE, 502, 503, 504)
+_NOT_ACCEPTED = 401
+# That one may not: said of a missing right, and of every right by a server that has not read them yet.
+MAY_NOT = (_NOT_ACCEPTED, 403)
 
 
 class ClusterError(UserError):
@@ -204,7 +212,7 @@ class Cluster:
     ) -> Document:
         http = http_library()
         pauses = pauses or Pauses(patience=self._patience)
-        renewed = False
+        renewed = told = False
         errors = 0
         while True:
             wait: float | None = None
@@ -227,10 +235,10 @@ class Cluster:
                 if response.status_code < 400:
                     answer: Document = response.json()
                     return answer
-                if response.status_code == 401 and not renewed and self._renew():
+                if response.status_code == _NOT_ACCEPTED and self._renew() and not renewed:
                     renewed = True
                     continue
-                if response.status_code not in _PASSING:
+                if not self._passes(response.status_code):
                     raise self._refusal(response)
                 trouble = f"{response.status_code} {_words(response)}"
                 wait = _asked_to_wait(response)
@@ -239,6 +247,9 @@ class Cluster:
                     errors += 1
                     if errors_borne is not None and errors > errors_borne:
                         raise error_inside
+                elif response.status_code == _NOT_ACCEPTED and not told:
+                    told = True
+                    log.warning("%s It is tried again.", self._refusal(response).message)
             if not await pauses.wait(wait):
                 raise error_inside or ClusterAway(
                     f"The cluster at {self.server} does not answer ({trouble}).",
@@ -267,7 +278,7 @@ class Cluster:
                 if response.status_code < 400:
                     break
                 await response.aread()
-                if response.status_code != 401 or renewed or not self._renew():
+                if response.status_code != _NOT_ACCEPTED or renewed or not self._renew():
                     raise self._refusal(response)
                 renewed = True
             yield response
@@ -278,6 +289,9 @@ class Cluster:
             self._former.append(self._http)
             self._http = None
         return self._access.identity.renew()
+
+    def _passes(self, status: int) -> bool:
+        return status in _PASSING or (status == _NOT_ACCEPTED and self._patience == math.inf)
 
     def _extensions(self) -> dict[str, Any]:
         name = self._access.server_name
@@ -305,7 +319,7 @@ class Cluster:
         except ValueError:
             reason = response.reason_phrase
         hint = ""
-        if response.status_code == 401:
+        if response.status_code == _NOT_ACCEPTED:
             words = f"The cluster at {self.server} does not accept the credentials: {words}"
             hint = "`kubectl auth can-i create pods` shows whether kubectl's are accepted."
         elif response.status_code == 403 and "quota" not in words:

@@ -9,8 +9,9 @@ Failure modes
     is over (by our own clock: those of machines differ), and is removed by force. A namespace without room for a pod
     (a quota), or somebody between us and the cluster who fails (a webhook): the node waits with Kubernetes' words for
     it and is tried again. A pod that Kubernetes does not take at all cannot start. An API server that is away:
-    everything here waits for it. A node that is stopped while its creation is under way: its pod goes as soon as it is
-    there.
+    everything here waits for it. One that has just started refuses everything for some seconds, as if a right were
+    missing: what it refuses is asked for again for a minute. Only a job that never had a pod is told at once. A node
+    that is stopped while its creation is under way: its pod goes as soon as it is there.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import asyncio
 import dataclasses
 import logging
 import math
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document
+from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document, Pauses
 from elasticdl.platforms.manifests import place_selector, place_service
 from elasticdl.platforms.platform import (
     MASTER_ROLE,
@@ -51,9 +54,13 @@ SLACK_SECONDS = 5.0
 LOST_SECONDS = 30.0
 # Between two attempts to start a node for which there is no room in the namespace.
 QUOTA_SECONDS = 5.0
+# How long an API server may refuse what it took before. One that has started anew knows all rights within seconds.
+REFUSED_SECONDS = 60.0
 # Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
 _ERRORS_BORNE = 4
 _ERROR = 500
+
+_Answer = TypeVar("_Answer")
 
 
 class KubernetesPlatform(Platform):
@@ -69,6 +76,7 @@ class KubernetesPlatform(Platform):
         lost_seconds: float = LOST_SECONDS,
         quota_seconds: float = QUOTA_SECONDS,
         look_after_seconds: tuple[float, ...] = LOOK_AFTER_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._spec = spec
@@ -76,10 +84,15 @@ class KubernetesPlatform(Platform):
         self._slack_seconds = slack_seconds
         self._lost_seconds = lost_seconds
         self._look_after_seconds = look_after_seconds
+        self._clock = clock
         self._statuses: dict[str, NodeStatus] = {}
         self._stopped: set[str] = set()
         # Whose pods this process has made.
         self._made: set[str] = set()
+        # The job has had a pod: what is needed for that was there.
+        self._taken = False
+        # Since when nodes are refused that may not be made.
+        self._refused_since: dict[str, float] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._line = Line(self._start_in_line, seconds=quota_seconds)
         self._looking: dict[str, asyncio.Task[None]] = {}
@@ -116,9 +129,9 @@ class KubernetesPlatform(Platform):
         grace = max(1, math.ceil(grace_seconds))
         if grace_seconds > 0 and has_notice(self._spec, status.role):
             # The signal is to come at once. Where that is not heard in time, the grace begins after the notice.
-            await self._cluster.patch("Pod", pod, NO_NOTICE)
+            await self._insist(partial(self._cluster.patch, "Pod", pod, NO_NOTICE))
             grace += NOTICE_SECONDS
-        if await self._cluster.delete("Pod", pod, grace_seconds=grace) is None:
+        if await self._delete(pod, grace_seconds=grace) is None:
             self._end(
                 name,
                 NodeStatus(name=name, role=status.role, phase=NodePhase.FAILED, message="it had not begun"),
@@ -212,10 +225,8 @@ class KubernetesPlatform(Platform):
             if request.name in self._stopped:
                 return True
             await self._make(pod)
-            self._made.add(request.name)
-            await self._remove_if_made(request.name)
         except ClusterError as error:
-            if _waits(error):
+            if _waits(error) or self._bears(error, request.name):
                 waits = NodeStatus(
                     name=request.name, role=request.role, phase=NodePhase.PENDING, message=error.message
                 )
@@ -234,7 +245,19 @@ class KubernetesPlatform(Platform):
                     message=error.message,
                 ),
             )
+            return True
+        self._made.add(request.name)
+        self._taken = True
+        self._refused_since.pop(request.name, None)
+        await self._remove_if_made(request.name)
         return True
+
+    def _bears(self, error: ClusterError, node: str) -> bool:
+        """A right may be missing, or a server be up that knows of none yet: only time tells."""
+        if error.status not in MAY_NOT or not self._taken:
+            return False
+        now = self._clock()
+        return now - self._refused_since.setdefault(node, now) < REFUSED_SECONDS
 
     async def _make(self, pod: Document) -> None:
         try:
@@ -247,7 +270,24 @@ class KubernetesPlatform(Platform):
     async def _remove_if_made(self, name: str) -> None:
         """A pod that was made while its node was stopped: the deletion came before there was anything to delete."""
         if name in self._made and self._statuses[name].phase in _ENDED and name in self._stopped:
-            await self._cluster.delete("Pod", naming.pod_name(self._spec, name), grace_seconds=1)
+            await self._delete(naming.pod_name(self._spec, name), grace_seconds=1)
+
+    async def _delete(self, pod: str, *, grace_seconds: int, uid: str = "") -> Document | None:
+        return await self._insist(
+            partial(self._cluster.delete, "Pod", pod, grace_seconds=grace_seconds, uid=uid)
+        )
+
+    async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Again and again if it is refused, for a while: a node that is not stopped would be waited for in vain."""
+        pauses, begun = Pauses(patience=math.inf), self._clock()
+        while True:
+            try:
+                return await ask()
+            except ClusterError as error:
+                if error.status not in MAY_NOT or self._clock() - begun >= REFUSED_SECONDS:
+                    raise
+                log.warning("Refused, and tried again: %s", error.message)
+            await pauses.wait()
 
     async def _start_in_line(self, request: NodeRequest) -> bool:
         return self._statuses[request.name].phase in _ENDED or await self._create(request)
@@ -290,6 +330,7 @@ class KubernetesPlatform(Platform):
         name = naming.node_of(pod)
         if not name or name.rpartition("-")[0] == MASTER_ROLE:
             return
+        self._taken = True
         before = self._statuses.get(name)
         left = before is not None and before.phase is NodePhase.LEAVING
         status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
@@ -331,7 +372,7 @@ class KubernetesPlatform(Platform):
     async def _remove(self, pod: Document, status: NodeStatus) -> None:
         metadata = pod["metadata"]
         # First, so that nobody can take it for the one that takes its place.
-        await self._cluster.delete("Pod", metadata["name"], grace_seconds=0, uid=metadata["uid"])
+        await self._delete(metadata["name"], grace_seconds=0, uid=metadata["uid"])
         self._end(status.name, status)
 
     def _end(self, name: str, status: NodeStatus) -> None:
@@ -340,6 +381,7 @@ class KubernetesPlatform(Platform):
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+        self._refused_since.pop(name, None)
         self._tell(status)
 
     def _tell(self, status: NodeStatus) -> None:

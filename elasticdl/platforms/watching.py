@@ -15,7 +15,15 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Pauses, http_library, selection
+from elasticdl.platforms.cluster import (
+    MAY_NOT,
+    Cluster,
+    ClusterError,
+    Document,
+    Pauses,
+    http_library,
+    selection,
+)
 
 log = logging.getLogger("elasticdl.platforms")
 
@@ -82,7 +90,7 @@ async def watch(
             # Ended in order: the next one follows at once.
             continue
         except ClusterError as error:
-            if error.status in (401, 403) and not synced:
+            if error.status in MAY_NOT and not synced:
                 raise
             if error.status == _EXPIRED:
                 log.info("The watch of %s is too far behind (%s); all is listed anew.", kind, error.message)

@@ -113,6 +113,17 @@ def test_a_failure_is_told(cluster: FakeCluster, tmp_path: Path, monkeypatch: py
     assert cluster.deadline
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_is_refused_is_no_end(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """By an API server that has just started, as a rule."""
+    monkeypatch.setattr(pod, "_serve", raising(ClusterError("no right", status=status, reason="")))
+    assert run(cluster, tmp_path) == pod.EXIT_AGAIN
+    assert "status.json" not in cluster.data
+    assert not cluster.deadline
+
+
 def test_a_master_that_was_replaced_does_not_speak_for_the_job(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,3 +100,17 @@ def test_a_master_that_is_sent_away(folder: Path, status: int) -> None:
     assert run(cluster, folder, sent_away=True) == pod.EXIT_SENT_AWAY
     assert cluster.refused
     assert "status.json" not in cluster.data
+
+
+def test_who_may_not_look_at_pods_is_heard_before_the_first_word(
+    folder: Path, nowhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submission waits for that, and shows how the container has ended instead."""
+
+    async def nodes() -> list[Any]:
+        raise ClusterError("cannot list pods", status=403, reason="Forbidden")
+
+    monkeypatch.setattr(nowhere, "nodes", nodes)
+    cluster = Refusing(413)
+    assert run(cluster, folder) == pod.EXIT_AGAIN
+    assert not cluster.refused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -132,6 +133,22 @@ def test_what_is_wrong_with_a_request_is_told_at_once_in_kubernetes_words() -> N
         assert isinstance(refused.value, UserError)
 
     assert len(play([refusal(403, "Forbidden", 'pods "x" is forbidden: no right')], scenario)) == 1
+
+
+def test_credentials_that_are_not_accepted() -> None:
+    """A master's are right, whatever a server says that has just started; a person's may be wrong."""
+    refused = refusal(401, "Unauthorized", "Unauthorized")
+
+    async def master(cluster: Cluster) -> None:
+        assert await cluster.get("ConfigMap", "a") is not None
+
+    assert len(play([refused, refused, reply(200, config_map("a", 1))], master, patience=math.inf)) == 3
+
+    async def person(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match="does not accept the credentials: Unauthorized"):
+            await cluster.get("ConfigMap", "a")
+
+    assert len(play([refused], person)) == 1
 
 
 def test_what_is_not_there_is_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, Node
 from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS
 
 PODS = Path(__file__).parent / "pods"
+FORBIDDEN = 'pods is forbidden: User "system:serviceaccount:lab:elasticdl" cannot do that'
 OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-rec", "uid": "1"}}
 
 
@@ -39,6 +41,8 @@ class Api:
         self.looks = 0
         # Of what is asked for by these methods, the next so many are not there.
         self.missing: dict[str, int] = {}
+        # And these may not be asked for.
+        self.forbidden: dict[str, int] = {}
         # Creations are carried out when this is set.
         self.open = asyncio.Event()
         self.open.set()
@@ -64,6 +68,9 @@ class Api:
             if self.missing.get(method):
                 self.missing[method] -= 1
                 status, result = 404, {"reason": "NotFound", "message": "not there"}
+            elif self.forbidden.get(method):
+                self.forbidden[method] -= 1
+                status, result = 403, {"reason": "Forbidden", "message": FORBIDDEN}
             elif method == "POST" and self.refusals:
                 status, reason, message = self.refusals.pop(0)
                 result = {"reason": reason, "message": message}
@@ -86,7 +93,13 @@ class Api:
             await writer.drain()
 
 
-def play(api: Api, scenario: Callable[[KubernetesPlatform], Awaitable[None]], **flags: Any) -> None:
+def play(
+    api: Api,
+    scenario: Callable[[KubernetesPlatform], Awaitable[None]],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    **flags: Any,
+) -> None:
     async def run() -> None:
         server = await asyncio.start_server(api.answer, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
@@ -107,6 +120,7 @@ def play(api: Api, scenario: Callable[[KubernetesPlatform], Awaitable[None]], **
                 lost_seconds=0.5,
                 quota_seconds=0.01,
                 look_after_seconds=(0.01, 0.02, 0.03),
+                clock=clock,
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
