@@ -6,7 +6,8 @@ it trains; and watches this one object, so that nothing is asked while nobody wi
 Failure modes
     The API server refuses a write: the job goes on, the log tells, and it is tried again two seconds later. The last
     word is tried for a while, then in the fewest words, for an object without room. If that fails too, the job has
-    ended as it has ended: what cannot be written never becomes its outcome.
+    ended as it has ended: what cannot be written never becomes its outcome. Another master has the record: this one
+    ends, and writes nothing more (`writer.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from elasticdl.master.master import Master
 from elasticdl.master.room import in_least_room, in_little_room
 from elasticdl.master.scaling import CannotScale, scale
 from elasticdl.master.status import job_status
+from elasticdl.master.writer import RecordWriter
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import Cluster, ClusterError
 from elasticdl.platforms.manifests import NO_WISHES, STATE_KEY, STATUS_KEY, WISHES_KEY
@@ -40,9 +43,12 @@ _TOO_LARGE = (413, 422)
 
 
 class RecordKeeper:
-    def __init__(self, cluster: Cluster, master: Master) -> None:
+    """`writer`: has claimed the record."""
+
+    def __init__(self, cluster: Cluster, master: Master, writer: RecordWriter) -> None:
         self._cluster = cluster
         self._master = master
+        self._writer = writer
         self._name = naming.record_name(master.spec.job_name)
         self._written: dict[str, str] = {}
         self._wishes = NO_WISHES
@@ -50,7 +56,7 @@ class RecordKeeper:
         self._answer: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Until the record is deleted."""
+        """Until the record is deleted. Raises `Replaced` if it is another master's."""
         watching = asyncio.create_task(self._watch())
         writing = asyncio.create_task(self._write())
         try:
@@ -74,7 +80,7 @@ class RecordKeeper:
             found[STATE_KEY] = compared[STATE_KEY] = self._master.record()
         changes = {key: text for key, text in found.items() if self._written.get(key) != compared[key]}
         if changes:
-            await self._cluster.patch("ConfigMap", self._name, {"data": changes})
+            await self._writer.write(changes)
             self._written |= {key: compared[key] for key in changes}
 
     async def finish(self, *, seconds: float = _LAST_WORD_SECONDS) -> bool:
@@ -88,33 +94,31 @@ class RecordKeeper:
         status = {**in_least_room(job_status(self._master)), "wish": self._answer}
         # A snapshot that is there is older than this status: of a job that is over nobody needs it.
         changes = {STATUS_KEY: _text(status), **({STATE_KEY: None} if self._master.state.outcome else {})}
-        await self._cluster.patch("ConfigMap", self._name, {"data": changes})
+        await self._writer.write(changes)
 
     @staticmethod
     async def last_word(
-        cluster: Cluster, job: str, status: dict[str, Any], *, seconds: float = _LAST_WORD_SECONDS
+        writer: RecordWriter, status: dict[str, Any], *, seconds: float = _LAST_WORD_SECONDS
     ) -> bool:
         """Of a master that cannot even begin. False if it could not be written."""
-        text = json.dumps({"job": job, "now": time.time(), **status})
-
-        async def write() -> None:
-            await cluster.patch("ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: text}})
-
-        return await _insist(write, seconds=seconds)
+        text = json.dumps({"job": writer.job, "now": time.time(), **status})
+        return await _insist(partial(writer.write, {STATUS_KEY: text}), seconds=seconds)
 
     @staticmethod
-    async def tell_of_waiting(cluster: Cluster, job: str, why: str) -> None:
+    async def tell_of_waiting(writer: RecordWriter, why: str) -> None:
         """Of a master that cannot begin yet: what was said of the job stays, as it may be so still."""
-        record = await cluster.get("ConfigMap", naming.record_name(job))
+        record = await writer.read()
         said = json.loads(((record or {}).get("data") or {}).get(STATUS_KEY) or "{}")
         text = _text(
-            {"job": job, "state": "starting", **said, "phase": "waiting for the journal", "message": why}
+            {
+                "job": writer.job,
+                "state": "starting",
+                **said,
+                "phase": "waiting for the journal",
+                "message": why,
+            }
         )
-
-        async def write() -> None:
-            await cluster.patch("ConfigMap", naming.record_name(job), {"data": {STATUS_KEY: text}})
-
-        await _insist(write, seconds=0.0)
+        await _insist(partial(writer.write, {STATUS_KEY: text}), seconds=0.0)
 
     async def _write(self) -> None:
         count = 0
@@ -133,6 +137,7 @@ class RecordKeeper:
                 continue
             if change.gone:
                 return
+            self._writer.see(change.document)
             text = str((change.document.get("data") or {}).get(WISHES_KEY) or NO_WISHES)
             if text != self._wishes:
                 self._wishes = text

@@ -13,8 +13,9 @@ Failure modes
     The record cannot be written: the log tells, and the job ends as it does (`keeping.py`). The account may not read
     it, or may not look at pods: the last words of the container say what right is missing, and the next start of the
     container tries again. So it does where the API server takes back what it granted: one that has just started may.
-    Another master has the journal: waited for, and taken over where that is safe (`handover.py`). Where nobody can say,
-    the container ends and the next one waits on. None of these is an end of the job.
+    Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's pods
+    (`writer.py`). Another master has the journal: waited for, and taken over where that is safe (`handover.py`). Where
+    nobody can say, the container ends and the next one waits on. None of these is an end of the job.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from elasticdl.master.keeping import RecordKeeper
 from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.serving import Servers
 from elasticdl.master.surroundings import IN_PODS
+from elasticdl.master.writer import RecordWriter, Replaced
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes import KubernetesPlatform
@@ -83,10 +85,23 @@ async def _main(job: str, folder: Path) -> int:
 
 async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> int:
     """Returns the exit code. What is printed last are the last words of the container."""
+    writer = RecordWriter(cluster, job, uid=os.environ.get("ELASTICDL_POD_UID", ""))
     try:
-        record = await cluster.get("ConfigMap", naming.record_name(job))
+        return await _run(cluster, writer, folder, sent_away)
+    except JournalTaken as error:
+        log.error("%s The job waits for its turn.", error)
+    except (Replaced, ClusterError) as error:
+        log.error("%s", error)
+    return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
+
+
+async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> int:
+    """Raises what is no end of the job."""
+    job = writer.job
+    try:
+        record = await writer.claim()
     except ClusterError as error:
-        print(_may_not_read(job, cluster.namespace, error), file=sys.stderr)
+        print(_may_not_keep(job, cluster.namespace, error), file=sys.stderr)
         return EXIT_FAILED
     if record is None:
         print(f"Job {job} has been deleted.", file=sys.stderr)
@@ -95,26 +110,22 @@ async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event
     try:
         spec = _spec(record)
         logging.getLogger().setLevel(spec.cluster.log_level)
-        code = await _serve(cluster, spec, record, folder, sent_away)
-    except JournalTaken as error:
-        log.error("%s The job waits for its turn.", error)
-        return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
+        code = await _serve(cluster, writer, spec, record, folder, sent_away)
+    except (JournalTaken, Replaced):
+        raise
     except UserError as error:
-        log.error("%s", error)
         if isinstance(error, ClusterError) and error.status in MAY_NOT:
-            return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
-        if await _replaced(cluster, job):
-            log.error("There is another master of job %s: what has become of the job is for it to say.", job)
-            return EXIT_AGAIN
-        await RecordKeeper.last_word(cluster, job, {"state": "failed", "message": str(error)})
+            raise
+        log.error("%s", error)
+        await RecordKeeper.last_word(writer, {"state": "failed", "message": str(error)})
         code = EXIT_FAILED
     if code == EXIT_FAILED:
-        await _fail_for_good(cluster, job, sent_away)
+        await _fail_for_good(cluster, writer, sent_away)
     return code
 
 
-def _may_not_read(job: str, namespace: str, error: ClusterError) -> UserError:
-    words = f"The master of job {job} may not read the job's record: {error.message}"
+def _may_not_keep(job: str, namespace: str, error: ClusterError) -> UserError:
+    words = f"The master of job {job} may not keep the job's record: {error.message}"
     if error.status not in MAY_NOT:
         return UserError(words, hint=error.hint)
     return UserError(
@@ -122,12 +133,6 @@ def _may_not_read(job: str, namespace: str, error: ClusterError) -> UserError:
         hint=f"`kubectl apply --namespace={namespace} -f elasticdl/manifests/elasticdl-rbac.yaml` gives the right to "
         "the account elasticdl; --service_account is for one of another name. The master tries again by itself.",
     )
-
-
-async def _replaced(cluster: Cluster, job: str) -> bool:
-    """The pod that has the name of this one is another one: made after this one was taken for lost."""
-    uid, current = os.environ.get("ELASTICDL_POD_UID", ""), await _current_uid(cluster, job)
-    return bool(uid and current) and current != uid
 
 
 async def _current_uid(cluster: Cluster, job: str) -> str:
@@ -151,13 +156,18 @@ def _spec(record: Document) -> JobSpec:
 
 
 async def _serve(
-    cluster: Cluster, spec: JobSpec, record: Document, folder: Path, sent_away: asyncio.Event
+    cluster: Cluster,
+    writer: RecordWriter,
+    spec: JobSpec,
+    record: Document,
+    folder: Path,
+    sent_away: asyncio.Event,
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     environment = await _addresses(cluster, spec)
-    platform = KubernetesPlatform(cluster, spec, owner=record)
+    platform = KubernetesPlatform(cluster, spec, owner=record, before_ending=writer.check)
     folder = _folder(spec, record, folder)
-    journal = await _in_turn(cluster, spec.job_name, journal_folder(folder), sent_away)
+    journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
     master = Master(
         spec=spec,
         folder=folder,
@@ -176,7 +186,7 @@ async def _serve(
     master.recover(record["data"].get(STATE_KEY))
     await servers.start()
     log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
-    keeper = RecordKeeper(cluster, master)
+    keeper = RecordKeeper(cluster, master, writer)
     tasks: set[asyncio.Task[Any]] = set()
     try:
         # Who may not look at pods says so before its first word in the record: whoever submits the job waits for that.
@@ -216,11 +226,11 @@ async def _serve(
         await platform.close()
 
 
-async def _in_turn(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> Journal:
+async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> Journal:
     """The master before this one may be on its way out, and has its journal until then; or it is lost, and its lock
     is not. Raises `JournalTaken` if that has not been found out in a long while.
     """
-    uid, loop = os.environ.get("ELASTICDL_POD_UID", ""), asyncio.get_running_loop()
+    job, uid, loop = writer.job, writer.uid, asyncio.get_running_loop()
     mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
     handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
     by_force = False
@@ -235,7 +245,7 @@ async def _in_turn(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.
         if words != told:
             told = words
             log.warning("%s Waiting for it to end.", words)
-            await RecordKeeper.tell_of_waiting(cluster, job, words)
+            await RecordKeeper.tell_of_waiting(writer, words)
         by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
         if by_force:
             log.warning("%s It has ended: the journal is taken over.", words)
@@ -272,9 +282,13 @@ def _folder(spec: JobSpec, record: Document, folder: Path) -> Path:
     return Path(spec.cluster.journal_dir) / f"{spec.job_name}-{record['metadata']['uid'][:8]}"
 
 
-async def _fail_for_good(cluster: Cluster, job: str, sent_away: asyncio.Event) -> None:
+async def _fail_for_good(cluster: Cluster, writer: RecordWriter, sent_away: asyncio.Event) -> None:
+    # With its uid, which cannot be changed: what is meant for this pod is refused by any other of that name.
+    only_this = {"metadata": {"uid": writer.uid}} if writer.uid else {}
     try:
-        await cluster.patch("Pod", naming.master_name(job), {"spec": {"activeDeadlineSeconds": 1}})
+        await cluster.patch(
+            "Pod", naming.master_name(writer.job), {**only_this, "spec": {"activeDeadlineSeconds": 1}}
+        )
     except ClusterError as error:
         log.error("Kubernetes will start the failed master again: %s", error)
         return

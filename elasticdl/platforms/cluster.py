@@ -162,10 +162,17 @@ class Cluster:
             raise
 
     async def delete(
-        self, kind: str, name: str, *, grace_seconds: int | None = None, uid: str = "", version: str = ""
+        self,
+        kind: str,
+        name: str,
+        *,
+        grace_seconds: int | None = None,
+        uid: str = "",
+        version: str = "",
+        patience: float | None = None,
     ) -> Document | None:
         """What it owns goes with it, in the background. None if there is no such object (or not with that uid, or it
-        has changed since it had that version).
+        has changed since it had that version). `patience`: if it is another than for other requests.
         """
         options: Document = {"propagationPolicy": "Background"}
         if grace_seconds is not None:
@@ -174,7 +181,8 @@ class Cluster:
         if uid or version:
             options["preconditions"] = {name: value for name, value in conditions.items() if value}
         try:
-            return await self._ask("DELETE", self.path(kind, name), body=options)
+            pauses = Pauses(patience=self._patience if patience is None else patience)
+            return await self._ask("DELETE", self.path(kind, name), body=options, pauses=pauses)
         except ClusterError as error:
             if error.status == 404 or ((uid or version) and error.status == 409):
                 return None

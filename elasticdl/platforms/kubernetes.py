@@ -11,7 +11,9 @@ Failure modes
     it and is tried again. A pod that Kubernetes does not take at all cannot start. An API server that is away:
     everything here waits for it. One that has just started refuses everything for some seconds, as if a right were
     missing: what it refuses is asked for again for a minute. Only a job that never had a pod is told at once. A node
-    that is stopped while its creation is under way: its pod goes as soon as it is there.
+    that is stopped while its creation is under way: its pod goes as soon as it is there. A master that was cut off and
+    replaced meanwhile: before each attempt to end a pod it is asked whether there is another (`before_ending`), and
+    only the very pod that was seen is ended, whoever has its name by now.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any, TypeVar
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document, Pauses
+from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterAway, ClusterError, Document, Pauses
 from elasticdl.platforms.manifests import place_selector, place_service
 from elasticdl.platforms.platform import (
     MASTER_ROLE,
@@ -56,6 +58,8 @@ LOST_SECONDS = 30.0
 QUOTA_SECONDS = 5.0
 # How long an API server may refuse what it took before. One that has started anew knows all rights within seconds.
 REFUSED_SECONDS = 60.0
+# One attempt to end a pod. After that it is asked again whether this is still the job's master.
+_DELETE_SECONDS = 5.0
 # Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
 _ERRORS_BORNE = 4
 _ERROR = 500
@@ -64,7 +68,9 @@ _Answer = TypeVar("_Answer")
 
 
 class KubernetesPlatform(Platform):
-    """`owner`: the job's record, as the cluster has it. Watches from its first use on."""
+    """`owner`: the job's record, as the cluster has it. `before_ending`: raises if nobody is this master's to end any
+    more. Watches from its first use on.
+    """
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class KubernetesPlatform(Platform):
         spec: JobSpec,
         *,
         owner: Document,
+        before_ending: Callable[[], Awaitable[None]] | None = None,
         slack_seconds: float = SLACK_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         quota_seconds: float = QUOTA_SECONDS,
@@ -81,6 +88,7 @@ class KubernetesPlatform(Platform):
         self._cluster = cluster
         self._spec = spec
         self._owner = owner
+        self._before_ending = before_ending
         self._slack_seconds = slack_seconds
         self._lost_seconds = lost_seconds
         self._look_after_seconds = look_after_seconds
@@ -89,6 +97,8 @@ class KubernetesPlatform(Platform):
         self._stopped: set[str] = set()
         # Whose pods this process has made.
         self._made: set[str] = set()
+        # Of the pods that are there.
+        self._uids: dict[str, str] = {}
         # The job has had a pod: what is needed for that was there.
         self._taken = False
         # Since when nodes are refused that may not be made.
@@ -112,7 +122,9 @@ class KubernetesPlatform(Platform):
 
     async def start(self, request: NodeRequest) -> None:
         await self._ready()
-        if request.name in self._statuses:
+        if (known := self._statuses.get(request.name)) is not None:
+            # Whoever asks may not have listened when this was told.
+            self._announce(known)
             return
         self._tell(NodeStatus(name=request.name, role=request.role, phase=NodePhase.PENDING))
         if not await self._create(request):
@@ -131,7 +143,7 @@ class KubernetesPlatform(Platform):
             # The signal is to come at once. Where that is not heard in time, the grace begins after the notice.
             await self._insist(partial(self._cluster.patch, "Pod", pod, NO_NOTICE))
             grace += NOTICE_SECONDS
-        if await self._delete(pod, grace_seconds=grace) is None:
+        if await self._delete(pod, grace_seconds=grace, uid=self._uids.get(name, "")) is None:
             self._end(
                 name,
                 NodeStatus(name=name, role=status.role, phase=NodePhase.FAILED, message="it had not begun"),
@@ -224,7 +236,7 @@ class KubernetesPlatform(Platform):
             pod = node_pod(self._spec, await self._placed(request), owner=self._owner)
             if request.name in self._stopped:
                 return True
-            await self._make(pod)
+            await self._make(pod, request.name)
         except ClusterError as error:
             if _waits(error) or self._bears(error, request.name):
                 waits = NodeStatus(
@@ -259,9 +271,10 @@ class KubernetesPlatform(Platform):
         now = self._clock()
         return now - self._refused_since.setdefault(node, now) < REFUSED_SECONDS
 
-    async def _make(self, pod: Document) -> None:
+    async def _make(self, pod: Document, node: str) -> None:
         try:
-            await self._cluster.create(pod, errors_borne=_ERRORS_BORNE)
+            made = await self._cluster.create(pod, errors_borne=_ERRORS_BORNE)
+            self._uids.setdefault(node, _uid(made))
         except ClusterError as error:
             # Made by the master before this one, or by an attempt of ours that was told to have failed.
             if error.reason != "AlreadyExists":
@@ -270,12 +283,24 @@ class KubernetesPlatform(Platform):
     async def _remove_if_made(self, name: str) -> None:
         """A pod that was made while its node was stopped: the deletion came before there was anything to delete."""
         if name in self._made and self._statuses[name].phase in _ENDED and name in self._stopped:
-            await self._delete(naming.pod_name(self._spec, name), grace_seconds=1)
+            pod = naming.pod_name(self._spec, name)
+            await self._delete(pod, grace_seconds=1, uid=self._uids.get(name, ""))
 
-    async def _delete(self, pod: str, *, grace_seconds: int, uid: str = "") -> Document | None:
-        return await self._insist(
-            partial(self._cluster.delete, "Pod", pod, grace_seconds=grace_seconds, uid=uid)
-        )
+    async def _delete(self, pod: str, *, grace_seconds: int, uid: str) -> Document | None:
+        async def ask() -> Document | None:
+            while True:
+                if self._before_ending is not None:
+                    await self._before_ending()
+                try:
+                    return await self._cluster.delete(
+                        "Pod", pod, grace_seconds=grace_seconds, uid=uid, patience=_DELETE_SECONDS
+                    )
+                except (ClusterAway, ClusterError) as error:
+                    if isinstance(error, ClusterError) and error.status != _ERROR:
+                        raise
+                    log.warning("%s could not be ended, which is tried again: %s", pod, error.message)
+
+        return await self._insist(ask)
 
     async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Again and again if it is refused, for a while: a node that is not stopped would be waited for in vain."""
@@ -331,6 +356,10 @@ class KubernetesPlatform(Platform):
         if not name or name.rpartition("-")[0] == MASTER_ROLE:
             return
         self._taken = True
+        if gone:
+            self._uids.pop(name, None)
+        else:
+            self._uids[name] = _uid(pod)
         before = self._statuses.get(name)
         left = before is not None and before.phase is NodePhase.LEAVING
         status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
@@ -372,7 +401,7 @@ class KubernetesPlatform(Platform):
     async def _remove(self, pod: Document, status: NodeStatus) -> None:
         metadata = pod["metadata"]
         # First, so that nobody can take it for the one that takes its place.
-        await self._delete(metadata["name"], grace_seconds=0, uid=metadata["uid"])
+        await self._delete(metadata["name"], grace_seconds=0, uid=_uid(pod))
         self._end(status.name, status)
 
     def _end(self, name: str, status: NodeStatus) -> None:
@@ -389,6 +418,9 @@ class KubernetesPlatform(Platform):
         if before == status or (before is not None and before.phase in _ENDED):
             return
         self._statuses[status.name] = status
+        self._announce(status)
+
+    def _announce(self, status: NodeStatus) -> None:
         for listener in self._listeners:
             listener.put_nowait(status)
 
@@ -417,6 +449,10 @@ def _waits(error: ClusterError) -> bool:
     """
     no_room = error.status == 403 and "quota" in error.message
     return no_room or error.reason == "Conflict" or error.status == _ERROR
+
+
+def _uid(pod: Document) -> str:
+    return str(pod["metadata"].get("uid") or "")
 
 
 def _address(service: Document) -> str:

@@ -1,7 +1,8 @@
 """What a job is on Kubernetes, beside its pods: pure functions from a JobSpec to documents.
 
 The job itself is a ConfigMap, the *record*: it holds the JobSpec, what people wish (`wishes.json`), and what the master
-says (`status.json`, `state.json`). It owns everything else, so deleting it removes the job.
+says (`status.json`, `state.json`) and who that is (`master.uid`). It owns everything else, so deleting it removes the
+job.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SPEC_KEY = "spec.yaml"
 WISHES_KEY = "wishes.json"
 STATUS_KEY = "status.json"
 STATE_KEY = "state.json"
+# The uid of the pod that is the master: by it one that was replaced finds out.
+MASTER_KEY = "master.uid"
 NO_WISHES = "{}"
 
 JOB_ROLE = "job"

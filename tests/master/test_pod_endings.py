@@ -13,7 +13,9 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master import pod
 from elasticdl.master.journal import Holder, Journal, JournalTaken
+from elasticdl.master.writer import RecordWriter
 from elasticdl.platforms.cluster import ClusterError
+from elasticdl.platforms.manifests import MASTER_KEY
 from tests.master.fake_time import FakeTime
 
 JOB = "j"
@@ -32,9 +34,9 @@ class FakeCluster:
     namespace = "ours"
 
     def __init__(self) -> None:
-        self.data = {"spec.yaml": to_yaml(SPEC)}
+        self.data = {"spec.yaml": to_yaml(SPEC), MASTER_KEY: "new"}
         self.uid = "new"
-        self.deadline = False
+        self.deadline: dict[str, Any] = {}
         self.cannot_get: ClusterError | None = None
         self.cannot_patch: ClusterError | None = None
 
@@ -43,15 +45,17 @@ class FakeCluster:
             raise self.cannot_get
         if kind == "Pod":
             return {"metadata": {"name": name, "uid": self.uid}}
-        return {"metadata": {"name": name, "uid": "12345678"}, "data": dict(self.data)}
+        metadata = {"name": name, "uid": "12345678", "resourceVersion": "1"}
+        return {"metadata": metadata, "data": dict(self.data)}
 
-    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> None:
-        if self.cannot_patch:
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any] | None:
+        if self.cannot_patch and MASTER_KEY not in changes.get("data", {}):
             raise self.cannot_patch
         if kind == "Pod":
-            self.deadline = True
+            self.deadline = changes
         else:
             self.data |= changes["data"]
+        return await self.get(kind, name)
 
     def status(self) -> dict[str, Any]:
         return dict(json.loads(self.data.get("status.json", "{}")))
@@ -110,7 +114,8 @@ def test_a_failure_is_told(cluster: FakeCluster, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(pod, "_serve", raising(UserError("the disk is full")))
     assert run(cluster, tmp_path) == pod.EXIT_FAILED
     assert cluster.status()["state"] == "failed"
-    assert cluster.deadline
+    # Of this very pod.
+    assert cluster.deadline == {"metadata": {"uid": "new"}, "spec": {"activeDeadlineSeconds": 1}}
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -153,7 +158,8 @@ def in_turn(
 
     async def wait() -> tuple[Journal, float]:
         away = sent_away or asyncio.Event()
-        journal = await pod._in_turn(cluster, JOB, folder, away)  # type: ignore[arg-type]
+        writer = RecordWriter(cluster, JOB, uid="new")  # type: ignore[arg-type]
+        journal = await pod._in_turn(cluster, writer, folder, away)  # type: ignore[arg-type]
         return journal, asyncio.get_running_loop().time()
 
     found: tuple[Journal, float] = in_fake_time(wait())

@@ -14,6 +14,7 @@ from elasticdl.master.journal import Journal
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
 from elasticdl.platforms.cluster import ClusterError
+from elasticdl.platforms.manifests import MASTER_KEY
 from tests.master.fake_time import FakeTime
 from tests.master.test_record_keeping import NAME, FakeCluster
 
@@ -21,7 +22,7 @@ SPEC = JobSpec.build(job_name=NAME.removeprefix("elasticdl-"), image_name="i", j
 
 
 class Refusing(FakeCluster):
-    """Takes no write of the record."""
+    """Says to a master that the record is its own, and then takes no write of it."""
 
     namespace = "ours"
 
@@ -32,12 +33,11 @@ class Refusing(FakeCluster):
         self.status_code = status
 
     async def get(self, kind: str, name: str) -> dict[str, Any]:
-        if kind == "Service":
-            return {"spec": {"clusterIP": "10.0.0.1"}}
-        return self._object() if kind == "ConfigMap" else {"metadata": {"name": name, "uid": "me"}}
+        return {"spec": {"clusterIP": "10.0.0.1"}} if kind == "Service" else await super().get(kind, name)
 
-    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> None:
-        assert kind == "ConfigMap"
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        if [*changes["data"]] == [MASTER_KEY]:
+            return await super().patch(kind, name, changes)
         self.refused += 1
         raise ClusterError("refused", status=self.status_code, reason="")
 
@@ -114,3 +114,22 @@ def test_who_may_not_look_at_pods_is_heard_before_the_first_word(
     cluster = Refusing(413)
     assert run(cluster, folder) == pod.EXIT_AGAIN
     assert not cluster.refused
+
+
+class Taken(Refusing):
+    """Another master claims the record as soon as this one has."""
+
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
+        record = await FakeCluster.patch(self, kind, name, changes)
+        self.data[MASTER_KEY] = "another"
+        self.version += 1
+        return record
+
+
+@pytest.mark.parametrize("outcome", ["", "succeeded", "failed"])
+def test_a_master_that_was_replaced_says_no_farewell(folder: Path, outcome: str) -> None:
+    if outcome:
+        ended(folder, outcome)
+    cluster = Taken(0)
+    assert run(cluster, folder, sent_away=True) == pod.EXIT_SENT_AWAY
+    assert [[*data] for _, data in cluster.patches] == [[MASTER_KEY]]

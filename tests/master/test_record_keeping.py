@@ -15,6 +15,7 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.keeping import RecordKeeper
 from elasticdl.master.master import Master
+from elasticdl.master.writer import RecordWriter
 from elasticdl.platforms.cluster import ClusterError, Listing
 from elasticdl.wire import ps_pb2
 from tests.master.fake_time import FakeTime
@@ -44,6 +45,9 @@ class FakeCluster:
         # What is refused, if it is for good.
         self.refuses: Callable[[dict[str, Any]], ClusterError | None] = lambda data: None
         self.answer = Answer()
+        self.version = 1
+        # Of the pod that has the master's name.
+        self.uid = "me"
 
     def path(self, kind: str, name: str = "") -> str:
         return f"/{kind}/{name}"
@@ -56,8 +60,13 @@ class FakeCluster:
     async def stream(self, path: str, query: Any, *, read_seconds: float) -> AsyncIterator[Answer]:
         yield self.answer
 
-    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> None:
+    async def get(self, kind: str, name: str) -> dict[str, Any]:
+        return self._object() if kind == "ConfigMap" else {"metadata": {"name": name, "uid": self.uid}}
+
+    async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
         assert (kind, name) == ("ConfigMap", NAME)
+        if changes["metadata"]["resourceVersion"] != str(self.version):
+            raise ClusterError("it has changed", status=409, reason="Conflict")
         if self.refusals:
             raise self.refusals.pop()
         if refusal := self.refuses(changes["data"]):
@@ -65,6 +74,7 @@ class FakeCluster:
         self.patches.append((asyncio.get_running_loop().time(), changes["data"]))
         self.data = {key: text for key, text in {**self.data, **changes["data"]}.items() if text is not None}
         self._tell("MODIFIED")
+        return self._object()
 
     def wish(self, text: str) -> None:
         self.data["wishes.json"] = text
@@ -77,9 +87,11 @@ class FakeCluster:
         return dict(json.loads(self.data["status.json"]))
 
     def _object(self) -> dict[str, Any]:
-        return {"metadata": {"name": NAME, "resourceVersion": "1", "uid": "1"}, "data": dict(self.data)}
+        metadata = {"name": NAME, "resourceVersion": str(self.version), "uid": "1"}
+        return {"metadata": metadata, "data": dict(self.data)}
 
     def _tell(self, kind: str) -> None:
+        self.version += 1
         self.answer.lines.put_nowait(json.dumps({"type": kind, "object": self._object()}))
 
 
@@ -90,7 +102,8 @@ class Scene:
         self.cluster = FakeCluster()
         self.master = Master(spec=SPEC, folder=folder, platform=platform, token="t", environment={})
         self.master.recover()
-        self.keeper = RecordKeeper(self.cluster, self.master)  # type: ignore[arg-type]
+        self.writer = RecordWriter(self.cluster, "kept", uid="me")  # type: ignore[arg-type]
+        self.keeper = RecordKeeper(self.cluster, self.master, self.writer)  # type: ignore[arg-type]
 
 
 Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
@@ -103,6 +116,8 @@ def play(tmp_path: Path, nowhere: Any) -> Play:
     def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
         async def both() -> None:
             scene = Scene(tmp_path, nowhere)
+            await scene.writer.claim()
+            scene.cluster.patches.clear()
             scene.keeping = asyncio.create_task(scene.keeper.run())
             try:
                 await asyncio.wait_for(scenario(scene), 1000)
@@ -316,7 +331,7 @@ def test_a_last_word_that_is_refused_for_good_is_no_error(play: Play, status: in
         scene.keeping.cancel()
         scene.cluster.refuses = lambda data: ClusterError("never", status=status, reason="")
         assert not await scene.keeper.finish()
-        assert not await RecordKeeper.last_word(scene.cluster, "kept", {"state": "failed"})  # type: ignore[arg-type]
+        assert not await RecordKeeper.last_word(scene.writer, {"state": "failed"})
 
     play(scenario)
 

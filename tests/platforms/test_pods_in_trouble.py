@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.cluster import Cluster, ClusterError
 from elasticdl.platforms.kubeconfig import Access, Identity
@@ -98,6 +99,7 @@ def play(
     scenario: Callable[[KubernetesPlatform], Awaitable[None]],
     *,
     clock: Callable[[], float] = time.monotonic,
+    before_ending: Callable[[], Awaitable[None]] | None = None,
     **flags: Any,
 ) -> None:
     async def run() -> None:
@@ -121,6 +123,7 @@ def play(
                 quota_seconds=0.01,
                 look_after_seconds=(0.01, 0.02, 0.03),
                 clock=clock,
+                before_ending=before_ending,
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
@@ -556,3 +559,47 @@ def test_whether_there_is_more_memory_for_the_next_one(limit: str | None, more: 
         assert words in status.message
 
     play(api, scenario, worker_resource_request="memory=50Mi", worker_resource_limit="memory=150Mi")
+
+
+def test_only_the_very_pod_that_was_seen_is_stopped() -> None:
+    running = pod("running", 3)
+    api = Api(running)
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.stop("worker-3", grace_seconds=0)
+
+    play(api, scenario)
+    ((_, _, options),) = api.asked
+    assert options["preconditions"] == {"uid": running["metadata"]["uid"]}
+
+
+def test_whoever_is_not_the_master_any_more_ends_nobody() -> None:
+    """Asked before each attempt: it may have been cut off, and replaced, since the one before."""
+    api = Api(pod("running", 3))
+    api.forbidden = {"DELETE": 10**6}
+    looks = []
+
+    async def before_ending() -> None:
+        looks.append(len(api.asked))
+        if len(looks) == 3:
+            raise UserError("There is another master.")
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        with pytest.raises(UserError, match="another master"):
+            await platform.stop("worker-3", grace_seconds=0)
+
+    play(api, scenario, before_ending=before_ending, clock=lambda: 0.0)
+    assert looks == [0, 1, 2]
+
+
+def test_what_is_known_of_a_node_is_told_again_to_whoever_starts_it() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        events = platform.events()
+        first = await events.__anext__()
+        await platform.start(request(3))
+        assert await events.__anext__() == first
+
+    play(api, scenario)
+    assert made(api) == []
