@@ -13,7 +13,8 @@ Failure modes
     missing: what it refuses is asked for again for a minute. Only a job that never had a pod is told at once. A node
     that is stopped while its creation is under way: its pod goes as soon as it is there. A master that was cut off and
     replaced meanwhile: before each attempt to end a pod it is asked whether there is another (`before_ending`), and
-    only the very pod that was seen is ended, whoever has its name by now.
+    only the very pod that was seen is ended, whoever has its name by now. A job of the same name whose record has just
+    been deleted: its pods are not ours, and what needs their names waits until they are gone.
 """
 
 from __future__ import annotations
@@ -276,9 +277,12 @@ class KubernetesPlatform(Platform):
             made = await self._cluster.create(pod, errors_borne=_ERRORS_BORNE)
             self._uids.setdefault(node, _uid(made))
         except ClusterError as error:
-            # Made by the master before this one, or by an attempt of ours that was told to have failed.
             if error.reason != "AlreadyExists":
                 raise
+            there = await self._cluster.get("Pod", pod["metadata"]["name"])
+            if there is None or not self._is_ours(there):
+                raise
+            # Made by the master before this one, or by an attempt of ours that was told to have failed.
 
     async def _remove_if_made(self, name: str) -> None:
         """A pod that was made while its node was stopped: the deletion came before there was anything to delete."""
@@ -353,7 +357,7 @@ class KubernetesPlatform(Platform):
 
     def _see(self, pod: Document, gone: bool) -> None:
         name = naming.node_of(pod)
-        if not name or name.rpartition("-")[0] == MASTER_ROLE:
+        if not name or name.rpartition("-")[0] == MASTER_ROLE or not self._is_ours(pod):
             return
         self._taken = True
         if gone:
@@ -380,6 +384,11 @@ class KubernetesPlatform(Platform):
             self._give_up_after(self._lost_seconds, name, pod)
         elif name in self._timers:
             self._timers.pop(name).cancel()
+
+    def _is_ours(self, pod: Document) -> bool:
+        """Not of a job that had this name before, whose record was deleted, and whose pods go after it."""
+        owners = [owner.get("uid") for owner in pod["metadata"].get("ownerReferences") or []]
+        return not owners or self._owner["metadata"].get("uid") in owners
 
     async def _look_for_troubles(self, status: NodeStatus, pod: Document) -> None:
         async for words in troubles(self._cluster, pod, after=self._look_after_seconds):
@@ -445,10 +454,10 @@ class KubernetesPlatform(Platform):
 
 def _waits(error: ClusterError) -> bool:
     """There is no room now, or the cluster has a fault. Many that are counted at once get into each other's way (409),
-    and are to try again.
+    and are to try again; what is of a job that had this name before goes by itself.
     """
     no_room = error.status == 403 and "quota" in error.message
-    return no_room or error.reason == "Conflict" or error.status == _ERROR
+    return no_room or error.reason in ("Conflict", "AlreadyExists") or error.status == _ERROR
 
 
 def _uid(pod: Document) -> str:

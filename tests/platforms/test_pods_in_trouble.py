@@ -59,6 +59,9 @@ class Api:
             await self._watch(writer)
             return
         status, result = 200, {"metadata": {"resourceVersion": "1"}, "items": self.pods}
+        if method == "GET" and "/pods/" in path:
+            found = [pod for pod in self.pods if pod["metadata"]["name"] == path.rpartition("/")[2]]
+            status, result = (200, found[0]) if found else (404, {"reason": "NotFound", "message": "gone"})
         if "/events" in path:
             self.looks += 1
             result["items"] = self.events
@@ -324,14 +327,41 @@ def test_a_pod_that_kubernetes_does_not_take_cannot_start() -> None:
     play(api, scenario)
 
 
+def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
+    document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "elasticdl-rec", "uid": uid}]
+    return document
+
+
 def test_one_that_is_there_already_is_ours() -> None:
     api = Api()
     api.refusals = [(409, "AlreadyExists", "there")]
 
     async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        # Made after the list, by the master before this one.
+        api.pods = [owned(pod("running", 0), "1")]
         await platform.start(request(0))
         (status,) = await platform.nodes()
-        assert status.phase is NodePhase.PENDING
+        assert (status.phase, status.message) == (NodePhase.PENDING, "")
+
+    play(api, scenario)
+    assert len(made(api)) == 1
+
+
+def test_one_of_a_job_that_had_the_same_name_is_not_and_its_name_is_waited_for() -> None:
+    api = Api(owned(pod("completed", 0), "of another record"), owned(pod("running", 1), "1"))
+    api.refusals = [(409, "AlreadyExists", "there")] * 2
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        assert [status.name for status in await platform.nodes()] == ["worker-1"]
+        await platform.start(request(0))
+        waiting = {status.name: status for status in await platform.nodes()}["worker-0"]
+        assert (waiting.phase, waiting.message) == (NodePhase.PENDING, "there")
+        api.news.put_nowait(("DELETED", api.pods[0]))
+        while len(made(api)) < 3:
+            await asyncio.sleep(0.01)
+        api.news.put_nowait(("ADDED", owned(pod("running", 0), "1")))
+        await told(platform, "worker-0", NodePhase.RUNNING)
 
     play(api, scenario)
 
