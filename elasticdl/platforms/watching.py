@@ -3,7 +3,8 @@
 A watch is a long answer of the API server, one line a change. It ends all the time: after some minutes, when the server
 restarts, when a connection breaks. It is then taken up where it was; and where the server does not remember so far back
 (410), all is listed anew and compared with what was known, so that whoever listens hears of every object that is there
-and of every one that is gone, if not of all its states in between. While nothing changes, next to nothing is asked.
+and of every one that is gone, if not of all its states in between. While nothing changes, next to nothing is asked:
+also where somebody in between ends every watch at once, as pauses grow until one has told something.
 """
 
 from __future__ import annotations
@@ -81,22 +82,20 @@ async def watch(
             async with cluster.stream(cluster.path(kind), query, read_seconds=_SILENCE_SECONDS) as answer:
                 async for line in answer.aiter_lines():
                     event = json.loads(line)
-                    pauses = Pauses(patience=math.inf)
                     if event["type"] == "ERROR":
                         raise _error(event["object"])
+                    pauses = Pauses(patience=math.inf)
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         yield _change(known, {**event["object"], "kind": kind}, event["type"] == "DELETED")
-            # Ended in order: the next one follows at once.
-            continue
         except ClusterError as error:
             if error.status in MAY_NOT and not synced:
                 raise
             if error.status == _EXPIRED:
                 log.info("The watch of %s is too far behind (%s); all is listed anew.", kind, error.message)
                 version = ""
-                continue
-            log.info("The watch of %s has ended (%s); it is taken up again.", kind, error.message)
+            else:
+                log.info("The watch of %s has ended (%s); it is taken up again.", kind, error.message)
         except (http.TransportError, http.StreamError, json.JSONDecodeError) as error:
             # The line that was being sent when the server was killed may be cut.
             log.info("The watch of %s has broken off (%s: %s).", kind, type(error).__name__, error)
