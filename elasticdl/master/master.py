@@ -323,7 +323,23 @@ class Master:
                 self._after(f"stop {node.name}", _LEAVE_SECONDS, partial(self._stop_later, node.name))
 
     def _stop_later(self, name: str) -> None:
-        self._spawn(self._platform.stop(name, grace_seconds=_STOP_SECONDS))
+        self._spawn(self._stop(name))
+
+    async def _stop(self, name: str) -> None:
+        known = {status.name for status in await self._platform.nodes()}
+        node = self.state.roster.nodes.get(name)
+        if node is None or name in known or name in self._started_nodes:
+            await self._platform.stop(name, grace_seconds=_STOP_SECONDS)
+            return
+        # Nobody will ever say what has become of one that was never started.
+        unknown = NodeStatus(
+            name=name,
+            role=node.role,
+            phase=NodePhase.FAILED,
+            reason=EndReason.STOPPED,
+            message="it had not begun",
+        )
+        self._observe(unknown, None)
 
     def _request(self, node: Node) -> NodeRequest:
         if self.plan.runs_command:
@@ -405,18 +421,19 @@ class Master:
 
     async def _notice_the_missing(self) -> None:
         """Nodes that went while there was no master, and left no trace."""
+        # Not those that join from now on, while others are asked about these.
+        joined = [node for node in self.state.roster.nodes.values() if node.alive and node.incarnation]
         known = {status.name for status in await self._platform.nodes()}
-        for node in list(self.state.roster.nodes.values()):
-            if node.alive and node.incarnation and node.name not in known:
-                log.info("%s has gone while there was no master.", node.name)
-                gone = NodeStatus(
-                    name=node.name,
-                    role=node.role,
-                    phase=NodePhase.FAILED,
-                    reason=EndReason.KILLED,
-                    message="it went while there was no master",
-                )
-                self._observe(gone, await self._last_push(gone) if node.role == "worker" else None)
+        for node in [node for node in joined if node.name not in known]:
+            log.info("%s has gone while there was no master.", node.name)
+            gone = NodeStatus(
+                name=node.name,
+                role=node.role,
+                phase=NodePhase.FAILED,
+                reason=EndReason.KILLED,
+                message="it went while there was no master",
+            )
+            self._observe(gone, await self._last_push(gone) if node.role == "worker" else None)
 
     async def _last_push(self, status: NodeStatus) -> dict[str, int] | None:
         """The last batch of a dead worker that every server has: done, though it could not say so any more."""

@@ -1,0 +1,71 @@
+"""A master that comes back tells those of its nodes that are gone from those that begin meanwhile, and from those that
+were never there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.master import Master
+from elasticdl.platforms.platform import EndReason, NodePhase, Platform
+
+SPEC = JobSpec.build(
+    job_name="j", num_workers=2, num_ps=1, model_zoo="z", model_def="a.b.c", training_data="d"
+)
+
+
+@pytest.fixture
+def master(tmp_path: Path, nowhere: Platform) -> Any:
+    made = Master(spec=SPEC, folder=tmp_path, platform=nowhere, token="t", environment={})
+    made.recover()
+    made.state.roster.wanted()
+    yield made
+    made._journal.close()
+    made._events.close()
+
+
+def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.do("join", node="worker-0", incarnation="i", address="")
+
+    async def last_push(status: Any) -> None:
+        """Takes its time, in which another is started, and joins."""
+        master.do("join", node="worker-1", incarnation="i", address="")
+
+    monkeypatch.setattr(master, "_last_push", last_push)
+    asyncio.run(master._notice_the_missing())
+    nodes = master.state.roster.nodes
+    assert (nodes["worker-0"].phase, nodes["worker-1"].phase) == (NodePhase.FAILED, NodePhase.RUNNING)
+
+
+def test_one_that_is_sent_away_and_was_never_started_has_ended(
+    master: Master, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be started by the master before this one, which did not come to it."""
+    stops: list[str] = []
+
+    async def stop(name: str, *, grace_seconds: float) -> None:
+        stops.append(name)
+
+    monkeypatch.setattr(nowhere, "stop", stop)
+
+    async def come_back() -> None:
+        master._started_nodes.add("worker-0")
+        master.do("scale", role="worker", target=0)
+        await master.reconcile()
+        while not stops or master.state.roster.nodes["worker-1"].alive:
+            await asyncio.sleep(0)
+        await master._servers.close()
+
+    asyncio.run(asyncio.wait_for(come_back(), 60))
+    never = master.state.roster.nodes["worker-1"]
+    assert (never.phase, never.reason) == (NodePhase.FAILED, EndReason.STOPPED)
+    # One that was is for the platform to tell of.
+    assert stops == ["worker-0"]
+    assert master.state.roster.nodes["worker-0"].alive
