@@ -86,6 +86,16 @@ result = {"records": records, "keys": sorted(checkpoint), "name": checkpoint["da
 Path(os.environ["ELASTICDL_TEST_GATES"], "result").write_text(json.dumps(result))
 """
 
+# The public package repeats what was refused ten times, with pauses that are not waited for here.
+TWO_SIZES = """
+import time
+from elasticai_api.common.data_shard_service import build_data_shard_service
+
+time.sleep = lambda seconds: None
+for size in (200, 199):
+    build_data_shard_service(batch_size=10, num_epochs=1, dataset_size=size, dataset_name="numbers")
+"""
+
 
 @pytest.fixture(params=list(PACKAGES))
 def package(request: pytest.FixtureRequest) -> str:
@@ -152,6 +162,15 @@ def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> 
         "dataset_size",
         "shuffle_shards",
     } <= set(result["keys"])
+
+
+def test_two_sizes_of_one_data_set(start_program: Callable[..., Job]) -> None:
+    """With ours the job fails at once; with the public package, which has no token, by its program, which is told."""
+    job = start_program(TWO_SIZES, "--num_workers=1", "--relaunch_on_worker_failure=0")
+    assert job.wait() == 1
+    said = " ".join(job.output.split())
+    assert "The data set numbers has 199 samples for one worker and 200 for another." in said
+    programs.assert_nothing_left(job)
 
 
 def test_an_estimator_with_all_its_roles(start_job: Callable[..., Job], tmp_path: Path) -> None:
