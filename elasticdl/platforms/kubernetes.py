@@ -1,7 +1,8 @@
 """Nodes as pods, seen from the job's master.
 
 One watch over the pods of the job is all that is asked of the API server while nothing changes. What it tells is kept,
-ended nodes included, also after their pods are deleted; a new master knows of the pods that are there.
+ended nodes included, also after their pods are deleted: of those the newest thousand, so that a job that is preempted
+for weeks does not grow. A new master knows of the pods that are there.
 
 Failure modes
     A machine that is lost keeps its pods "running" for minutes, and then "terminating" for ever, because nobody is
@@ -61,6 +62,8 @@ QUOTA_SECONDS = 5.0
 REFUSED_SECONDS = 60.0
 # One attempt to end a pod. After that it is asked again whether this is still the job's master.
 _DELETE_SECONDS = 5.0
+# Ended nodes without a pod that are remembered. All of them have been told; who asks for more than that is a person.
+ENDED_KEPT = 1000
 # Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
 _ERRORS_BORNE = 4
 _ERROR = 500
@@ -95,6 +98,8 @@ class KubernetesPlatform(Platform):
         self._look_after_seconds = look_after_seconds
         self._clock = clock
         self._statuses: dict[str, NodeStatus] = {}
+        # The names of those that have, in that order.
+        self._ended: dict[str, None] = {}
         self._stopped: set[str] = set()
         # Whose pods this process has made.
         self._made: set[str] = set()
@@ -286,7 +291,7 @@ class KubernetesPlatform(Platform):
 
     async def _remove_if_made(self, name: str) -> None:
         """A pod that was made while its node was stopped: the deletion came before there was anything to delete."""
-        if name in self._made and self._statuses[name].phase in _ENDED and name in self._stopped:
+        if name in self._made and name in self._ended and name in self._stopped:
             pod = naming.pod_name(self._spec, name)
             await self._delete(pod, grace_seconds=1, uid=self._uids.get(name, ""))
 
@@ -319,7 +324,9 @@ class KubernetesPlatform(Platform):
             await pauses.wait()
 
     async def _start_in_line(self, request: NodeRequest) -> bool:
-        return self._statuses[request.name].phase in _ENDED or await self._create(request)
+        return (
+            request.name not in self._statuses or request.name in self._ended or await self._create(request)
+        )
 
     async def _placed(self, request: NodeRequest) -> NodeRequest:
         """With what only this platform knows: how it is believed, and where it is found."""
@@ -364,6 +371,9 @@ class KubernetesPlatform(Platform):
             self._uids.pop(name, None)
         else:
             self._uids[name] = _uid(pod)
+        if name in self._ended:
+            self._forget_the_oldest()
+            return
         before = self._statuses.get(name)
         left = before is not None and before.phase is NodePhase.LEAVING
         status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
@@ -401,7 +411,7 @@ class KubernetesPlatform(Platform):
             self._timers[name] = asyncio.get_running_loop().call_later(seconds, self._give_up, name, pod)
 
     def _give_up(self, name: str, pod: Document) -> None:
-        if self._statuses[name].phase in _ENDED:
+        if name in self._ended:
             return
         status = lost(pod, stopped=name in self._stopped)
         log.warning("%s has not ended in its time: %s. Its pod is removed.", name, status.message)
@@ -419,8 +429,26 @@ class KubernetesPlatform(Platform):
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+        looking = self._looking.pop(name, None)
+        if looking is not None:
+            looking.cancel()
+        self._troubles.pop(name, None)
         self._refused_since.pop(name, None)
         self._tell(status)
+        self._ended[name] = None
+        self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        """Those without a pod, of which nothing will be heard any more; and only where somebody listens, who has been
+        told of them then.
+        """
+        if not self._listeners:
+            return
+        for name in [name for name in self._ended if name not in self._uids][:-ENDED_KEPT]:
+            del self._ended[name]
+            del self._statuses[name]
+            self._stopped.discard(name)
+            self._made.discard(name)
 
     def _tell(self, status: NodeStatus) -> None:
         before = self._statuses.get(status.name)

@@ -82,7 +82,9 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     async def nodes(self) -> list[NodeStatus]:
-        """All nodes of the job ever started here, ended ones included."""
+        """All nodes of the job ever started here, ended ones included. A platform may forget those that ended long ago
+        and were told as events.
+        """
 
     @abc.abstractmethod
     def events(self) -> AsyncIterator[NodeStatus]:

@@ -14,6 +14,7 @@ import pytest
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms import kubernetes
 from elasticdl.platforms.cluster import Cluster, ClusterError
 from elasticdl.platforms.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes import KubernetesPlatform
@@ -633,3 +634,42 @@ def test_what_is_known_of_a_node_is_told_again_to_whoever_starts_it() -> None:
 
     play(api, scenario)
     assert made(api) == []
+
+
+def test_a_job_that_is_preempted_for_weeks_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "ENDED_KEPT", 3)
+    # Ended, but its pod is there.
+    api = Api(pod("completed", 0))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        events = platform.events()
+        assert (await events.__anext__()).name == "worker-0"
+        for number in range(1, 30):
+            for kind, name in (("ADDED", "scheduled"), ("MODIFIED", "running"), ("DELETED", "running")):
+                api.news.put_nowait((kind, pod(name, number)))
+            async for status in events:
+                if (status.name, status.phase) == (f"worker-{number}", NodePhase.FAILED):
+                    break
+        kept = {f"worker-{number}" for number in (0, 27, 28, 29)}
+        assert {status.name for status in await platform.nodes()} == kept
+        by_node = (platform._ended, platform._made, platform._stopped, platform._uids, platform._troubles)
+        assert set().union(*by_node, platform._looking, platform._timers) <= kept
+
+    play(api, scenario)
+
+
+def test_what_nobody_has_heard_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "ENDED_KEPT", 1)
+    api = Api(*(pod("running", number) for number in range(5)))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        for number in range(5):
+            api.news.put_nowait(("DELETED", pod("running", number)))
+        while {status.phase for status in await platform.nodes()} != {NodePhase.FAILED}:
+            await asyncio.sleep(0.01)
+        assert len(await platform.nodes()) == 5
+        events = platform.events()
+        assert {(await events.__anext__()).name for _ in range(5)} == {f"worker-{n}" for n in range(5)}
+
+    play(api, scenario)
