@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import machines
 from e2e.kubernetes.foothold import foothold
@@ -27,12 +29,13 @@ while True:
 """
 
 
-def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob) -> None:
+@pytest.mark.parametrize("command", ["python3 /saves/saves.py", "cd /saves && python3 saves.py"])
+def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob, command: str) -> None:
     held.kubectl("create", "configmap", "saves", f"--from-literal=saves.py={SAVES}")
     with foothold(held.kubectl, machines(held.kubectl)[0]) as machine:
         held.start_program(
             "--num_workers=1",
-            "--job_command=python3 /saves/saves.py",
+            f"--job_command={command}",
             f"--cluster_spec_json={json.dumps({'worker_spec': machine.here})}",
             volumes=f"config_map=saves,mount_path=/saves;host_path={machine.folder},mount_path=/kept",
         )

@@ -30,7 +30,8 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.store import JobStore, new_suffix
-from elasticdl.master.program_nodes import command_line, search_path
+from elasticdl.master.command import command_line, of_shell
+from elasticdl.master.program_nodes import search_path
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
 
@@ -126,9 +127,9 @@ def check(spec: JobSpec) -> None:
 def _check_command(command: str) -> None:
     """A command that needs no shell can be looked for before anything is started."""
     words = command_line(command)
-    if words[:2] == ("/bin/sh", "-c"):
+    if of_shell(words):
         # Only reads it: a quote that does not close, a pipe to nowhere.
-        read = subprocess.run([words[0], "-n", *words[1:]], capture_output=True, text=True, check=False)
+        read = subprocess.run([words[0], "-n", "-c", words[-1]], capture_output=True, text=True, check=False)
         if read.returncode:
             raise UserError(f"--job_command: the shell does not understand it: {read.stderr.strip()}")
         return

@@ -7,10 +7,10 @@ a pause that doubles; how often, the roster knows.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.command import command_line
 from elasticdl.master.nodes import Node
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.surroundings import search_path as search_path
@@ -18,8 +18,6 @@ from elasticdl.master.tf_config import tf_config
 from elasticdl.platforms.platform import NodeRequest
 
 _LONGEST_PAUSE_SECONDS = 30.0
-# What only a shell understands. All else is started directly, so that a signal reaches the program itself.
-_SHELL = frozenset("|&;<>()$`*?[]\n")
 _PADDLE_ROLES = {"ps": "PSERVER"}
 
 
@@ -72,22 +70,6 @@ class ProgramNodes:
             places=targets[node.role],
             memory_doublings=node.memory_doublings,
         )
-
-
-def command_line(command: str) -> tuple[str, ...]:
-    """The words of a command; a shell's if it takes one to understand it."""
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = []
-    if not words or needs_shell(command, words):
-        return ("/bin/sh", "-c", command)
-    return tuple(words)
-
-
-def needs_shell(command: str, words: list[str]) -> bool:
-    """Quotes alone do not: shlex understands them."""
-    return any(character in _SHELL for character in command) or "=" in words[0]
 
 
 def _paddle(node: Node, addresses: dict[str, list[str]], targets: dict[str, int]) -> dict[str, str]:

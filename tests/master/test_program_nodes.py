@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.command import command_line, of_shell
 from elasticdl.master.nodes import Node
-from elasticdl.master.program_nodes import ProgramNodes, command_line
+from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.surroundings import IN_PODS, Surroundings
 
 TARGETS = {"ps": 1, "chief": 0, "evaluator": 0, "worker": 2}
@@ -37,14 +38,21 @@ def node(role: str = "worker", *, number: int = 3, slot: int = 1, failures: int 
     [
         ("python train.py --lr=0.1", ("python", "train.py", "--lr=0.1")),
         ("python 'my train.py'", ("python", "my train.py")),
-        ("cd x && python t.py", ("/bin/sh", "-c", "cd x && python t.py")),
-        ("A=1 python t.py", ("/bin/sh", "-c", "A=1 python t.py")),
-        ("python t.py $HOME", ("/bin/sh", "-c", "python t.py $HOME")),
-        ("python 't.py", ("/bin/sh", "-c", "python 't.py")),
+        ("/bin/sh -c true", ("/bin/sh", "-c", "true")),
     ],
 )
-def test_a_shell_only_where_it_takes_one(command: str, words: tuple[str, ...]) -> None:
+def test_a_program_is_started_directly(command: str, words: tuple[str, ...]) -> None:
     assert command_line(command) == words
+    assert not of_shell(words)
+
+
+@pytest.mark.parametrize(
+    "command", ["cd x && python t.py", "A=1 python t.py", "python t.py $HOME", "python 't.py"]
+)
+def test_a_shell_only_where_it_takes_one(command: str) -> None:
+    words = command_line(command)
+    assert of_shell(words)
+    assert words[-1] == command
 
 
 def test_a_node_is_told_who_it_is() -> None:
