@@ -30,6 +30,7 @@ class Liveness:
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
         self._heard: set[str] = set()
+        self._moved: set[str] = set()
         self._first_heard_at = float("inf")
 
     # -- what is heard ---------------------------------------------------------------------------------------
@@ -48,6 +49,7 @@ class Liveness:
 
     def moved(self, worker: str, *, batch_seconds: float = 0.0, batches: int = 0) -> None:
         """A worker has come further. Who does not tell how long a batch takes is measured by its reports."""
+        self._moved.add(worker)
         now = self._clock()
         before = self._progress_at.get(worker)
         if batches and before is not None:
@@ -96,6 +98,10 @@ class Liveness:
             and self._state.roster.nodes[worker].phase is not NodePhase.PENDING
             and now - self._started_at.setdefault(worker, now) > limit
         ]
+
+    def has_moved(self, worker: str) -> bool:
+        """It has come further at least once."""
+        return worker in self._moved
 
     def unheard_of(self, worker: str, seconds: float) -> bool:
         """Nothing has come of this worker for so long."""

@@ -38,6 +38,7 @@ from elasticdl.master.leftovers import Leftovers
 from elasticdl.master.liveness import Liveness
 from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
+from elasticdl.master.pauses import Pauses
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
@@ -120,9 +121,8 @@ class Master:
         self.liveness = Liveness(self.state, clock)
         self._silence = Silence(self.plan)
         self._cannot_go_on: BaseException | None = None
-        self._programs = ProgramNodes(
-            spec, environment=environment, surroundings=self._surroundings, clock=clock
-        )
+        self._programs = ProgramNodes(spec, environment=environment, surroundings=self._surroundings)
+        self._pauses = Pauses(clock, after_failures=self.plan.runs_command)
         # What nodes wait for that are not running, as it was told last.
         self._told: set[str] = set()
         self._timers: set[str] = set()
@@ -273,12 +273,13 @@ class Master:
         for node in self.state.roster.wanted():
             if node.name in self._started_nodes:
                 continue
-            pause = self._programs.pause(node) if self.plan.runs_command else 0.0
-            if pause:
+            if pause := self._pauses.pause(node):
+                if f"start {node.name}" not in self._timers:
+                    log.info("%s is started in %.0f s: those before it did not get far.", node.name, pause)
                 self._after(f"start {node.name}", pause, self.wake)
                 continue
             self._started_nodes.add(node.name)
-            self.liveness.started(node.name)
+            self._has_started(node.name)
             log.info("Starting %s.", node.name)
             # All at once, and without waiting for it: those that run go on meanwhile.
             self._spawn(self._platform.start(self._request(node)))
@@ -304,6 +305,10 @@ class Master:
         self._tasks.add(task)
         task.add_done_callback(done)
 
+    def _has_started(self, name: str) -> None:
+        self.liveness.started(name)
+        self._pauses.started(name)
+
     def _after(self, what: str, seconds: float, then: Callable[[], None]) -> None:
         """Once, after so long; the same thing is not asked for twice."""
         if what not in self._timers:
@@ -314,9 +319,11 @@ class Master:
         """Who has not begun is stopped. Programs are told to go by getting no shard any more; who does not end then is
         ended.
         """
-        for node in self.state.roster.nodes.values():
+        for node in list(self.state.roster.nodes.values()):
             if not node.draining or not node.alive:
                 continue
+            if self._pauses.waits(node.name):
+                self._observe(_not_begun(node), None)
             if not node.incarnation:
                 self._after(f"stop {node.name}", 0.0, partial(self._stop_later, node.name))
             elif self.plan.runs_command:
@@ -390,7 +397,8 @@ class Master:
                 self._tell_of(status)
             if status.phase is NodePhase.RUNNING and node.phase is NodePhase.PENDING:
                 # It may have waited for its turn, or for its image.
-                self.liveness.started(status.name)
+                self._has_started(status.name)
+            self._pauses.seen(node, status, moved=self.liveness.has_moved(status.name))
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
                 self.liveness.excuse()
@@ -498,7 +506,7 @@ class Master:
         patience = _GRACE_SECONDS if self.state.outcome != "failed" or self.plan.runs_command else 5.0
         deadline = self._clock() + patience
         self.wake()
-        while self._clock() < deadline and any(n.alive for n in self.state.roster.nodes.values()):
+        while self._clock() < deadline and any(n.alive and not self._pauses.waits(n.name) for n in nodes):
             await self.changed.wait(max(0.05, deadline - self._clock()))
         # Who has been stopped has its grace, whole.
         await self._stop_all([n for n in nodes if n not in stopped], _LATE_STOP_SECONDS)
@@ -506,3 +514,14 @@ class Master:
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
         await asyncio.gather(*stops)
+
+
+def _not_begun(node: Node) -> NodeStatus:
+    """Of one that is not needed any more, and of which the platform knows nothing yet."""
+    return NodeStatus(
+        name=node.name,
+        role=node.role,
+        phase=NodePhase.FAILED,
+        reason=EndReason.STOPPED,
+        message="it had not begun",
+    )

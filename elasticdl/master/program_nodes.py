@@ -1,13 +1,10 @@
-"""Nodes that run a program of the user's own: their command, their environment, and when a failed one is tried again.
+"""Nodes that run a program of the user's own: their command and their environment.
 
-The environment tells who the node is (WORKER_ID, WORKER_TYPE, WORKER_NUM), where the
-master is, TF_CONFIG where it is asked for, and Paddle's variables. A program that keeps failing is started again after
-a pause that doubles; how often, the roster knows.
+The environment tells who the node is (WORKER_ID, WORKER_TYPE, WORKER_NUM), where the master is, TF_CONFIG where it is
+asked for, and Paddle's variables.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.command import command_line
@@ -17,7 +14,6 @@ from elasticdl.master.surroundings import search_path as search_path
 from elasticdl.master.tf_config import tf_config
 from elasticdl.platforms.platform import NodeRequest
 
-_LONGEST_PAUSE_SECONDS = 30.0
 _PADDLE_ROLES = {"ps": "PSERVER"}
 
 
@@ -28,21 +24,10 @@ class ProgramNodes:
         *,
         environment: dict[str, str],
         surroundings: Surroundings,
-        clock: Callable[[], float],
     ) -> None:
         self._spec = spec
         self._environment = environment
         self._surroundings = surroundings
-        self._clock = clock
-        self._not_before: dict[str, float] = {}
-
-    def pause(self, node: Node) -> float:
-        """Seconds until this node may be started."""
-        if not node.failures:
-            return 0.0
-        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (node.failures - 1))
-        due = self._not_before.setdefault(node.name, self._clock() + pause)
-        return max(0.0, due - self._clock())
 
     def request(self, node: Node, *, addresses: dict[str, list[str]], targets: dict[str, int]) -> NodeRequest:
         environment = {

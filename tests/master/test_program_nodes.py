@@ -1,4 +1,4 @@
-"""How a program of the user's own is started: its words, its environment, the pauses between its failures."""
+"""How a program of the user's own is started: its words and its environment."""
 
 from __future__ import annotations
 
@@ -20,17 +20,13 @@ ADDRESSES = {"ps": ["h:1"], "chief": [], "evaluator": [], "worker": ["h:3", "h:4
 def programs(
     surroundings: Surroundings = Surroundings(),  # noqa: B008 - nobody changes it
     **flags: object,
-) -> tuple[ProgramNodes, list[float]]:
+) -> ProgramNodes:
     spec = JobSpec.build(kind="train", name_suffix="x", job_command="python train.py", num_workers=2, **flags)
-    now = [100.0]
-    made = ProgramNodes(
-        spec, environment={"MASTER_ADDR": "m:1"}, surroundings=surroundings, clock=lambda: now[0]
-    )
-    return made, now
+    return ProgramNodes(spec, environment={"MASTER_ADDR": "m:1"}, surroundings=surroundings)
 
 
-def node(role: str = "worker", *, number: int = 3, slot: int = 1, failures: int = 0) -> Node:
-    return Node(name=f"{role}-{number}", role=role, number=number, slot=slot, failures=failures)
+def node(role: str = "worker", *, number: int = 3, slot: int = 1) -> Node:
+    return Node(name=f"{role}-{number}", role=role, number=number, slot=slot)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def test_a_shell_only_where_it_takes_one(command: str) -> None:
 
 
 def test_a_node_is_told_who_it_is() -> None:
-    made, _ = programs(envs="MINE=1")
+    made = programs(envs="MINE=1")
     request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
     assert request.command == ("python", "train.py")
     assert (request.place, request.places) == (1, 2)
@@ -77,22 +73,11 @@ def test_a_node_is_told_who_it_is() -> None:
 
 
 def test_tf_config_where_it_is_asked_for() -> None:
-    made, _ = programs(need_tf_config=True, num_ps=1)
+    made = programs(need_tf_config=True, num_ps=1)
     request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
     assert '"index": 1' in request.environment["TF_CONFIG"]
 
 
 def test_in_a_pod_the_path_is_that_of_the_image() -> None:
-    made, _ = programs(IN_PODS)
+    made = programs(IN_PODS)
     assert "PATH" not in made.request(node(), addresses={}, targets=TARGETS).environment
-
-
-def test_pauses_between_failures_double_up_to_a_limit() -> None:
-    made, now = programs()
-    assert made.pause(node()) == 0.0
-    pauses = [made.pause(node(number=10 + n, failures=n)) for n in (1, 2, 3, 9)]
-    assert pauses == [1.0, 2.0, 4.0, 30.0]
-    now[0] += 1.5
-    assert made.pause(node(number=12, failures=2)) == 0.5
-    now[0] += 1.0
-    assert made.pause(node(number=12, failures=2)) == 0.0
