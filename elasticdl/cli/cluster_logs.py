@@ -149,7 +149,7 @@ class JobLogs:
             # Looked at before the log: what a container says last is not missed.
             ended = not self._follow or await self._ended(name, uid)
             try:
-                async for line in self._answer(name, uid, place, first=first):
+                async for line in self._answer(pod, place, first=first):
                     first = False
                     if place.is_new(line):
                         self._lines.put(LogLine(node=node, text=line.text))
@@ -170,8 +170,10 @@ class JobLogs:
                     return
             await pauses.wait()
 
-    async def _answer(self, name: str, uid: str, place: Place, *, first: bool) -> AsyncIterator[Stamped]:
-        query = {"timestamps": "true", **place.query()}
+    async def _answer(self, pod: Document, place: Place, *, first: bool) -> AsyncIterator[Stamped]:
+        name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
+        # Others may have put containers of theirs beside ours.
+        query = {"timestamps": "true", "container": node_of(pod).rpartition("-")[0], **place.query()}
         if self._follow:
             query["follow"] = "true"
         if first and self._tail is not None:
@@ -228,10 +230,10 @@ class JobLogs:
 
 
 async def last_lines(cluster: Cluster, pod: str, count: int, *, previous: bool) -> tuple[str, ...]:
-    """The end of a log, as far as it can be had. `previous`: of the container before the one that runs."""
+    """The end of a master's log, as far as it can be had. `previous`: of the container before the one that runs."""
     http = http_library()
     pieces: list[bytes] = []
-    query = {"tailLines": str(count), **({"previous": "true"} if previous else {})}
+    query = {"tailLines": str(count), "container": MASTER_ROLE, **({"previous": "true"} if previous else {})}
     with contextlib.suppress(ClusterError, http.TransportError, http.StreamError):
         async with cluster.stream(
             f"{cluster.path('Pod', pod)}/log", query, read_seconds=_LAST_SECONDS

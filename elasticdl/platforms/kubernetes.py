@@ -15,7 +15,8 @@ Failure modes
     that is stopped while its creation is under way: its pod goes as soon as it is there. A master that was cut off and
     replaced meanwhile: before each attempt to end a pod it is asked whether there is another (`before_ending`), and
     only the very pod that was seen is ended, whoever has its name by now. A job of the same name whose record has just
-    been deleted: its pods are not ours, and what needs their names waits until they are gone.
+    been deleted: its pods are not ours, and what needs their names waits until they are gone. A
+    container of somebody else that runs on when its node has ended: the pod is deleted.
 """
 
 from __future__ import annotations
@@ -44,7 +45,15 @@ from elasticdl.platforms.platform import (
 )
 from elasticdl.platforms.pod_events import LOOK_AFTER_SECONDS, troubles
 from elasticdl.platforms.pod_memory import with_memory
-from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, on_its_way, unreachable
+from elasticdl.platforms.pod_status import (
+    grace_seconds,
+    leaving,
+    lost,
+    node_status,
+    on_its_way,
+    outlived,
+    unreachable,
+)
 from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS, has_notice, node_pod, secret_files
 from elasticdl.platforms.room import Line
 from elasticdl.platforms.watching import Synced, watch
@@ -295,7 +304,7 @@ class KubernetesPlatform(Platform):
             pod = naming.pod_name(self._spec, name)
             await self._delete(pod, grace_seconds=1, uid=self._uids.get(name, ""))
 
-    async def _delete(self, pod: str, *, grace_seconds: int, uid: str) -> Document | None:
+    async def _delete(self, pod: str, *, grace_seconds: int | None, uid: str) -> Document | None:
         async def ask() -> Document | None:
             while True:
                 if self._before_ending is not None:
@@ -386,6 +395,9 @@ class KubernetesPlatform(Platform):
             self._looking[name].cancel()
         if status.phase in _ENDED:
             self._end(name, status)
+            if outlived(pod) and not gone and not leaving(pod):
+                # It would keep its room for ever.
+                self._spawn(self._clear_away(pod))
             return
         self._tell(status)
         if leaving(pod):
@@ -422,6 +434,9 @@ class KubernetesPlatform(Platform):
         # First, so that nobody can take it for the one that takes its place.
         await self._delete(metadata["name"], grace_seconds=0, uid=_uid(pod))
         self._end(status.name, status)
+
+    async def _clear_away(self, pod: Document) -> None:
+        await self._delete(pod["metadata"]["name"], grace_seconds=None, uid=_uid(pod))
 
     def _end(self, name: str, status: NodeStatus) -> None:
         if name in self._stopped:

@@ -10,7 +10,7 @@ import dataclasses
 from elasticdl.jobs.resources import Quantity, most_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.platform import EndReason, NodeStatus
-from elasticdl.platforms.pod_status import Document
+from elasticdl.platforms.pod_status import Document, own_container
 
 
 def with_memory(status: NodeStatus, pod: Document, spec: JobSpec) -> NodeStatus:
@@ -19,7 +19,9 @@ def with_memory(status: NodeStatus, pod: Document, spec: JobSpec) -> NodeStatus:
         return status
     role = status.role
     most = most_memory(spec.nodes.resource_request(role), spec.nodes.resource_limit(role))
-    had = (pod["spec"]["containers"][0].get("resources") or {}).get("limits", {}).get("memory")
+    had = (
+        (own_container(pod, pod["spec"]["containers"]).get("resources") or {}).get("limits", {}).get("memory")
+    )
     if had is None:
         words = (
             f"it has no limit, and its machine no more; --{role}_resource_request=memory=... asks for some"

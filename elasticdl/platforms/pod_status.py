@@ -6,13 +6,16 @@ to look at machines.
 A pod that somebody deletes (a person, the scheduler for something more important, a machine that is emptied) is
 *leaving* until its container has ended; then it was killed, whatever its exit code: what it did in its last seconds was
 not its own idea. Kubernetes' own reasons for ending a pod count the same.
+
+Others may have put containers of theirs beside ours (a proxy, a collector of logs). Ours is the one with the name of
+its role, and what the node does is what that one does.
 """
 
 from __future__ import annotations
 
 import datetime
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elasticdl.platforms import naming
@@ -39,6 +42,7 @@ _ENDED_BY_CLUSTER = (
     "Terminated",
     "UnexpectedAdmissionError",
 )
+_NOT_YET_SAID = "ReadinessGatesNotReady"
 _UNREADABLE_LOG = "Error on reading termination message from logs"
 _LONGEST_LAST_LINE = 300
 _LONGEST_MESSAGE = 2000
@@ -51,7 +55,7 @@ def node_status(
     its way out while it ran, so that the clocks of two machines need not be asked what came first.
     """
     status = pod.get("status") or {}
-    terminated = _state(status).get("terminated") or {}
+    terminated = _state(pod).get("terminated") or {}
     ended = bool(gone or terminated or status.get("phase") in ("Succeeded", "Failed"))
     node = naming.node_of(dict(pod))
     role = node.rpartition("-")[0]
@@ -70,11 +74,11 @@ def node_status(
         )
     if leaving(pod):
         return NodeStatus(name=node, role=role, phase=NodePhase.LEAVING, message=_disruption(status))
-    if _state(status).get("running"):
+    if _state(pod).get("running"):
         words = f"{machine_of(pod)} does not answer" if unreachable(pod) else ""
         return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING, message=words)
     return NodeStatus(
-        name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(status)[:_LONGEST_MESSAGE]
+        name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(pod)[:_LONGEST_MESSAGE]
     )
 
 
@@ -91,12 +95,24 @@ def lost(pod: Document, *, stopped: bool) -> NodeStatus:
 
 
 def unreachable(pod: Document) -> bool:
-    """The cluster has not heard of its machine for a while: it takes the pod for not ready, its container for ready."""
+    """The cluster has not heard of its machine for a while: it takes the pod for not ready, its containers for ready.
+    Unless it says that it waits for somebody else's word on it (a readiness gate).
+    """
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or [{}]
-    return bool(containers[0].get("ready")) and any(
-        condition.get("type") == "Ready" and condition.get("status") != "True"
+    return all(container.get("ready") for container in containers) and any(
+        condition.get("type") == "Ready"
+        and condition.get("status") != "True"
+        and condition.get("reason") != _NOT_YET_SAID
         for condition in status.get("conditions") or []
+    )
+
+
+def outlived(pod: Document) -> bool:
+    """The node has ended, and containers of others keep its pod running."""
+    containers = (pod.get("status") or {}).get("containerStatuses") or []
+    return bool(_state(pod).get("terminated")) and any(
+        (container.get("state") or {}).get("running") for container in containers
     )
 
 
@@ -105,7 +121,7 @@ def last_end(pod: Document) -> str:
     none has ended yet.
     """
     status = pod.get("status") or {}
-    container = (status.get("containerStatuses") or [{}])[0]
+    container = _container(pod)
     for state in (container.get("state") or {}, container.get("lastState") or {}):
         if terminated := state.get("terminated"):
             _, message = _ending(pod, status, terminated, left=False)
@@ -117,7 +133,7 @@ def on_its_way(pod: Document) -> bool:
     """A machine makes it: what is in its way, if anything, is not in the pod, but in its events."""
     status = pod.get("status") or {}
     given = (pod.get("spec") or {}).get("nodeName") and status.get("phase") == "Pending"
-    return bool(given) and not leaving(pod) and not _waits_for(status)
+    return bool(given) and not leaving(pod) and not _waits_for(pod)
 
 
 def leaving(pod: Document) -> bool:
@@ -133,10 +149,18 @@ def machine_of(pod: Document) -> str:
     return str((pod.get("spec") or {}).get("nodeName") or "its machine")
 
 
-def _state(status: Document) -> dict[str, Any]:
-    """Of the one container."""
-    containers = status.get("containerStatuses") or [{}]
-    state: dict[str, Any] = containers[0].get("state") or {}
+def own_container(pod: Document, containers: Sequence[Document]) -> Document:
+    """Ours, of a pod's containers or of what is said of them; an empty one, if there is none yet."""
+    role = naming.node_of(dict(pod)).rpartition("-")[0]
+    return next((container for container in containers if container.get("name") == role), {})
+
+
+def _container(pod: Document) -> Document:
+    return own_container(pod, (pod.get("status") or {}).get("containerStatuses") or [])
+
+
+def _state(pod: Document) -> dict[str, Any]:
+    state: dict[str, Any] = _container(pod).get("state") or {}
     return state
 
 
@@ -181,11 +205,12 @@ def _time(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
-def _waits_for(status: Document) -> str:
+def _waits_for(pod: Document) -> str:
+    status = pod.get("status") or {}
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _sentence(condition.get("reason"), condition.get("message"))
-    waiting = _state(status).get("waiting") or {}
+    waiting = _state(pod).get("waiting") or {}
     if str(waiting.get("reason") or "") in _ON_ITS_WAY:
         return ""
     return _sentence(waiting.get("reason"), waiting.get("message"))

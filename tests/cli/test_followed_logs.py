@@ -46,6 +46,7 @@ def test_a_container_that_is_started_again(elasticdl: Any, running: ApiServer) -
     running.logs[MASTER] = log
     assert elasticdl("jobs", "logs", "job", "-f").out == "master: first\nmaster: of the second container\n"
     assert running.log_queries[1][1]["sinceTime"] == "2026-11-16T05:35:01Z"
+    assert {query["container"] for _, query in running.log_queries} == {"master"}
 
 
 def test_a_connection_that_breaks_off_in_the_middle_of_a_line(elasticdl: Any, running: ApiServer) -> None:

@@ -52,6 +52,7 @@ def test_the_submission_says_why(elasticdl: Any, api: ApiServer, crash: Any, wai
     )
     assert f"master | {NO_MODULE}" in result.out
     ((_, query),) = api.log_queries
+    assert query["container"] == "master"
     assert query.get("previous", "") == ("true" if "running" in str(crash["containerStatuses"]) else "")
 
 

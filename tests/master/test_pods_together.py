@@ -52,7 +52,9 @@ class Api:
         self.pods = []
         for pod, writer in held:
             about = {**pod["metadata"], "uid": pod["metadata"]["name"], "resourceVersion": "2"}
-            state = {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}
+            (container,) = pod["spec"]["containers"]
+            running = [{"name": container["name"], "state": {"running": {}}}]
+            state = {"phase": "Running", "containerStatuses": running}
             made = {**pod, "metadata": about, "status": state}
             self.pods.append(made)
             self.news.put_nowait(("ADDED", made))

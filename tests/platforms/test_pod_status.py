@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.platforms.platform import EndReason, NodePhase
-from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status
+from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, unreachable
 
 PODS = Path(__file__).parent / "pods"
 
@@ -139,3 +139,37 @@ def test_a_pod_whose_machine_is_gone() -> None:
     assert grace_seconds(document) == 5
     assert lost(document, stopped=False).reason is EndReason.KILLED
     assert lost(document, stopped=False).message == "node-0 does not answer any more"
+
+
+def with_ready(document: dict[str, Any], status: str, reason: str | None = None) -> dict[str, Any]:
+    for condition in document["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition |= {"status": status, **({"reason": reason} if reason else {})}
+    return document
+
+
+def test_a_pod_whose_machine_is_not_heard_of() -> None:
+    assert not unreachable(pod("running"))
+    assert unreachable(with_ready(pod("running"), "False"))
+
+
+def test_a_pod_that_waits_for_its_readiness_gate_is_at_work() -> None:
+    waits = with_ready(pod("running"), "False", "ReadinessGatesNotReady")
+    waits["spec"]["readinessGates"] = [{"conditionType": "target-health.elbv2.k8s.aws/group"}]
+    assert not unreachable(waits)
+    assert node_status(waits).message == ""
+
+
+def test_a_container_beside_ours_that_is_not_ready_says_nothing_of_the_machine() -> None:
+    document = with_ready(pod("running"), "False", "ContainersNotReady")
+    document["status"]["containerStatuses"].insert(
+        0, {"name": "istio-proxy", "ready": False, "state": {"running": {}}}
+    )
+    assert not unreachable(document)
+
+
+def test_a_container_beside_ours_that_has_ended_is_not_the_node() -> None:
+    document = pod("running")
+    ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    document["status"]["containerStatuses"].insert(0, {"name": "collector", "ready": False, "state": ended})
+    assert node_status(document).phase is NodePhase.RUNNING

@@ -202,6 +202,58 @@ def test_a_machine_that_answers_again() -> None:
     play(api, scenario)
 
 
+def beside_a_proxy(document: dict[str, Any]) -> dict[str, Any]:
+    """With a container that somebody has put into the pod, and which runs on."""
+    status = document["status"]
+    proxy = {
+        "name": "istio-proxy",
+        "state": {"running": {"startedAt": "2026-11-16T05:35:15Z"}},
+        "lastState": {},
+        "ready": True,
+        "restartCount": 0,
+        "image": "docker.io/istio/proxyv2:1.20.0",
+        "started": True,
+    }
+    # By name, as kubelets have them.
+    status["containerStatuses"] = [proxy, *status["containerStatuses"]]
+    status["phase"] = "Running"
+    return document
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "code"), [("completed", EndReason.COMPLETED, 0), ("failed", EndReason.ERROR, 3)]
+)
+def test_a_node_has_ended_though_a_container_beside_it_runs_on(
+    name: str, reason: EndReason, code: int
+) -> None:
+    api = Api(beside_a_proxy(pod("running", 3)))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", beside_a_proxy(pod(name, 3))))
+        ended = await told(platform, "worker-3", NodePhase.SUCCEEDED, NodePhase.FAILED)
+        assert (ended.reason, ended.exit_code) == (reason, code)
+        while not api.asked:
+            await asyncio.sleep(0.01)
+
+    play(api, scenario)
+    ((method, path, options),) = api.asked
+    assert (method, path.rpartition("/")[2]) == ("DELETE", "rec-edljob-worker-3")
+    assert options["preconditions"] == {"uid": pod(name, 3)["metadata"]["uid"]}
+
+
+def test_the_pods_of_nodes_that_have_ended_stay_for_their_logs() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", pod("failed", 3)))
+        await told(platform, "worker-3", NodePhase.FAILED)
+
+    play(api, scenario)
+    assert api.asked == []
+
+
 def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
     api = Api(pod("leaving", 3))
 
@@ -569,7 +621,8 @@ def test_one_that_is_to_end_at_once_gets_no_notice_either() -> None:
 def out_of_memory(number: int, limit: str | None) -> dict[str, Any]:
     document = pod("out-of-memory", number)
     limits = {"limits": {"memory": limit}} if limit else {}
-    document["spec"]["containers"] = [{"resources": limits}]
+    proxy = {"name": "istio-proxy", "resources": {"limits": {"memory": "1Mi"}}}
+    document["spec"]["containers"] = [proxy, {"name": "worker", "resources": limits}]
     return document
 
 
