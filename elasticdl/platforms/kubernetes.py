@@ -15,8 +15,8 @@ Failure modes
     that is stopped while its creation is under way: its pod goes as soon as it is there. A master that was cut off and
     replaced meanwhile: before each attempt to end a pod it is asked whether there is another (`before_ending`), and
     only the very pod that was seen is ended, whoever has its name by now. A job of the same name whose record has just
-    been deleted: its pods are not ours, and what needs their names waits until they are gone. A
-    container of somebody else that runs on when its node has ended: the pod is deleted.
+    been deleted: its pods are not ours, and what needs their names waits until they are gone. A container of somebody
+    else that runs on when its node has ended: the pod is deleted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from elasticdl.platforms.pod_status import (
     outlived,
     unreachable,
 )
-from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS, has_notice, node_pod, secret_files
+from elasticdl.platforms.pods import NO_NOTICE, node_pod, notice_seconds, secret_files
 from elasticdl.platforms.room import Line
 from elasticdl.platforms.watching import Synced, watch
 
@@ -154,10 +154,11 @@ class KubernetesPlatform(Platform):
         pod = naming.pod_name(self._spec, name)
         # None at all would only take the pod out of sight, with its container running on for a while.
         grace = max(1, math.ceil(grace_seconds))
-        if grace_seconds > 0 and has_notice(self._spec, status.role):
+        notice = notice_seconds(self._spec, status.role)
+        if grace_seconds > 0 and notice:
             # The signal is to come at once. Where that is not heard in time, the grace begins after the notice.
             await self._insist(partial(self._cluster.patch, "Pod", pod, NO_NOTICE))
-            grace += NOTICE_SECONDS
+            grace += notice
         if await self._delete(pod, grace_seconds=grace, uid=self._uids.get(name, "")) is None:
             self._end(
                 name,

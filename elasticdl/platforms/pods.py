@@ -26,15 +26,13 @@ DEFAULT_ACCOUNT = "elasticdl"
 PYTHON = "python3"
 GRACE_SECONDS = 30
 # A program of the user's own gets no more shards from the moment it is to go. It has this long to end by itself before
-# it is told to by a signal, which most programs do not survive.
+# it is told to by a signal, which most programs do not survive. No more than half of its grace, or there would be no
+# time left after the signal.
 NOTICE_SECONDS = 15
 # The master's own wish needs no notice: with this the signal comes at once. Kubelets bring what is said of a pod into
 # its files when it changes.
 _NO_NOTICE_NAME = "elasticdl-no-notice"
 NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
-_NOTICE = (
-    f"i=0; while [ $i -lt {NOTICE_SECONDS} ] && ! [ -s {NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
-)
 # Who has what nobody else has is not ended to see how much memory it needs.
 _WHOLE_LIMIT = (MASTER_ROLE, "ps")
 # Any user but root. The images that we build have one of this number.
@@ -95,23 +93,31 @@ def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = No
         }
         for trouble in ("not-ready", "unreachable")
     ]
-    if has_notice(spec, request.role):
-        _give_notice(pod["spec"])
+    if seconds := notice_seconds(spec, request.role):
+        _give_notice(pod["spec"], seconds)
     return _with_fields(spec, request.role, pod)
 
 
-def has_notice(spec: JobSpec, role: str) -> bool:
-    """Nodes of ours finish their batch at the signal; parameter servers of a program never end by themselves."""
-    return spec.program == "command" and role not in (MASTER_ROLE, "ps")
+def notice_seconds(spec: JobSpec, role: str) -> int:
+    """None for nodes of ours, which finish their batch at the signal, and for parameter servers of a program, which
+    never end by themselves.
+    """
+    if spec.program != "command" or role in (MASTER_ROLE, "ps"):
+        return 0
+    grace = _fields(spec, role).get("terminationGracePeriodSeconds", GRACE_SECONDS)
+    return min(NOTICE_SECONDS, int(grace) // 2)
 
 
-def _give_notice(pod: Document) -> None:
+def _give_notice(pod: Document, seconds: int) -> None:
     container = pod["containers"][0]
     said = {"path": "none", "fieldRef": {"fieldPath": f"metadata.annotations['{_NO_NOTICE_NAME}']"}}
     pod["volumes"].append({"name": "notice", "downwardAPI": {"items": [said]}})
     container["volumeMounts"].append({"name": "notice", "mountPath": NOTICE_FOLDER, "readOnly": True})
+    script = (
+        f"i=0; while [ $i -lt {seconds} ] && ! [ -s {NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
+    )
     # Where there is no shell, the signal comes at once.
-    container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", _NOTICE]}}}
+    container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", script]}}}
 
 
 def secret_files(spec: JobSpec, *, serves: bool) -> dict[str, str]:
@@ -252,5 +258,10 @@ def _priority(spec: JobSpec, request: NodeRequest) -> str:
 
 
 def _with_fields(spec: JobSpec, role: str, pod: Document) -> Document:
+    fields = _fields(spec, role)
+    return add_to_pod(pod, fields) if fields else pod
+
+
+def _fields(spec: JobSpec, role: str) -> Document:
     text = spec.cluster.cluster_spec_json
-    return add_to_pod(pod, fields_of(parse_pod_fields(text), role)) if text else pod
+    return fields_of(parse_pod_fields(text), role) if text else {}

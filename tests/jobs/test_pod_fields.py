@@ -79,6 +79,7 @@ def test_as_in_a_manifest() -> None:
         ("worker_spec: {serviceAccountName: 7}", "worker_spec.serviceAccountName: 7 is not text"),
         ("worker_spec: {serviceAccountName: A b}", "serviceAccountName: 'A b' is not a name for Kubernetes"),
         ("pod_spec: {automountServiceAccountToken: maybe}", "'maybe' is not true or false"),
+        ("pod_spec: {terminationGracePeriodSeconds: soon}", "'soon' is not a whole number"),
         ("service_spec: {clusterIP: None}", "service_spec cannot be given"),
         ("pod_spec: {env: [A]}", "pod_spec.env: 'A' is not an object"),
         ("pod_spec: {env: [{value: x}]}", "pod_spec.env: {'value': 'x'} has no name"),

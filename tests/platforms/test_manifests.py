@@ -267,6 +267,17 @@ def test_the_notice_ends_when_the_pod_is_told_that_there_is_none(
     assert notice(pod, tmp_path, monkeypatch) == []
 
 
+@pytest.mark.parametrize(("grace", "notice_takes"), [(30, 15), (600, 15), (10, 5), (3, 1), (1, 0)])
+def test_the_signal_comes_when_half_of_the_grace_is_left(
+    grace: int, notice_takes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = json.dumps({"pod_spec": {"terminationGracePeriodSeconds": grace}})
+    pod = node_pod(job(job_command="python p.py", cluster_spec_json=fields), worker())
+    assert pod["spec"]["terminationGracePeriodSeconds"] == grace
+    naps = notice(pod, tmp_path, monkeypatch) if notice_takes else container(pod).get("lifecycle", [])
+    assert len(naps) == notice_takes
+
+
 def account(pod: dict[str, Any]) -> tuple[str | None, bool]:
     return pod["spec"].get("serviceAccountName"), pod["spec"]["automountServiceAccountToken"]
 

@@ -607,6 +607,16 @@ def test_a_stop_of_ours_needs_no_notice_and_leaves_the_whole_grace_after_the_sig
     assert options["gracePeriodSeconds"] == NOTICE_SECONDS + 10
 
 
+def test_after_a_short_notice_the_whole_grace_comes_sooner() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.stop("worker-3", grace_seconds=10)
+
+    play(api, scenario, cluster_spec_json='{"worker_spec": {"terminationGracePeriodSeconds": 8}}')
+    assert api.asked[-1][2]["gracePeriodSeconds"] == 4 + 10
+
+
 def test_one_that_is_to_end_at_once_gets_no_notice_either() -> None:
     api = Api(pod("running", 3))
 
