@@ -165,7 +165,8 @@ async def _serve(
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     environment = await _addresses(cluster, spec)
-    platform = KubernetesPlatform(cluster, spec, owner=record, before_ending=writer.check)
+    pod_ip = os.environ.get("MY_POD_IP", "")
+    platform = KubernetesPlatform(cluster, spec, owner=record, before_ending=writer.check, pod_ip=pod_ip)
     folder = _folder(spec, record, folder)
     journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
     master = Master(
@@ -179,10 +180,10 @@ async def _serve(
         submitted=record["data"][SPEC_KEY],
     )
     servers = Servers(master, token)
-    everywhere = "[::]" if ":" in os.environ.get("MY_POD_IP", "") else "0.0.0.0"
-    add_port(servers.own, f"{everywhere}:{naming.MASTER_PORT}")
+    everywhere = naming.everywhere(pod_ip)
+    add_port(servers.own, naming.address(everywhere, naming.MASTER_PORT))
     if servers.public is not None:
-        add_port(servers.public, f"{everywhere}:{naming.SHARDS_PORT}", public=True)
+        add_port(servers.public, naming.address(everywhere, naming.SHARDS_PORT), public=True)
     master.recover(record["data"].get(STATE_KEY))
     await servers.start()
     log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
@@ -268,10 +269,9 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
     if service is None:
         raise UserError(f"The service {name} of job {spec.job_name} is gone: nobody could find its master.")
     host = str(service["spec"]["clusterIP"])
-    host = f"[{host}]" if ":" in host else host
-    addresses = {"MASTER_ADDR": f"{host}:{naming.master_port(spec)}"}
+    addresses = {"MASTER_ADDR": naming.address(host, naming.master_port(spec))}
     if spec.program == "command" and spec.model.public_client:
-        addresses["DLROVER_MASTER_ADDR"] = f"{host}:{naming.shards_port(spec)}"
+        addresses["DLROVER_MASTER_ADDR"] = naming.address(host, naming.shards_port(spec))
     return addresses
 
 

@@ -82,7 +82,7 @@ _Answer = TypeVar("_Answer")
 
 class KubernetesPlatform(Platform):
     """`owner`: the job's record, as the cluster has it. `before_ending`: raises if nobody is this master's to end any
-    more. Watches from its first use on.
+    more. `pod_ip`: of the pod that this runs in; all are of one kind. Watches from its first use on.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class KubernetesPlatform(Platform):
         *,
         owner: Document,
         before_ending: Callable[[], Awaitable[None]] | None = None,
+        pod_ip: str = "",
         slack_seconds: float = SLACK_SECONDS,
         lost_seconds: float = LOST_SECONDS,
         quota_seconds: float = QUOTA_SECONDS,
@@ -102,6 +103,7 @@ class KubernetesPlatform(Platform):
         self._spec = spec
         self._owner = owner
         self._before_ending = before_ending
+        self._pod_ip = pod_ip
         self._slack_seconds = slack_seconds
         self._lost_seconds = lost_seconds
         self._look_after_seconds = look_after_seconds
@@ -347,7 +349,7 @@ class KubernetesPlatform(Platform):
             address = await self._place(request.role, request.place, index=number, errors_borne=_ERRORS_BORNE)
             if ours:
                 environment |= {
-                    "ELASTICDL_BIND": "0.0.0.0",
+                    "ELASTICDL_BIND": naming.everywhere(self._pod_ip),
                     "ELASTICDL_PORT": str(naming.NODE_PORT),
                     "ELASTICDL_ADVERTISE": address,
                 }
@@ -509,5 +511,4 @@ def _uid(pod: Document) -> str:
 
 
 def _address(service: Document) -> str:
-    host = str(service["spec"]["clusterIP"])
-    return f"{f'[{host}]' if ':' in host else host}:{naming.NODE_PORT}"
+    return naming.address(str(service["spec"]["clusterIP"]), naming.NODE_PORT)

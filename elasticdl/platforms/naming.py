@@ -76,6 +76,15 @@ def node_of(pod: dict[str, object]) -> str:
     return f"{given[ROLE_LABEL]}-{given[INDEX_LABEL]}"
 
 
+def address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def everywhere(pod_ip: str) -> str:
+    """The host that stands for all addresses of a pod, by one of them: there are clusters with IPv6 alone."""
+    return "::" if ":" in pod_ip else "0.0.0.0"
+
+
 def _short(name: str) -> str:
     if len(name) <= _LONGEST_SERVICE_NAME:
         return name

@@ -104,6 +104,7 @@ def play(
     *,
     clock: Callable[[], float] = time.monotonic,
     before_ending: Callable[[], Awaitable[None]] | None = None,
+    pod_ip: str = "",
     **flags: Any,
 ) -> None:
     async def run() -> None:
@@ -122,6 +123,7 @@ def play(
                 cluster,
                 JobSpec.build(**given),
                 owner=OWNER,
+                pod_ip=pod_ip,
                 slack_seconds=0.1,
                 lost_seconds=0.5,
                 quota_seconds=0.01,
@@ -419,6 +421,19 @@ def test_one_of_a_job_that_had_the_same_name_is_not_and_its_name_is_waited_for()
     play(api, scenario)
 
 
+@pytest.mark.parametrize(("pod_ip", "bind"), [("10.1.0.7", "0.0.0.0"), ("fd00::7", "::"), ("", "0.0.0.0")])
+def test_servers_listen_at_addresses_of_the_kind_that_pods_have(pod_ip: str, bind: str) -> None:
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0, "ps"))
+
+    definition = {"job_command": None, "model_zoo": "z", "model_def": "a.b.c", "training_data": "d"}
+    play(api, scenario, pod_ip=pod_ip, **definition, num_ps=1)
+    variables = api.asked[-1][2]["spec"]["containers"][0]["env"]
+    assert {"name": "ELASTICDL_BIND", "value": bind} in variables
+
+
 def test_a_place_leads_to_the_one_that_has_it_now() -> None:
     api = Api()
 
@@ -436,7 +451,6 @@ def test_a_place_leads_to_the_one_that_has_it_now() -> None:
         if path.endswith("/pods")
     ]
     assert [v["ELASTICDL_ADVERTISE"] for v in variables] == ["10.0.0.1:50010", "10.0.0.3:50010"]
-    assert {v["ELASTICDL_BIND"] for v in variables} == {"0.0.0.0"}
 
 
 def test_who_may_not_see_the_pods_is_told() -> None:
