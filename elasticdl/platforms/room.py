@@ -1,7 +1,8 @@
 """Nodes for which there is no room in the namespace (a quota): they stand in line and are tried again.
 
-Only the first of each role asks, and the next as soon as one has got its room: however many wait, the API server is
-asked about as often as if it were one. Roles do not wait for each other, for what one of them needs may be there.
+Only the first of those that need the same asks, and the next as soon as one has got its room: however many wait, the
+API server is asked about as often as if it were one. Who needs something else (another role, more memory than those
+before it had) does not wait for them, for what it needs may be there.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ class Line:
     def __init__(self, attempt: Callable[[NodeRequest], Awaitable[bool]], *, seconds: float) -> None:
         self._attempt = attempt
         self._seconds = seconds
-        self._waiting: dict[str, deque[NodeRequest]] = {}
+        # By what they need.
+        self._waiting: dict[tuple[str, int], deque[NodeRequest]] = {}
         self._joined = asyncio.Event()
 
     def join(self, request: NodeRequest) -> None:
-        self._waiting.setdefault(request.role, deque()).append(request)
+        need = (request.role, request.memory_doublings)
+        self._waiting.setdefault(need, deque()).append(request)
         self._joined.set()
 
     async def run(self) -> None:
