@@ -53,6 +53,10 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _REQUEST_SECONDS = 30.0
 _HTTP_COMMAND = "httpx._main"
 _ERROR_INSIDE = 500
+# What API servers say of a right that is missing; others who forbid something have words of their own.
+_NO_RIGHT = " cannot "
+# And of quotas: there is no room, or nobody has counted yet how much there is.
+_QUOTA = ("exceeded quota:", "failed quota:", "insufficient quota to", "status unknown for quota:")
 _PASSING = (429, _ERROR_INSIDE, 502, 503, 504)
 _NOT_ACCEPTED = 401
 # That one may not: said of a missing right, and of every right by a server that has not read them yet.
@@ -67,6 +71,11 @@ class ClusterError(UserError):
         self.status = status
         # "AlreadyExists", "Forbidden", "Invalid" ...: see the Kubernetes API's StatusReason.
         self.reason = reason
+
+    @property
+    def no_room(self) -> bool:
+        """Not now: a quota of the namespace is in the way."""
+        return self.status == 403 and any(words in self.message for words in _QUOTA)
 
 
 class ClusterAway(UserError):
@@ -330,7 +339,7 @@ class Cluster:
         if response.status_code == _NOT_ACCEPTED:
             words = f"The cluster at {self.server} does not accept the credentials: {words}"
             hint = "`kubectl auth can-i create pods` shows whether kubectl's are accepted."
-        elif response.status_code == 403 and "quota" not in words:
+        elif response.status_code == 403 and _NO_RIGHT in words:
             hint = "The role that jobs need is in elasticdl/manifests/elasticdl-rbac.yaml."
         return ClusterError(words, status=response.status_code, reason=reason, hint=hint)
 

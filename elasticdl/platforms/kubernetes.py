@@ -502,8 +502,7 @@ def _waits(error: ClusterError) -> bool:
     """There is no room now, or the cluster has a fault. Many that are counted at once get into each other's way (409),
     and are to try again; what is of a job that had this name before goes by itself.
     """
-    no_room = error.status == 403 and "quota" in error.message
-    return no_room or error.reason in ("Conflict", "AlreadyExists") or error.status == _ERROR
+    return error.no_room or error.reason in ("Conflict", "AlreadyExists") or error.status == _ERROR
 
 
 def _uid(pod: Document) -> str:

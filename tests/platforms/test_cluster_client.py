@@ -124,15 +124,38 @@ def test_a_person_does_not_wait_for_ever() -> None:
     play([HANG_UP] * 50, scenario, patience=0.3)
 
 
+NO_RIGHT = 'pods is forbidden: User "me" cannot create resource "pods" in API group "" in the namespace "lab"'
+
+
 def test_what_is_wrong_with_a_request_is_told_at_once_in_kubernetes_words() -> None:
     async def scenario(cluster: Cluster) -> None:
-        with pytest.raises(ClusterError, match='pods "x" is forbidden: no right') as refused:
+        with pytest.raises(ClusterError, match=NO_RIGHT) as refused:
             await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
         assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
         assert "elasticdl-rbac.yaml" in refused.value.hint
         assert isinstance(refused.value, UserError)
 
-    assert len(play([refusal(403, "Forbidden", 'pods "x" is forbidden: no right')], scenario)) == 1
+    assert len(play([refusal(403, "Forbidden", NO_RIGHT)], scenario)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "no_room"),
+    [
+        ("exceeded quota: team, requested: cpu=4, used: cpu=8, limited: cpu=10", True),
+        ("failed quota: team: must specify limits.cpu", True),
+        ("status unknown for quota: team, resources: pods", True),
+        ("no PriorityClass with name quota was found", False),
+        ('violates PodSecurity "restricted:latest": runAsNonRoot != true', False),
+    ],
+)
+def test_what_is_forbidden_for_want_of_something_else_than_a_right(words: str, no_room: bool) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        with pytest.raises(ClusterError, match="is forbidden") as refused:
+            await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
+        assert refused.value.hint == ""
+        assert refused.value.no_room is no_room
+
+    play([refusal(403, "Forbidden", f'pods "elasticdl-quota-1-worker-0" is forbidden: {words}')], scenario)
 
 
 def test_credentials_that_are_not_accepted() -> None:

@@ -298,6 +298,19 @@ def test_no_room_in_the_namespace_is_waited_for() -> None:
     play(api, scenario)
 
 
+def test_what_is_forbidden_is_not_waited_for_whatever_the_job_is_called() -> None:
+    api = Api()
+    words = 'pods "quota-1-edljob-worker-0" is forbidden: violates PodSecurity "restricted:latest"'
+    api.refusals = [(403, "Forbidden", words)]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0))
+        (status,) = await platform.nodes()
+        assert (status.reason, status.message) == (EndReason.CANNOT_START, words)
+
+    play(api, scenario, job_name="quota-1")
+
+
 def test_however_many_wait_for_room_one_asks() -> None:
     api = Api()
     words = 'pods "x" is forbidden: exceeded quota: team'
