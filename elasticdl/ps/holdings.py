@@ -10,7 +10,7 @@ mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,7 +160,7 @@ class Holdings:
         if rule is not None:
             self._use_optimizer(config, rule)
         assert self._rule is not None
-        self.tables.declare(initial.tables, self._rule)
+        self._declare(initial.tables, first=not self._optimizer_confirmed)
         self._optimizer_confirmed = True
         self.tables.restore_from(None)
         for cohort in cohorts:
@@ -177,7 +177,15 @@ class Holdings:
         self.cohorts.merge(cohorts)
         return bool(known)
 
-    def _use_optimizer(self, config: dict[str, Any], rule: Optimizer) -> None:
+    def _declare(self, specs: Iterable[TableSpec], *, first: bool) -> None:
+        """`first`: no worker has said before what the tables are in this job."""
+        assert self._rule is not None
+        # Until then nothing has been trained: whatever is here is as old as it was where it comes from.
+        step = max(cohort.version for cohort in self.cohorts)
+        self.tables.declare(specs, self._rule, changing_at=step if first else None)
+
+    def _use_optimizer(self, config: dict[str, Any], rule: Optimizer) -> bool:
+        """Returns whether the slots there are were right for it."""
         self._rule = rule
         self.optimizer = config
         kept = self.dense.use_optimizer(rule)
@@ -185,6 +193,7 @@ class Holdings:
         if not kept:
             for cohort in self.cohorts:
                 cohort.step = 0
+        return kept
 
     def _take(self, groups: Mapping[str, Mapping[str, Array]], buckets: Mapping[str, int]) -> None:
         self.dense.take(groups)
@@ -323,7 +332,8 @@ class Holdings:
         }
         names = {*dense.get(TRAINABLE, {}), *dense.get(STATE, {})}
         self._take(dense, dict.fromkeys(names, bucket))
-        self.tables.put({group: _copies(members) for group, members in groups.items() if group not in dense})
+        others = {group: _copies(members) for group, members in groups.items() if group not in dense}
+        self.tables.put(others, step=int(attributes.get("version", 0)))
         self.cohorts.put(Cohort.of_attributes(mask, dict(attributes)))
         self.cohorts.merge(list(self.cohorts))
 
@@ -337,7 +347,7 @@ class Holdings:
     ) -> None:
         """Takes some buckets from files: dense arrays, which become its own, and tables."""
         self._take(groups, {**_all_buckets(groups), **buckets})
-        self.tables.restore_from(saved, mask)
+        self.tables.restore_from(saved, mask, step=int(attributes.get("version", 0)))
         try:
             kept = self._adopt(attributes)
         except NoSuchOptimizer:
@@ -359,19 +369,23 @@ class Holdings:
             self._apply_waiting(cohort)
 
     def _adopt(self, attributes: Mapping[str, Any]) -> bool:
-        """The optimizer and the tables of those who had this before, if there are none here. False: new slots."""
+        """The optimizer and the tables of those who had this before, if there are none here, or if a worker has said
+        there what this job has, and not here yet. False: new slots.
+        """
         kept = True
-        optimizer = attributes.get("optimizer")
+        optimizer, confirmed = attributes.get("optimizer"), bool(attributes.get("confirmed"))
+        first = confirmed and not self._optimizer_confirmed
         if optimizer and self._rule is None:
             config = ps_pb2.OptimizerConfig(**optimizer)
-            self._rule = make_optimizer(config, model_zoo=self._settings.model_zoo)
-            self.optimizer = dict(optimizer)
-            kept = self.dense.use_optimizer(self._rule)
-            self.tables.use_optimizer(self._rule)
+            kept = self._use_optimizer(
+                dict(optimizer), make_optimizer(config, model_zoo=self._settings.model_zoo)
+            )
         if self._rule is not None:
             known = attributes.get("tables", {})
             specs = [Description.of_json(name, document).spec for name, document in known.items()]
-            self.tables.declare(specs, self._rule)
+            if self._optimizer_confirmed and not confirmed:
+                specs = self.tables.unknown(specs)
+            self._declare(specs, first=first)
         return kept
 
     def drop(self, mask: Mask) -> None:

@@ -18,13 +18,10 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.snapshot import SnapshotFile, SnapshotWriter
+from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.ps.table import Ids, Table, TableRows, TableSpec
-from elasticdl.ps.table_files import TABLES, SavedTables, describe, write_table
+from elasticdl.ps.table_files import STEP, TABLES, SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
-
-# The attribute of a file with the step of its tables.
-STEP = "table_step"
 
 
 class LocalTables:
@@ -115,7 +112,8 @@ class LocalTables:
 
     def put(self, name: str, ids: Ids, values: NDArray[np.float32]) -> None:
         """Takes rows in; their slots start anew."""
-        self._table(name).put(TableRows(ids=ids, values=np.ascontiguousarray(values, np.float32), slots=None))
+        rows = TableRows(ids=ids, values=np.ascontiguousarray(values, np.float32), slots=None)
+        self._table(name).put(rows, step=self.step)
 
     def write(self, file: SnapshotWriter) -> dict[str, Any]:
         """Into a file of a checkpoint, and returns what belongs to its attributes."""
@@ -139,11 +137,9 @@ class LocalTables:
             ]
             if problems:
                 raise UserError(f"The tables are others: {'; '.join(problems)}.")
+            self.step = max(self.step, saved.step)
             for table in self._tables.values():
-                saved.restore(table)
-        for path in checkpoints[-1]:
-            with SnapshotFile(path) as file:
-                self.step = max(self.step, int(file.attributes.get(STEP, 0)))
+                saved.restore(table, step=self.step)
 
     def _table(self, name: str) -> Table:
         table = self._tables.get(name)

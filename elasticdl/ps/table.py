@@ -294,10 +294,21 @@ class Table:
         """So many rows are about to be put in; it goes faster if this is known."""
         self._table.expect_rows(rows)
 
-    def put(self, rows: TableRows) -> None:
-        """Takes rows in, in place of those with the same ids. Raises `TableFull` if some found no memory."""
-        outcome = self._table.put(rows.ids, rows.values, rows.slots, rows.steps, rows.seen)
-        if rows.waiting_ids is not None and rows.waiting_counts is not None and rows.waiting_seen is not None:
+    def put(self, rows: TableRows, *, step: int = 0) -> None:
+        """Takes rows in, in place of those with the same ids. Raises `TableFull` if some found no memory.
+
+        Rows that come from where they do not expire, and so without the step of their last update, had it at `step`.
+        """
+        seen = rows.seen
+        if seen is None and self.spec.expire_after:
+            seen = np.full(len(rows.ids), step, np.uint32)
+        outcome = self._table.put(rows.ids, rows.values, rows.slots, rows.steps, seen)
+        if (
+            self.spec.admit_after > 1
+            and rows.waiting_ids is not None
+            and rows.waiting_counts is not None
+            and rows.waiting_seen is not None
+        ):
             self._table.put_waiting(rows.waiting_ids, rows.waiting_counts, rows.waiting_seen)
         if outcome.refused:
             raise TableFull(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.initializers import Initializer
@@ -26,8 +27,10 @@ from elasticdl.ps.table import Frozen, Table, TableRows, TableSpec
 from elasticdl.ps.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, Scratch, TableInFile
 from elasticdl.ps.tensors import Array
 
-# The attribute of a file that tells of its tables.
+# The attributes of a file that tell of its tables, and their step if it is not that of the model.
 TABLES = "tables"
+STEP = "table_step"
+_MODEL_STEP = "version"
 # A block is read and checked as a whole.
 _BLOCK_BYTES = 4 << 20
 # Restored by one thread after the other: those of one lock of a table, and of one block of a file if it is small.
@@ -154,6 +157,8 @@ class SavedTables:
     def __init__(self, checkpoints: Sequence[Sequence[Path]]) -> None:
         self._stack = contextlib.ExitStack()
         self.descriptions: dict[str, Description] = {}
+        # At which the newest checkpoint was made.
+        self.step = 0
         # By table: the checkpoints, and what is in each by bucket.
         self._found: dict[str, list[dict[int, TableInFile]]] = {}
         try:
@@ -174,6 +179,9 @@ class SavedTables:
         self._stack.close()
 
     def _open(self, file: SnapshotFile, checkpoint: int, checkpoints: int) -> None:
+        if checkpoint == checkpoints - 1:
+            step = file.attributes.get(STEP, file.attributes.get(_MODEL_STEP, 0))
+            self.step = max(self.step, int(step))
         for name, document in file.attributes.get(TABLES, {}).items():
             try:
                 description = Description.of_json(name, document)
@@ -250,10 +258,14 @@ class SavedTables:
         waiting = {kind: getattr(layers[-1], kind) for kind in WAITING_ARRAYS}
         return TableRows(**joined, **waiting)
 
-    def restore(self, table: Table, *, buckets: Collection[int] | None = None) -> None:
+    def restore(
+        self, table: Table, *, buckets: Collection[int] | None = None, step: int | None = None
+    ) -> None:
         """Puts buckets of a table in place of what is there. One that is in no checkpoint becomes empty.
 
         Slots are left out if they are those of another optimizer. Raises `UserError` if the table is another one.
+        `step`: at which the table goes on, if steps are counted otherwise there. Rows are as old then as they were;
+        those of which it is not known, since they did not expire, are new.
         """
         wanted = range(table.buckets) if buckets is None else sorted(buckets)
         saved = self.descriptions.get(table.spec.name)
@@ -271,7 +283,8 @@ class SavedTables:
             table.expect(sum(self._first_rows(table.spec.name, bucket) for bucket in wanted))
         # Reading, checking and putting in all let the interpreter go.
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), "restore") as pool:
-            done = [pool.submit(self._restore, table, part, saved, scratch) for part in parts]
+            goes_on = self.step if step is None else step
+            done = [pool.submit(self._restore, table, part, saved, scratch, goes_on) for part in parts]
             try:
                 for each in done:
                     each.result()
@@ -280,7 +293,7 @@ class SavedTables:
                 raise
 
     def _restore(
-        self, table: Table, buckets: Sequence[int], saved: Description | None, scratch: _Scratch
+        self, table: Table, buckets: Sequence[int], saved: Description | None, scratch: _Scratch, step: int
     ) -> None:
         for bucket in buckets:
             table.delete(bucket)
@@ -291,7 +304,7 @@ class SavedTables:
                 table.forget_waiting(bucket)
                 if layer.forgotten is not None and len(layer.forgotten):
                     table.forget(bucket, layer.forgotten)
-                table.put(_fitting(layer, table, saved))
+                table.put(_fitting(layer, table, saved, later=step - self.step), step=step)
 
 
 class _Scratch(threading.local):
@@ -311,11 +324,20 @@ def _still_there(layers: Sequence[tuple[Array, Array]]) -> list[Array]:
     return kept
 
 
-def _fitting(rows: TableRows, table: Table, saved: Description) -> TableRows:
+def _fitting(rows: TableRows, table: Table, saved: Description, *, later: int) -> TableRows:
+    """`later`: so many steps more have been counted where the rows go to."""
     has_slots = list(saved.slot_names) == list(table.slot_names)
     return replace(
         rows,
         ids=np.ascontiguousarray(rows.ids),
         slots=rows.slots if has_slots else None,
         steps=rows.steps if has_slots else None,
+        seen=_shifted(rows.seen, later),
+        waiting_seen=_shifted(rows.waiting_seen, later),
     )
+
+
+def _shifted(seen: NDArray[np.uint32] | None, later: int) -> NDArray[np.uint32] | None:
+    if seen is None or not later:
+        return seen
+    return np.maximum(seen.astype(np.int64) + later, 0).astype(np.uint32)

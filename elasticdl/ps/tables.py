@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,14 @@ class _Written:
     tables: Mapping[str, Frozen]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Saved:
+    files: SavedTables
+    mask: Mask
+    # Of the model that they belong to.
+    step: int
+
+
 class Tables:
     """Updates come one at a time; lookups at any time."""
 
@@ -98,7 +106,7 @@ class Tables:
         # Gradients that wait, by table: in the order in which they came, in float32, and none without ids.
         self._waiting: dict[str, list[RowPart]] = {}
         # Where tables that are declared from now on have their rows from.
-        self._saved: tuple[SavedTables, Mask] | None = None
+        self._saved: _Saved | None = None
         # What was written of late, by the names of the copies.
         self._written: dict[str, _Written] = {}
 
@@ -118,39 +126,60 @@ class Tables:
         """The rows of each table, and their bytes with slots and index."""
         return {name: (len(table), table.budget.used) for name, table in self._tables.items()}
 
-    def declare(self, specs: Iterable[TableSpec], optimizer: Optimizer) -> None:
-        """Makes the tables that there are not yet. Raises `UserError` if one is there and is otherwise."""
+    def declare(
+        self, specs: Iterable[TableSpec], optimizer: Optimizer, *, changing_at: int | None = None
+    ) -> None:
+        """Makes the tables that there are not yet. Raises `UserError` if one is there and is otherwise.
+
+        `changing_at`, a step: what is here comes from elsewhere, and which ids get rows, and how long they keep them,
+        may be otherwise from this step on.
+        """
         given = list(specs)
+        changed = {}
         for spec in given:
             known = self._tables.get(spec.name)
-            if known is not None and known.spec != spec:
+            if known is None or known.spec == spec:
+                continue
+            same_rows = replace(known.spec, admit_after=spec.admit_after, expire_after=spec.expire_after)
+            if changing_at is not None and same_rows == spec:
+                changed[spec.name] = known
+            else:
                 raise UserError(
                     f"The table {spec.name} {_difference(known.spec, spec)}.",
                     hint="All workers must have the same model, and so must the checkpoint that the job began with.",
                 )
         for spec in given:
-            if spec.name not in self._tables:
-                table = Table(spec, optimizer, buckets=BUCKETS)
-                if self._saved is not None:
-                    saved, mask = self._saved
-                    saved.restore(table, buckets=list(numbers(mask)))
-                self._tables[spec.name] = table
+            if spec.name in self._tables and spec.name not in changed:
+                continue
+            table = Table(spec, optimizer, buckets=BUCKETS)
+            if spec.name in changed:
+                for bucket in range(BUCKETS):
+                    table.put(changed[spec.name].export(bucket), step=changing_at or 0)
+                self._written = {}
+            elif self._saved is not None:
+                wanted = list(numbers(self._saved.mask))
+                self._saved.files.restore(table, buckets=wanted, step=self._saved.step)
+            self._tables[spec.name] = table
+
+    def unknown(self, specs: Iterable[TableSpec]) -> list[TableSpec]:
+        """Those of which there is no table yet."""
+        return [spec for spec in specs if spec.name not in self._tables]
 
     def not_among(self, specs: Iterable[TableSpec]) -> list[str]:
         """The names of tables that are here, or were saved, and are none of these."""
-        there = [*self._tables, *(self._saved[0].descriptions if self._saved is not None else ())]
+        there = [*self._tables, *(self._saved.files.descriptions if self._saved is not None else ())]
         return sorted(set(there) - {spec.name for spec in specs})
 
     @property
     def lacks_saved(self) -> bool:
         """Whether there are saved tables that nobody has declared yet: their rows are not here."""
-        return self._saved is not None and not self._saved[0].descriptions.keys() <= self._tables.keys()
+        return self._saved is not None and not self._saved.files.descriptions.keys() <= self._tables.keys()
 
-    def restore_from(self, saved: SavedTables | None, mask: Mask | None = None) -> None:
+    def restore_from(self, saved: SavedTables | None, mask: Mask | None = None, *, step: int = 0) -> None:
         """Tables that are declared from now on begin with what was saved of some buckets; None: not any more."""
         if self._saved is not None:
-            self._saved[0].close()
-        self._saved = None if saved is None or mask is None else (saved, mask)
+            self._saved.files.close()
+        self._saved = None if saved is None or mask is None else _Saved(files=saved, mask=mask, step=step)
 
     def describe(self) -> dict[str, Any]:
         """What the tables are, as JSON can say it."""
@@ -339,8 +368,8 @@ class Tables:
                 members[f"{bucket}/values"] = part.values
         return groups
 
-    def put(self, groups: Mapping[str, Mapping[str, Array]]) -> None:
-        """Takes in what `groups` gave. Slots that are another optimizer's start anew.
+    def put(self, groups: Mapping[str, Mapping[str, Array]], *, step: int = 0) -> None:
+        """Takes in what `groups` gave, at a step. Slots that are another optimizer's start anew.
 
         Also beyond the memory limit: what another server hands over, or loses, has to be somewhere.
         """
@@ -354,7 +383,7 @@ class Tables:
                 by_bucket.setdefault(bucket, {})[kind] = array
             for arrays in by_bucket.values():
                 if group.startswith(ROWS_PREFIX):
-                    self._put_rows(self._tables[name], arrays)
+                    self._put_rows(self._tables[name], arrays, step)
                 elif group.startswith(WAITING_PREFIX):
                     self._add_waiting(name, RowPart(ids=arrays["ids"], values=arrays["values"]))
         if self._memory_limit and self.bytes > self._memory_limit and not self._told_of_limit:
@@ -367,7 +396,7 @@ class Tables:
                 MORE_ROOM,
             )
 
-    def _put_rows(self, table: Table, arrays: Mapping[str, Array]) -> None:
+    def _put_rows(self, table: Table, arrays: Mapping[str, Array], step: int) -> None:
         rows = TableRows(
             ids=arrays.get("ids", np.empty(0, np.int64)),
             values=arrays.get("values", np.empty((0, table.spec.width), np.float32)),
@@ -378,7 +407,7 @@ class Tables:
             waiting_counts=arrays.get("waiting_counts"),
             waiting_seen=arrays.get("waiting_seen"),
         )
-        table.put(rows)
+        table.put(rows, step=step)
 
     def drop(self, mask: Mask) -> None:
         for name, table in self._tables.items():

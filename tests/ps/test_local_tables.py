@@ -1,5 +1,6 @@
 """Tables in this process: looked up, trained, written down and read again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from elasticdl.ps.optimizers import Optimizer
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.ps.table import TableSpec
+from elasticdl.ps.table_files import TABLES
 
 USERS = TableSpec(name="users", width=4, initializer=Initializer(kind="normal"))
 ITEMS = TableSpec(name="items", width=2)
@@ -113,3 +115,35 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         LocalTables([ITEMS]).restore(files)
     with pytest.raises(UserError, match="have 4 numbers"):
         LocalTables([TableSpec(name="users", width=8)]).restore(files)
+
+
+def trained(spec: TableSpec, steps: int) -> LocalTables:
+    tables = LocalTables([spec], optimizer=Optimizer("torch", "sgd", {}))
+    for _ in range(steps):
+        tables.apply({spec.name: gradients(list(range(50)), 1.0)}, learning_rate=0.1)
+    return tables
+
+
+def test_rows_that_begin_to_expire_are_new_then(tmp_path: Path) -> None:
+    files = [[write(trained(USERS, 20), tmp_path / "tables.edl")]]
+    tables = trained(replace(USERS, expire_after=4), 0)
+    tables.restore(files)
+    for _ in range(4):
+        tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+        assert len(tables) == 50
+    for _ in range(2):
+        tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+    assert len(tables) == 1
+
+
+def test_the_step_of_servers_goes_on(tmp_path: Path) -> None:
+    """Servers write the model's version, and no step of tables."""
+    spec = replace(USERS, expire_after=4)
+    with SnapshotWriter(tmp_path / "tables.edl") as file:
+        file.finish({TABLES: trained(spec, 20).write(file)[TABLES], "version": 20})
+    tables = trained(spec, 0)
+    tables.restore([[tmp_path / "tables.edl"]])
+    assert tables.step == 20
+    for _ in range(6):
+        tables.apply({"users": gradients([7], 1.0)}, learning_rate=0.1)
+    assert len(tables) == 1

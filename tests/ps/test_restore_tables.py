@@ -18,9 +18,12 @@ from elasticdl.ps.buckets import first_map
 from elasticdl.ps.custom import to_config
 from elasticdl.ps.duplicates import unique
 from elasticdl.ps.failures import NotReady
+from elasticdl.ps.local_tables import LocalTables
+from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.shares import read_share
+from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.ps.table import TableSpec
 from elasticdl.ps.table_files import SavedTables
 from elasticdl.ps.tensors import Array
@@ -233,3 +236,70 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
     told = outbox.after(0).entry
     assert told.HasField("fill")
     assert set(json.loads(told.fill.attributes)["tables"]) == {"users", "items"}
+
+
+def push_users(client: Any, ids: range) -> None:
+    rows = {"users": RowGradients(ids=np.array(ids), values=np.ones((len(ids), 4), np.float32))}
+    client.push({}, rows=rows, learning_rate=0.1, versions={})
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_rows_that_begin_to_expire_are_new_then(start_servers: Any, tmp_path: Path, servers: int) -> None:
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize({}, {}, ADAM, TABLES[:1])
+    for _ in range(20):
+        push_users(client, range(100))
+    restored = start_servers(servers)
+    restore(restored, save(stopped, tmp_path))
+    again = restored.client()
+    again.initialize({}, {}, ADAM, [replace(TABLES[0], expire_after=8)])
+    for _ in range(8):
+        push_users(again, range(10))
+    assert sum(store.status().rows for store in restored.stores) == 100
+    for _ in range(8):
+        push_users(again, range(10))
+    assert sum(store.status().rows for store in restored.stores) == 10
+
+
+def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path: Path) -> None:
+    """It counts the steps of its tables by itself: from 0 on, where it began with a model that was trained before."""
+    spec = replace(TABLES[0], expire_after=8)
+    own = LocalTables([spec], optimizer=make_optimizer(ADAM))
+    rows = RowGradients(ids=np.arange(100), values=np.ones((100, 4), np.float32))
+    for _ in range(5):
+        own.apply({"users": rows}, learning_rate=0.1)
+    with SnapshotWriter(tmp_path / "worker.edl") as file:
+        file.finish(own.write(file))
+    (store,) = (servers := start_servers(1)).stores
+    store.close(1)
+    snapshot, buckets = read_share([tmp_path / "worker.edl"], range(256))
+    attributes = {"version": 1000, **snapshot.attributes}
+    store.open(
+        replace(snapshot, attributes=attributes),
+        buckets=buckets,
+        tables=SavedTables([[tmp_path / "worker.edl"]]),
+    )
+    client = servers.client()
+    client.initialize({}, {}, ADAM, [spec])
+    for _ in range(8):
+        push_users(client, range(10))
+    assert store.status().rows == 100
+    for _ in range(8):
+        push_users(client, range(10))
+    assert store.status().rows == 10
+
+
+def test_ids_may_be_admitted_otherwise_than_before(start_servers: Any, tmp_path: Path) -> None:
+    stopped = start_servers(1)
+    client = stopped.client()
+    client.initialize({}, {}, ADAM, [replace(TABLES[0], admit_after=3)])
+    push_users(client, range(100))
+    restored = start_servers(1)
+    restore(restored, save(stopped, tmp_path))
+    again = restored.client()
+    again.initialize({}, {}, ADAM, [replace(TABLES[0], admit_after=2)])
+    push_users(again, range(50, 150))
+    assert restored.stores[0].status().rows == 50
+    with pytest.raises(UserError, match="admit_after 2 on the servers, and is asked for with 1"):
+        restored.client("worker-1").initialize({}, {}, ADAM, TABLES[:1])
