@@ -96,9 +96,7 @@ class LocalTables:
             )
         for table in self._tables.values():
             # Going through all rows is not worth it for a few: they are forgotten somewhat late instead.
-            lasts = table.spec.expire_after
-            if lasts and self.step % max(1, lasts // 4) == 0:
-                table.expire(self.step)
+            table.expire(self.step, buckets=table.due(self.step))
 
     # -- outside of this process ------------------------------------------------------------------------------
 

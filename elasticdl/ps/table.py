@@ -80,6 +80,9 @@ class TableFull(UserError):
         self.refused = refused or {}
 
 
+# How often in the time after which a row expires rows are looked through.
+_EXPIRY_ROUNDS = 8
+
 # Whole numbers among the options of a table: from, to. Sightings and steps are counted in 32 bits; a seed travels as an
 # int64; a row of more numbers than that is no row of a table.
 _LIMITS = (
@@ -328,6 +331,16 @@ class Table:
     def delete(self, bucket: int) -> int:
         """Forgets a bucket, and returns how many rows it had. One that comes from elsewhere begins with this."""
         return self._table.clear(bucket)
+
+    def due(self, step: int) -> range:
+        """The buckets whose turn it is at a step to be looked through for rows that have expired: all of them once in
+        an eighth of the time after which a row does, and so few of many rows at once. By the step alone, so that tables
+        that get the same updates remain the same.
+        """
+        round_steps = max(1, self.spec.expire_after // _EXPIRY_ROUNDS)
+        turn = step % round_steps
+        first, end = (-(-each * self.buckets // round_steps) for each in (turn, turn + 1))
+        return range(first, end)
 
     def expire(self, step: int, *, buckets: Iterable[int] | None = None) -> int:
         """Forgets rows that were not updated for too long, of all buckets or some, and returns how many."""

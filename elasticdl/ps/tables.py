@@ -44,8 +44,6 @@ log = logging.getLogger("elasticdl.ps")
 # A group of arrays: the rows of a table on their way to another server, named BUCKET/ARRAY.
 ROWS_PREFIX = "rows:"
 _ARRAYS = ("ids", "values", "slots", "steps", "seen", "waiting_ids", "waiting_counts", "waiting_seen")
-# How often in the time after which a row expires rows are looked through.
-_EXPIRY_ROUNDS = 8
 # The last checkpoint, and the one that is just being written.
 _REMEMBERED = 2
 
@@ -247,11 +245,10 @@ class Tables:
             raise MemoryError(f"there is no memory for {refused:,} new rows of the table {name}")
 
     def expire(self, mask: Mask, step: int) -> None:
-        """Forgets rows that were not updated for too long, now and then."""
+        """Forgets rows that were not updated for too long, in the buckets whose turn it is."""
         for table in self._tables.values():
-            after = table.spec.expire_after
-            if after and step % max(1, after // _EXPIRY_ROUNDS) == 0:
-                table.expire(step, buckets=numbers(mask))
+            if table.spec.expire_after:
+                table.expire(step, buckets=[bucket for bucket in table.due(step) if mask[bucket]])
 
     def add_waiting(self, rows: Mapping[str, RowPart]) -> None:
         for name, part in rows.items():
