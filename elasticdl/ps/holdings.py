@@ -332,7 +332,8 @@ class Holdings:
         }
         names = {*dense.get(TRAINABLE, {}), *dense.get(STATE, {})}
         self._take(dense, dict.fromkeys(names, bucket))
-        others = {group: _copies(members) for group, members in groups.items() if group not in dense}
+        # Tables copy what they take.
+        others = {group: members for group, members in groups.items() if group not in dense}
         self.tables.put(others, step=int(attributes.get("version", 0)))
         self.cohorts.put(Cohort.of_attributes(mask, dict(attributes)))
         self.cohorts.merge(list(self.cohorts))
@@ -375,7 +376,7 @@ class Holdings:
         kept = True
         optimizer, confirmed = attributes.get("optimizer"), bool(attributes.get("confirmed"))
         first = confirmed and not self._optimizer_confirmed
-        if optimizer and self._rule is None:
+        if optimizer and (self._rule is None or (first and dict(optimizer) != self.optimizer)):
             config = ps_pb2.OptimizerConfig(**optimizer)
             kept = self._use_optimizer(
                 dict(optimizer), make_optimizer(config, model_zoo=self._settings.model_zoo)
