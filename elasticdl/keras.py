@@ -379,7 +379,11 @@ class _Alone:
         if not gradients:
             return
         optimizer = self._rule()
-        self.tables.apply(gradients, learning_rate=optimizer.learning_rate(self.tables.step))
+        clipped = optimizer.clip_arrays({table: found.values for table, found in gradients.items()})
+        self.tables.apply(
+            {table: RowGradients(ids=found.ids, values=clipped[table]) for table, found in gradients.items()},
+            learning_rate=optimizer.learning_rate(self.tables.step),
+        )
 
     def rows(self) -> tuple[Any, Any]:
         self.settle()
@@ -400,4 +404,10 @@ class _Alone:
             self._used = self.optimizer
             self._known = KerasOptimizer(lambda: self.optimizer, name=f"the table {self.table}")
             self.tables.use_optimizer(make_optimizer(self._known.config({})))
+            if getattr(self.optimizer, "global_clipnorm", None):
+                log.warning(
+                    "global_clipnorm: outside of a job the gradients of the rows of %s are clipped by their own norm, "
+                    "and not by that of all gradients of the model.",
+                    self.table,
+                )
         return self._known

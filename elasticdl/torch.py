@@ -16,6 +16,7 @@ Rows are made while training only. Otherwise an id that was never trained has th
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ from elasticdl.ps.table import TableSpec, as_ids
 from elasticdl.ps.tensors import Array
 
 __all__ = ["Embedding", "EmbeddingBag", "batched", "table_layers"]
+
+log = logging.getLogger("elasticdl.torch")
 
 _MODES = ("sum", "mean", "sqrtn")
 
@@ -315,12 +318,26 @@ class _Alone:
         self.tables = LocalTables([spec])
         self.lookups = Lookups(self.tables)
         self._config: Any = None
+        # How often the handle's gradient had been changed after the last backward.
+        self._changes = 0
+        self._told = False
 
     def note_backward(self, handle: Any) -> None:
         # `zero_grad` takes the handle's gradient away, and means those of the rows too.
         if handle.grad is None:
             self.lookups.forget()
             handle.grad = torch.zeros_like(handle)
+        self._changes = handle.grad._version
+
+    def check_changes(self, handle: Any) -> None:
+        """Whoever changes all gradients of a model changes that of the handle, in which there is nothing."""
+        if handle.grad._version != self._changes and not self._told:
+            self._told = True
+            log.warning(
+                "Gradients are changed between backward and step, as by clip_grad_norm_. Outside of a job those of the "
+                "rows of %s are not among them, and stay as they are.",
+                self.table,
+            )
 
     def step(self, optimizer: Any, group: Mapping[str, Any]) -> None:
         from elasticdl.ps.optimizers import make_optimizer
@@ -340,6 +357,7 @@ def step_alone(optimizer: Any, arguments: Any, keywords: Any) -> None:
             reference = getattr(parameter, "_elasticdl_layer", None)
             layer = reference() if reference is not None else None
             if layer is not None and layer._joined is None and parameter.grad is not None:
+                layer._own().check_changes(parameter)
                 layer._own().step(optimizer, group)
 
 

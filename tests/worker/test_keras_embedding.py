@@ -30,8 +30,11 @@ def network(embedding: Any, given: Any = None) -> Any:
     return tf.keras.Model(given, layers.Dense(1)(layers.Flatten()(both)))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_fit_trains_rows_as_keras_trains_a_matrix(optimizer: str) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "clipping"),
+    [("sgd", {}), ("adagrad", {}), ("sgd", {"clipnorm": 0.05}), ("sgd", {"clipvalue": 0.01})],
+)
+def test_fit_trains_rows_as_keras_trains_a_matrix(optimizer: str, clipping: dict[str, float]) -> None:
     ours = elasticdl.keras.Embedding(4, initializer="normal")
     start = ours(tf.constant(SPARSE)).numpy()
     # Not Keras's own embedding: its optimizers do not add up the gradients of a row that comes more than once.
@@ -40,13 +43,25 @@ def test_fit_trains_rows_as_keras_trains_a_matrix(optimizer: str) -> None:
     theirs.set_weights([start])
     models[1].layers[-1].set_weights(models[0].layers[-1].get_weights())
     for model, ids in zip(models, (IDS, ONE_HOT), strict=True):
-        made = tf.keras.optimizers.get({"class_name": optimizer, "config": {"learning_rate": 0.1}})
+        config = {"learning_rate": 0.1, **clipping}
+        made = tf.keras.optimizers.get({"class_name": optimizer, "config": config})
         model.compile(optimizer=made, loss="mse")
         elasticdl.keras.attach(model)
         model.fit(ids, LABELS, batch_size=8, epochs=5, shuffle=False, verbose=0)
     predictions = [model.predict(ids, verbose=0) for model, ids in zip(models, (IDS, ONE_HOT), strict=True)]
     np.testing.assert_allclose(predictions[0], predictions[1], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours(tf.constant(SPARSE)), theirs.get_weights()[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_norm_of_all_gradients_is_told_not_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
+    users = elasticdl.keras.Embedding(4, name="users", initializer="zeros")
+    model = network(users)
+    model.compile(optimizer=tf.keras.optimizers.SGD(1.0, global_clipnorm=0.001), loss="mse")
+    elasticdl.keras.attach(model)
+    model.fit(IDS, LABELS, batch_size=32, epochs=2, verbose=0)
+    _, values = users._own().rows()
+    assert np.linalg.norm(values) <= 0.0021
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["global_clipnorm"]
 
 
 @pytest.mark.parametrize(

@@ -191,3 +191,27 @@ def test_what_cannot_be_is_said() -> None:
         bag(torch.tensor([1, 2, 3]), torch.tensor([0, 5]))
     with pytest.raises(UserError, match="other sizes"):
         bag([[1, 2]], weights=[[1.0]])
+
+
+def clip(model: Any) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def change_nothing(model: Any) -> None:
+    """As most loops do."""
+
+
+@pytest.mark.parametrize("change", [clip, change_nothing])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_clipped_without_those_of_rows_are_told_once(
+    change: Callable[[Any], None], to_none: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Network(elasticdl.torch.Embedding(4, name="users"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=to_none)
+        nn.functional.mse_loss(model(SPARSE[PLACES]), LABELS).backward()
+        change(model)
+        optimizer.step()
+    told = [record.getMessage() for record in caplog.records if "the rows of users" in record.getMessage()]
+    assert len(told) == (1 if change is clip else 0)
