@@ -183,6 +183,12 @@ class Guarded:
             raise NothingHeld(f"there is no frozen copy {name!r} here")
         return self._frozen[name]
 
+    def _check_kept(self, name: str, copy: FrozenCopy) -> None:
+        """Without the lock. Raises `NothingHeld` if a frozen copy has been released since it was found."""
+        with self._lock:
+            if self._frozen.get(name) is not copy:
+                raise NothingHeld(f"the frozen copy {name!r} has just been released") from None
+
     def _wake(self) -> None:
         """Everybody looks whether it concerns them."""
         for condition in (self._changed, self._told, self._acknowledged):

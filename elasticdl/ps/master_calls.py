@@ -114,7 +114,11 @@ class MasterCalls(Guarded):
         missing = mask & ~copy.mask
         if missing.any():
             raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
-        written = copy.write(path, holdings, mask, since=since, check=check)
+        try:
+            written = copy.write(path, holdings, mask, since=since, check=check)
+        except ValueError:
+            self._check_kept(name, copy)
+            raise
         with self._lock:
             holdings.tables.remember(name, mask, copy.tables)
         return written

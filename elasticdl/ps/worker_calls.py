@@ -145,9 +145,7 @@ class WorkerCalls(Guarded):
                 counted.pulled += len(ids)
         except ValueError:
             if copy is not None:
-                with self._lock:
-                    if self._frozen.get(frozen) is not copy:
-                        raise NothingHeld(f"the frozen copy {frozen!r} has just been released") from None
+                self._check_kept(frozen, copy)
             raise
         if copy is None and self._roles.serving is not here:
             # Buckets are forgotten after that, never before.

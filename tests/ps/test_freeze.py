@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent import futures
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from elasticdl.ps.bodies import mask_of
 from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 from elasticdl.ps.failures import NothingHeld, NotReady
 from elasticdl.ps.frozen import FrozenCopy
+from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.replication import Routes
 from elasticdl.ps.store import Initial, ServerSettings, Store
+from elasticdl.ps.table import TableSpec
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="torch", options={"amsgrad": 1})
@@ -156,3 +159,13 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
         store.see(Routes(map=alone))
         assert [each.result() for each in freezing] == [0, 0]
     assert len(made) == 1
+
+
+def test_a_copy_that_is_released_while_it_is_written_is_none(make_store: Any, tmp_path: Path) -> None:
+    """Not a fault of what was asked for: whoever asked may have asked for another since."""
+    small = make_store()
+    small.store._holdings.tables.declare([TableSpec(name="users", width=4)], make_optimizer(small.optimizer))
+    small.store.freeze("cut", generation=1)
+    with pytest.raises(NothingHeld, match="'cut' has just been released"):
+        small.store.save("cut", tmp_path / "cut.edl", check=lambda: small.store.release("cut"))
+    assert not (tmp_path / "cut.edl").exists()
