@@ -83,10 +83,12 @@ class WorkerCalls(Guarded):
                 return use(self._pull_live(known_version, EVERYTHING if buckets is None else buckets))
             copy = self._find_frozen(frozen)
         # A frozen copy never changes, so others need not wait for this.
-        moved = (EVERYTHING if buckets is None else buckets) & ~copy.mask
+        asked = EVERYTHING if buckets is None else buckets
+        moved = asked & ~copy.mask
         if copy.version == known_version:
             return use(Pulled(initialized=True, version=copy.version, unchanged=True, moved=moved))
-        groups = copy.groups
+        # The copies of other servers' buckets are in it, too.
+        groups = copy.snapshot(asked).groups
         return use(
             Pulled(
                 initialized=True,

@@ -161,6 +161,26 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 1
 
 
+def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
+    """What a server backs up is in its copy, and comes from others."""
+    store = Store(ServerSettings(num_ps=2), number=0)
+    store.close(1)
+    made = first_map(2)
+    store.see(Routes(map=made))
+    store.open()
+    values = {"here": np.zeros(4, np.float32), "there": np.ones(4, np.float32)}
+    initial = Initial(trainable=values, state={}, optimizer=ADAM, array_buckets={"here": 0, "there": 128})
+    store._holdings.initialize(mask_of(range(256)), initial)
+    store.freeze("cut", generation=1)
+    pulled = store.pull(
+        lambda pulled: list(pulled.trainable),
+        generation=1,
+        frozen="cut",
+        buckets=mask_of(made.primaries_of(0)),
+    )
+    assert pulled == ["here"]
+
+
 def test_a_copy_that_is_released_while_it_is_written_is_none(make_store: Any, tmp_path: Path) -> None:
     """Not a fault of what was asked for: whoever asked may have asked for another since."""
     small = make_store()
