@@ -260,7 +260,13 @@ class ParameterClient:
         )
         with self._lane() as lane:
             # To all of them, even those that own nothing of it: every bucket knows every worker's last batch.
-            lane.call(messages.PUSH, everything(), pushed.prepare, pushed.accept)
+            try:
+                lane.call(messages.PUSH, everything(), pushed.prepare, pushed.accept)
+            except UserError:
+                # Others may have taken it. Whoever goes on all the same has another batch next.
+                self._sequence += 1
+                self._refused = None
+                raise
         if not pushed.accepted:
             self._refused = batch
             raise StaleGradients(pushed.reached)

@@ -211,6 +211,18 @@ def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any
     assert [(one.sequence, one.lease_id, one.position) for one in last] == [(2, 2, 3), (2, 2, 3)]
 
 
+def test_another_batch_after_a_wrong_one_has_another_number(start_servers: Any) -> None:
+    servers = start_servers(2)
+    client = servers.client()
+    client.initialize(MODEL, {}, SGD)
+    wrong = {**made_up(1), "b": np.ones(8, np.float32)}
+    with pytest.raises(UserError, match=r"gradient of b has shape \[8\]"):
+        client.push(wrong, learning_rate=1.0, versions={})
+    # The server that found nothing wrong with its part must not take this for the same batch.
+    client.push(made_up(2), learning_rate=1.0, versions={})
+    assert sorted(store.status().pushes for store in servers.stores) == [1, 2]
+
+
 def test_errors_that_end_the_worker(start_servers: Any) -> None:
     servers = start_servers(1)
     client = servers.client("worker-0")
