@@ -2,7 +2,7 @@
 
 There are many more buckets than servers and their number never changes, so a bucket is what moves when the number of
 servers does. A row belongs to the bucket that the hash of its id says (`table.buckets_of`), a dense array to the one
-that its rank by size says (`dense_buckets`): nobody has to remember either.
+that the sizes of all of them say (`dense_buckets`): nobody has to remember either.
 
 The map says which server is the primary of a bucket, to whom workers turn, and which one is its backup, that has
 everything the primary has acknowledged. It is the master's: written down, numbered, and published to all. Two more
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # A power of two. With 16 servers each still has 16, so that loads can be evened out to a few percent.
 BUCKETS = 256
-_BITS = BUCKETS.bit_length() - 1
 # In the place of a server's number.
 NOBODY = -1
 
@@ -140,12 +139,18 @@ def first_map(servers: Sequence[int] | int, *, replicas: int = 2, version: int =
 def dense_buckets(sizes: Mapping[str, int]) -> dict[str, int]:
     """The bucket of each array, given the bytes of each.
 
-    By size, names settle ties: the first to the first bucket, the second half of all buckets away from it, the next a
-    quarter, and so on. So however many servers share the buckets in equal ranges, each has about as much.
+    The largest first, names settle ties: each into the half of all buckets that has fewer bytes yet, there into the
+    half of these that has, and so on. So however many servers share the buckets in equal ranges, each has about as
+    much.
     """
-    order = sorted(sizes, key=lambda name: (-sizes[name], name))
-    return {name: _reversed(rank % BUCKETS) for rank, name in enumerate(order)}
-
-
-def _reversed(number: int) -> int:
-    return int(f"{number:0{_BITS}b}"[::-1], 2)
+    # The halves of place n are at 2n and 2n + 1; all buckets together are at 1, and single ones from BUCKETS on.
+    held = [0] * (2 * BUCKETS)
+    found = {}
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        place = 1
+        while place < BUCKETS:
+            place = min(2 * place, 2 * place + 1, key=held.__getitem__)
+            # One without numbers is something, too: many of them are spread as others are.
+            held[place] += max(1, sizes[name])
+        found[name] = place - BUCKETS
+    return found

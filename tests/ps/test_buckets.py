@@ -45,8 +45,18 @@ def test_the_two_largest_arrays_are_half_of_all_buckets_apart() -> None:
     assert dense_buckets({"small": 1, "large": 100, "larger": 200}) == {
         "larger": 0,
         "large": 128,
-        "small": 64,
+        "small": 192,
     }
+
+
+def test_servers_have_about_as_many_bytes() -> None:
+    sizes = {"a": 100, "b": 50, "c": 50, "d": 25, "e": 25, "f": 30, "g": 20}
+    buckets = dense_buckets(sizes)
+    for servers, most in ((2, 150), (4, 100)):
+        held = Counter[int]()
+        for name, bucket in buckets.items():
+            held[first_map(servers).primary[bucket]] += sizes[name]
+        assert max(held.values()) == most
 
 
 def test_the_buckets_of_arrays_do_not_depend_on_their_order() -> None:
