@@ -113,9 +113,7 @@ def _give_notice(pod: Document, seconds: int) -> None:
     said = {"path": "none", "fieldRef": {"fieldPath": f"metadata.annotations['{_NO_NOTICE_NAME}']"}}
     pod["volumes"].append({"name": "notice", "downwardAPI": {"items": [said]}})
     container["volumeMounts"].append({"name": "notice", "mountPath": NOTICE_FOLDER, "readOnly": True})
-    script = (
-        f"i=0; while [ $i -lt {seconds} ] && ! [ -s {NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
-    )
+    script = f"i=0; while [ $i -lt {seconds} ] && ! [ -s {NOTICE_FOLDER}/none ]; do sleep 1; i=$((i+1)); done"
     # Where there is no shell, the signal comes at once.
     container["lifecycle"] = {"preStop": {"exec": {"command": ["sh", "-c", script]}}}
 
