@@ -4,10 +4,12 @@ out of it fits together.
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from model_zoo.criteo import torch_deepfm
 
 ROWS = 6000
 TEST_ROWS = 2000
+FEW_ROWS = 320
 MODEL = ("--model_zoo=model_zoo", "--model_def=criteo.torch_deepfm.custom_model", "--minibatch_size=32")
 
 
@@ -102,14 +105,52 @@ def test_through_servers_as_well_as_alone(
         assert job.wait() == 0, job.output + job.logs()
         assert job.status()["evaluations"][-1]["metrics"] == pytest.approx(metrics, rel=1e-4)
 
+    _check_export(torch_deepfm, tmp_path / "model", clicks)
+
+
+def _check_export(module: ModuleType, export: Path, clicks: Path) -> None:
+    """Its two forms agree."""
     reader = open_reader(f"{clicks}/train")
-    samples = [sample for sample, _ in torch_deepfm.feed(reader.read(0, 64), Mode.TRAINING, reader.metadata)]
+    samples = [sample for sample, _ in module.feed(reader.read(0, 64), Mode.TRAINING, reader.metadata)]
     features = {key: torch.from_numpy(np.stack([each[key] for each in samples])) for key in samples[0]}
-    model = torch_deepfm.custom_model()
-    model.load_state_dict(torch.load(tmp_path / "model" / "state_dict.pt", weights_only=True))
-    program = torch.export.load(str(tmp_path / "model" / "model.pt2")).module()
+    model = module.custom_model()
+    model.load_state_dict(torch.load(export / "state_dict.pt", weights_only=True))
+    program = torch.export.load(str(export / "model.pt2")).module()
     with torch.no_grad():
         torch.testing.assert_close(program(**features), model.eval()(**features), rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def few_clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("few") / "criteo"
+    command = [sys.executable, "-m", "elasticdl.cli.main", "data", "make", "criteo-like"]
+    subprocess.run(
+        [*command, f"--rows={FEW_ROWS}", "--test_rows=64", f"--output={folder}"], cwd=ROOT, check=True
+    )
+    return folder
+
+
+@pytest.mark.parametrize("definition", ["torch_wide_deep", "torch_dcn", "torch_xdeepfm"])
+def test_the_other_models_of_clicks_are_trained_by_servers_and_exported(
+    start_job: Callable[..., Job], few_clicks: Path, tmp_path: Path, definition: str
+) -> None:
+    job = start_job(
+        "train",
+        "--model_zoo=model_zoo",
+        f"--model_def=criteo.{definition}.custom_model",
+        "--minibatch_size=32",
+        "--num_workers=1",
+        "--num_ps=2",
+        f"--training_data={few_clicks}/train",
+        f"--validation_data={few_clicks}/test",
+        f"--output={tmp_path / 'model'}",
+        "--job_name=few",
+    )
+    job.assert_exact(epochs=1, size=FEW_ROWS)
+    assert 0 < job.status()["evaluations"][-1]["metrics"]["loss"] < 2
+    for server in job.status()["servers"]:
+        assert all(table["rows"] > 0 for table in server["tables"])
+    _check_export(importlib.import_module(f"model_zoo.criteo.{definition}"), tmp_path / "model", few_clicks)
 
 
 def test_kills_do_not_change_what_is_learned(
