@@ -37,6 +37,7 @@ from elasticdl.worker.keras_moving import MovedEmbedding, move_large, moved_back
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
+from elasticdl.worker.moving import told_with_export
 from elasticdl.worker.rates import Rates
 from elasticdl.worker.shard_batches import ShardBatches, Stop
 from elasticdl.worker.tables import Tables
@@ -265,7 +266,8 @@ class KerasTrainer(Trainer):
         self.build(example)
         ordinary = as_ordinary(self.tables) if self.tables else contextlib.nullcontext()
         with ordinary, moved_back(self._moved, self.tables.own):
-            return export_model(self.model, path, example.features, name=self._definition.name)
+            lines = export_model(self.model, path, example.features, name=self._definition.name)
+        return lines + told_with_export(each.size for each in self._moved)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         make = self._definition.prediction_outputs_processor

@@ -28,9 +28,16 @@ class MovedEmbedding:
     """A layer of Keras whose rows are in a table."""
 
     def __init__(
-        self, layer: Any, *, table: str, initializer: Initializer, is_training: Callable[[], bool]
+        self,
+        layer: Any,
+        *,
+        size: Size,
+        table: str,
+        initializer: Initializer,
+        is_training: Callable[[], bool],
     ) -> None:
         self.layer = layer
+        self.size = size
         self.variable = _variable_of(layer)
         self.inside = Embedding(layer.output_dim, table=table, initializer=initializer)
         self.inside.build(None)
@@ -87,7 +94,9 @@ def move_large(
             tell_left(size, why)
             continue
         moved.append(
-            MovedEmbedding(layer, table=names[id(variable)], initializer=start, is_training=is_training)
+            MovedEmbedding(
+                layer, size=size, table=names[id(variable)], initializer=start, is_training=is_training
+            )
         )
         tell_moved(size)
     return moved

@@ -13,6 +13,7 @@ made once more, by being the same then.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,13 @@ def tell_moved(size: Size) -> None:
 
 def tell_left(size: Size, why: str) -> None:
     log.warning("The embedding %s stays an ordinary one: %s.", size, why)
+
+
+def told_with_export(sizes: Iterable[Size]) -> list[str]:
+    """For the person who started the job, who does not read the logs of workers: a line each."""
+    return [
+        f"embedding {size}: was moved to the parameter servers, and is an ordinary one here" for size in sizes
+    ]
 
 
 def fitted(values: Array) -> Initializer | None:

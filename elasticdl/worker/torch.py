@@ -33,6 +33,7 @@ from elasticdl.worker.batches import Pace, ReadAhead
 from elasticdl.worker.columns import column_batches
 from elasticdl.worker.definition import ModelDefinition, ProgramError
 from elasticdl.worker.environment import THREADS
+from elasticdl.worker.moving import told_with_export
 from elasticdl.worker.shard_batches import ShardBatches, Stop
 from elasticdl.worker.tables import Tables
 from elasticdl.worker.torch_callbacks import TorchCallbacks
@@ -42,6 +43,7 @@ from elasticdl.worker.torch_data import shard_batches
 from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_hooks import check_steps, run_pre_hooks, step_with_rows
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
+from elasticdl.worker.torch_moving import moved_sizes
 from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
@@ -291,7 +293,8 @@ class TorchTrainer(Trainer):
         self.build(example)
         self._set_training(False)
         arguments, keywords = self._inputs.arguments(self._here(example.features))
-        return write_export(self._model, path, arguments, keywords, self.tables)
+        lines = write_export(self._model, path, arguments, keywords, self.tables)
+        return lines + told_with_export(moved_sizes(self._model))
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         made = self._definition.prediction_outputs_processor

@@ -87,6 +87,15 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
         tell_moved(size)
 
 
+def moved_sizes(model: Any) -> list[Size]:
+    """Of the embeddings that were moved."""
+    return [
+        Size(name=layer.declaration.table, rows=layer.num_embeddings, width=layer.embedding_dim)
+        for layer in model.modules()
+        if isinstance(layer, MovedEmbedding | MovedBag)
+    ]
+
+
 @contextlib.contextmanager
 def _same_chance() -> Iterator[None]:
     """What is drawn in here is the same in every process, and what is drawn later as if nothing had been."""
