@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import signal
 import subprocess
@@ -59,7 +61,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield run
     for process in started:
-        process.kill()
+        # As whoever has ended a node does it: with all that it has left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
