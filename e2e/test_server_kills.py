@@ -1,5 +1,6 @@
 """Parameter servers are killed at moments that are bad ones: before there is a model, while a checkpoint is written,
-while buckets move, while the model is restored, and all of them at once. One is not killed, and does nothing any more.
+while buckets move, while the model is restored, just after that, and all of them at once. One is not killed, and does
+nothing any more.
 
 A victim is stopped first (SIGSTOP). Then there is time to see how far it has come, and it is killed only if it is in
 the middle of what it was to be killed in; else it goes on, and the next occasion is waited for.
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from e2e.conftest import DEADLINE, wait_until
 from elasticdl.ps.buckets import BUCKETS
@@ -190,3 +192,34 @@ def test_one_that_hangs_is_ended_and_the_workers_are_not(start_gated: Callable[.
     assert "ps-0 does not answer any more" in (job.folder / "logs" / "master.log").read_text()
     workers = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
     assert workers == {"worker-0", "worker-1"}
+
+
+def test_all_copies_of_a_model_that_was_restored_are_that_model(
+    start_gated: Callable[..., Any], gates: Any, tmp_path: Path
+) -> None:
+    """Each server is killed once before anything is trained: all that there is then was a backup. One of them has come
+    later than the other, which was told where the checkpoint is when nobody knew yet what it is to hold of it.
+    """
+    checkpoints = tmp_path / "checkpoints"
+    # One worker, so that batches come in one order.
+    arguments = ("--num_workers=1", "--num_ps=2", "--num_epochs=2")
+    undisturbed = start_gated(*arguments, f"--checkpoint_dir={checkpoints}", "--job_name=undisturbed")
+    undisturbed.assert_exact(epochs=EPOCHS, size=SIZE)
+    _, after_one = min(versions(checkpoints))
+    gates.hold("train")
+    job = start_gated(*arguments, f"--checkpoint_dir_for_init={after_one}", "--job_name=restored")
+    late = _spin(lambda: job.processes().get("ps-1"), "ps-1 runs")
+    _stop(late)
+    log = job.folder / "logs" / "master.log"
+    wait_until(lambda: "ps-0 has joined" in log.read_text(), "ps-0 has joined")
+    late.resume()
+    gates.wait_for_held("train")
+    for victim in ("ps-1", "ps-0"):
+        job.kill(victim)
+        _wait_for_two_copies(job, 2, killed=victim)
+    gates.release("train")
+    assert job.wait() == 0, job.output + job.logs()
+    assert job.status()["generation"] == 1
+    ends = [each.status()["evaluations"][-1] for each in (undisturbed, job)]
+    assert ends[0]["step"] == ends[1]["step"]
+    assert ends[1]["metrics"] == pytest.approx(ends[0]["metrics"], rel=1e-6)

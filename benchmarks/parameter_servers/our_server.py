@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=0)
     arguments = parser.parse_args()
     server = ParameterServer(token=TOKEN)
-    store = Store(ServerSettings(num_ps=1))
+    store = Store(ServerSettings())
     server.serve(store)
     store.close(1)
     store.see(Routes(map=first_map(1, replicas=1)))

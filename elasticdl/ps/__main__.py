@@ -103,7 +103,6 @@ def settings_of(job_spec: str) -> ServerSettings:
     logging.getLogger().setLevel(spec.cluster.log_level)
     memory = spec.nodes.ps_resource_limit.memory
     return ServerSettings(
-        num_ps=spec.nodes.num_ps,
         asynchronous=spec.training.use_async,
         grads_to_wait=spec.training.grads_to_wait,
         lr_staleness_modulation=spec.training.lr_staleness_modulation,

@@ -91,10 +91,16 @@ class BucketMap:
         """The buckets that workers turn to this server for."""
         return tuple(bucket for bucket, owner in enumerate(self.primary) if owner == server)
 
+    def copies_on(self, server: int) -> frozenset[int]:
+        """The buckets that a server is to have all of: as their primary, at the latest when it is handed them, or as
+        their backup.
+        """
+        roles = zip(self.primary, self.backup, strict=True)
+        return frozenset(bucket for bucket, holders in enumerate(roles) if server in holders)
+
     def held_by(self, server: int) -> frozenset[int]:
         """The buckets that a server has reason to keep anything of."""
-        roles = zip(self.primary, self.backup, strict=True)
-        held = {bucket for bucket, holders in enumerate(roles) if server in holders}
+        held = set(self.copies_on(server))
         for moving in (self.filling, self.handover):
             held.update(bucket for bucket, mover in moving.items() if mover == server)
         return frozenset(held)

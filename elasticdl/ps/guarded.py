@@ -25,7 +25,7 @@ import numpy as np
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
-from elasticdl.ps.bodies import Mask
+from elasticdl.ps.bodies import Mask, mask_of
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.custom import PYTHON
 from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration
@@ -113,9 +113,9 @@ class Guarded:
             self._import(ps_pb2.OptimizerConfig(**restored.attributes["optimizer"]))
         with self._lock:
             if restored is not None:
-                self._holdings.restore(
-                    restored.attributes, restored.groups, buckets or {}, tables, self._roles.complete
-                )
+                known = self._roles.map
+                mine = EVERYTHING if known is None else mask_of(known.copies_on(self._number))
+                self._holdings.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
             self._ready = True
             if self._roles.routes is not None:
                 self._peers.obey(self._holdings, self._fenced)

@@ -35,7 +35,6 @@ from elasticdl.wire import ps_pb2
 class ServerSettings:
     """What a parameter server needs to know of its job."""
 
-    num_ps: int = 1
     asynchronous: bool = True
     grads_to_wait: int = 1
     lr_staleness_modulation: bool = False

@@ -1,7 +1,7 @@
 """A parameter server as a node of its job: it joins the master, and does what the master wants of it.
 
-What the master wants is in its newest directive: which generation of the model to hold, from which
-checkpoint, and when to go. The master may be away at any time, for any time. The server goes on serving
+What the master wants is in its newest directive: which generation of the model to hold, from which checkpoint
+(`generations.py`), and when to go. The master may be away at any time, for any time. The server goes on serving
 meanwhile, and comes back to the master as soon as that can be reached.
 """
 
@@ -10,19 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import grpc
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.checkpoints import chain, find_checkpoint
+from elasticdl.ps.generations import Generations
 from elasticdl.ps.identity import Identity
-from elasticdl.ps.routing import routes_of
 from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.shares import read_share
-from elasticdl.ps.snapshot import Snapshot
 from elasticdl.ps.store import ServerSettings, Store
-from elasticdl.ps.table_files import SavedTables
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
@@ -62,8 +58,7 @@ class Member:
         self._incarnation = uuid.uuid4().hex
         self._channel = open_channel(identity.master_address, identity.token)
         self._master = MasterStub(self._channel)  # type: ignore[no-untyped-call]
-        self._settings: ServerSettings | None = None
-        self._store: Store | None = None
+        self._generations: Generations | None = None
         self._stopped = threading.Event()
         # What the store says has failed; and the master's directives, which are not waited for then.
         self._failure: UserError | None = None
@@ -121,15 +116,15 @@ class Member:
             ),
             wait_for_ready=True,
         )
-        if self._store is None:
-            self._settings = self._settings_of(reply.job_spec)
-            self._store = Store(
-                self._settings,
+        if self._generations is None:
+            store = Store(
+                self._settings_of(reply.job_spec),
                 number=self._identity.number,
                 incarnation=self._incarnation,
                 failed=self._end_with,
             )
-            self._server.serve(self._store)
+            self._generations = Generations(store)
+            self._server.serve(store)
             log.info("%s serves at %s.", self._identity.node, self._server.address)
 
     def _watch(self) -> grpc.CallIterator[master_pb2.Directive]:
@@ -148,35 +143,8 @@ class Member:
 
     def obey(self, directive: master_pb2.Directive) -> bool:
         """Does what a directive wants. False: nothing more, this node is to go."""
-        assert self._store is not None
         if directive.finished or directive.drain:
             return False
-        assert self._settings is not None
-        routes = routes_of(directive, self._settings.num_ps)
-        if directive.generation > self._store.generation:
-            self._store.close(directive.generation)
-            self._store.see(routes)
-            mine = set(routes.map.primaries_of(self._identity.number)) | {
-                bucket for bucket, server in enumerate(routes.map.backup) if server == self._identity.number
-            }
-            # One that comes later has nothing to restore: others fill it.
-            if directive.restore_from and mine:
-                self._restore(directive.restore_from, mine)
-            else:
-                self._store.open()
-            log.info("%s is ready for generation %d.", self._identity.node, directive.generation)
-        else:
-            self._store.see(routes)
+        assert self._generations is not None
+        self._generations.obey(directive)
         return True
-
-    def _restore(self, place: str, mine: Collection[int]) -> None:
-        assert self._store is not None
-        checkpoint = find_checkpoint(place)
-        snapshot, buckets = read_share(checkpoint.data_files(), mine)
-        tables = SavedTables([each.data_files() for each in chain(checkpoint)])
-        # A checkpoint of a worker's own model counts steps in its manifest only.
-        attributes = {"version": checkpoint.manifest.step, **snapshot.attributes}
-        self._store.open(
-            Snapshot(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
-        )
-        log.info("Restored from %s.", checkpoint.path)

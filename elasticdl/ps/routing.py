@@ -4,36 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.ps.buckets import BucketMap, first_map
+from elasticdl.ps.buckets import BucketMap
 from elasticdl.ps.replication import Routes
 from elasticdl.wire import master_pb2
 
 
-def routes_of(directive: master_pb2.Directive, servers: int) -> Routes:
-    """The map of a directive; or, where it has none, that of so many servers whose buckets do not move."""
-    known = (
-        BucketMap.from_wire(directive.ps_map)
-        if directive.HasField("ps_map")
-        else first_map(servers, replicas=1, version=0)
-    )
+def routes_of(directive: master_pb2.Directive) -> Routes:
+    """Of a directive with a map: none has one before all servers have joined."""
     return Routes(
-        map=known,
+        map=BucketMap.from_wire(directive.ps_map),
         addresses={number: address for number, address in enumerate(directive.ps_addresses) if address},
         incarnations={number: one for number, one in enumerate(directive.ps_incarnations) if one},
     )
 
 
-def newest_routes(newest: Callable[[], master_pb2.Directive], servers: int) -> Callable[[], Routes]:
-    """Routes that are asked for all the time, made anew only when there is another directive."""
-    directive = newest()
-    known = routes_of(directive, servers)
+def newest_routes(
+    first: master_pb2.Directive, newest: Callable[[], master_pb2.Directive]
+) -> Callable[[], Routes]:
+    """Routes that are asked for all the time, made anew only when there is another directive.
+
+    `first` has a map; the newest may be of a time when there is none, and then says nothing.
+    """
+    directive, known = first, routes_of(first)
 
     def routes() -> Routes:
         nonlocal directive, known
         now = newest()
-        # One without addresses is of a time when not all servers are there; another generation is for others.
-        if now is not directive and now.ps_addresses and now.generation == directive.generation:
-            directive, known = now, routes_of(now, servers)
+        # Another generation is for others.
+        if now is not directive and now.HasField("ps_map") and now.generation == directive.generation:
+            directive, known = now, routes_of(now)
         return known
 
     return routes

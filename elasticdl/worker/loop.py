@@ -172,7 +172,7 @@ class TrainingLoop:
 
     def _start_generation(self, directive: pb.Directive) -> None:
         spec = self._spec
-        if spec.nodes.num_ps and not directive.ps_addresses:
+        if spec.nodes.num_ps and not directive.HasField("ps_map"):
             return
         self._stop_reading()
         if self._model is not None:
@@ -187,7 +187,7 @@ class TrainingLoop:
         generation = directive.generation
         if spec.nodes.num_ps:
             client = ParameterClient(
-                routes=newest_routes(self._link.directive, spec.nodes.num_ps),
+                routes=newest_routes(directive, self._link.directive),
                 token=self._token,
                 worker=self._link.node,
                 generation=generation,

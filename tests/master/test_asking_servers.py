@@ -23,7 +23,7 @@ TOKEN = "a token for tests"
 def servers() -> Iterator[list[ParameterServer]]:
     started = []
     for number in range(2):
-        store = Store(ServerSettings(num_ps=2), number=number)
+        store = Store(ServerSettings(), number=number)
         store.close(1)
         store.see(Routes(map=first_map(2, replicas=1)))
         store.open()

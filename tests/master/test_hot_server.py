@@ -44,9 +44,7 @@ class Played:
         self.servers: list[ParameterServer] = []
         for node in job.state.roster.wanted():
             if node.role == "ps":
-                store = Store(
-                    ServerSettings(num_ps=2), number=node.slot, incarnation=f"incarnation of {node.name}"
-                )
+                store = Store(ServerSettings(), number=node.slot, incarnation=f"incarnation of {node.name}")
                 store.close(1)
                 server = ParameterServer(token=TOKEN)
                 self.stores[node.slot] = store

@@ -170,7 +170,7 @@ def start_servers() -> Iterator[Callable[..., Servers]]:
     started: list[Servers] = []
 
     def start(count: int = 1, **settings: Any) -> Servers:
-        started.append(Servers(count, ServerSettings(num_ps=count, **settings)))
+        started.append(Servers(count, ServerSettings(**settings)))
         return started[-1]
 
     yield start

@@ -112,7 +112,6 @@ class World:
         self.waits = self.chance.choice([1, 1, 4])
         self.transfer = self.chance.choice(["float32", "float16", "bfloat16"])
         self.server_settings = ServerSettings(
-            num_ps=count,
             grads_to_wait=self.waits,
             sync_version_tolerance=1_000_000,
             max_bad_gradients=1_000_000,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.ps.buckets import first_map
 from elasticdl.ps.client import ParameterClient
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import add_port, new_server, open_channel
@@ -65,6 +66,8 @@ class Master(MasterServicer):
         return master_pb2.FailReply()
 
     def want(self, **fields: Any) -> None:
+        """With the map of a single server, unless another one is given, or None."""
+        fields = {"ps_map": first_map(1).to_wire(), **fields}
         with self._wanted:
             self._directive = master_pb2.Directive(**fields)
             self._wanted.notify_all()

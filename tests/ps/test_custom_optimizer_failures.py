@@ -45,7 +45,7 @@ class Primary:
 
     def __init__(self, **settings: Any) -> None:
         self.errors: list[UserError] = []
-        self.store = Store(ServerSettings(num_ps=2, **settings), failed=self.errors.append)
+        self.store = Store(ServerSettings(**settings), failed=self.errors.append)
         self.store.close(1)
         self.store.see(Routes(map=first_map(2, replicas=2)))
         self.store.open()
@@ -191,7 +191,7 @@ def test_a_replacement_that_has_no_such_module_reports_it_and_ends(job: Job, tok
 def test_whoever_tells_a_server_that_has_failed_goes_on(token: str) -> None:
     """It hears that nobody is there, and not of an error of its own."""
     server = ParameterServer(token=token)
-    store = Store(ServerSettings(num_ps=2), number=1)
+    store = Store(ServerSettings(), number=1)
     store.close(1)
     store.open()
     server.serve(store)

@@ -21,7 +21,7 @@ WANTED = 20
 
 def filling() -> tuple[Store, Any]:
     """A primary that is to copy many buckets to a third server, and what it tells that one."""
-    store = Store(ServerSettings(num_ps=2), number=0)
+    store = Store(ServerSettings(), number=0)
     store.close(1)
     store.see(Routes(map=PLAIN))
     store.open()

@@ -102,7 +102,7 @@ def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
     """A store that is nobody's backup as far as it knows, and the map by which it is."""
     old = first_map(2, replicas=1)
     new = replace(old, version=2, backup=tuple(1 - server for server in old.primary))
-    store = Store(ServerSettings(num_ps=2), number=1)
+    store = Store(ServerSettings(), number=1)
     store.close(1)
     store.see(Routes(map=old))
     store.open()
@@ -133,7 +133,7 @@ def test_whoever_freezes_waits_for_a_map_that_is_on_its_way() -> None:
 def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the master was not patient enough, and asks again while the first call waits for the other copy."""
     both = first_map(2, replicas=2)
-    store = Store(ServerSettings(num_ps=2), number=1)
+    store = Store(ServerSettings(), number=1)
     store.close(1)
     store.see(Routes(map=both, addresses={0: "127.0.0.1:1"}))
     store.open()

@@ -25,7 +25,7 @@ HANDED = BucketMap(
 
 
 def server(number: int, incarnation: str = "") -> Store:
-    store = Store(ServerSettings(num_ps=2), number=number, incarnation=incarnation)
+    store = Store(ServerSettings(), number=number, incarnation=incarnation)
     store.close(1)
     store.see(Routes(map=BEFORE))
     store.open()

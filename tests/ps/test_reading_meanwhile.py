@@ -31,7 +31,7 @@ class Served:
 
     def __init__(self) -> None:
         self.map = first_map(1, replicas=1)
-        self.store = Store(ServerSettings(num_ps=2), number=0, incarnation="a")
+        self.store = Store(ServerSettings(), number=0, incarnation="a")
         self.store.close(1)
         self.see(self.map)
         self.store.open()

@@ -36,7 +36,7 @@ def test_nothing_is_lost_and_nothing_counts_twice(part: int, seed: int) -> None:
 def test_a_fence_counts_only_what_the_backup_has() -> None:
     world = World(1)
     world.freshness = 1.0
-    world.server_settings = ServerSettings(num_ps=2)
+    world.server_settings = ServerSettings()
     first, second = world.living[0], world.living[1]
     worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
     mask = np.array(world.map.primary) == 0

@@ -29,7 +29,7 @@ class Cluster:
         self.owners = owners({"trainable": {name: a.nbytes for name, a in self.model.items()}}, servers)[
             "trainable"
         ]
-        self.stores = [Store(ServerSettings(num_ps=servers, **settings)) for _ in range(servers)]
+        self.stores = [Store(ServerSettings(**settings)) for _ in range(servers)]
         for server, store in enumerate(self.stores):
             store.close(1)
             # Through a copy, as files would make: stores change what they are given.

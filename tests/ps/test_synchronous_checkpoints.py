@@ -31,7 +31,7 @@ class Pair:
     """Two servers, each with a copy of what the other has."""
 
     def __init__(self, token: str) -> None:
-        self.stores = [Store(ServerSettings(num_ps=2, grads_to_wait=10), number=number) for number in (0, 1)]
+        self.stores = [Store(ServerSettings(grads_to_wait=10), number=number) for number in (0, 1)]
         self.servers = [ParameterServer(token=token) for _ in self.stores]
         self.addresses = {number: server.address for number, server in enumerate(self.servers)}
         self.routes = Routes(map=first_map(2, replicas=2), addresses=self.addresses)

@@ -56,7 +56,7 @@ def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
     from elasticdl.ps.server import ParameterServer
     from elasticdl.ps.store import Store
 
-    stores = [Store(ServerSettings(num_ps=2, max_bad_gradients=2), number=number) for number in range(2)]
+    stores = [Store(ServerSettings(max_bad_gradients=2), number=number) for number in range(2)]
     servers = [ParameterServer(token="token") for _ in stores]
     for store, server in zip(stores, servers, strict=True):
         store.close(1)
