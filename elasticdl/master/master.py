@@ -24,14 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.comeback import Comeback, distrust, moved, take_over
 from elasticdl.master.cutting import Cutting
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
+from elasticdl.master.fencing import Fencing
 from elasticdl.master.figures import Asking, ServerFigures
 from elasticdl.master.journal import Journal
 from elasticdl.master.leftovers import Leftovers
@@ -113,6 +112,7 @@ class Master:
         self.cutting = Cutting(self, self._servers)
         self._leftovers = Leftovers(self, self._servers)
         self._moving = Moving(self, self._servers, clock)
+        self._fencing = Fencing(self, self._servers, clock)
         self.figures = ServerFigures()
         self._asking = Asking(self, self._servers)
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
@@ -402,14 +402,20 @@ class Master:
             if ended and status.role in ("ps", "chief"):
                 # Others may now wait for it to come back, through no fault of theirs.
                 self.liveness.excuse()
-            if ended and status.role == "worker" and self.plan.servers:
-                # Many may go together, and a server that is asked may be gone too.
-                self._spawn(self._observe_end(status))
+            if ended:
+                self._note_end(status)
             else:
                 self._observe(status, None)
 
+    def _note_end(self, status: NodeStatus) -> None:
+        if status.role == "worker" and self.plan.servers:
+            # Many may go together, and a server that is asked may be gone too.
+            self._spawn(self._observe_end(status))
+        else:
+            self._observe(status, None)
+
     async def _observe_end(self, status: NodeStatus) -> None:
-        self._observe(status, await self._last_push(status))
+        self._observe(status, await self._fencing.last_push(status.name))
 
     def _observe(self, status: NodeStatus, credit: dict[str, int] | None) -> None:
         fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
@@ -441,21 +447,7 @@ class Master:
                 reason=EndReason.KILLED,
                 message="it went while there was no master",
             )
-            self._observe(gone, await self._last_push(gone) if node.role == "worker" else None)
-
-    async def _last_push(self, status: NodeStatus) -> dict[str, int] | None:
-        """The last batch of a dead worker that every server has: done, though it could not say so any more."""
-        addresses = self.state.placing.addresses()
-        if not addresses or self.state.training_over:
-            return None
-        try:
-            last = await self._servers.fence_all(addresses, status.name)
-        except (grpc.RpcError, asyncio.TimeoutError) as error:
-            log.warning("%s could not be fenced at the parameter servers: %s", status.name, error)
-            return None
-        if last is None or last.lease_id == 0:
-            return None
-        return {"lease_id": last.lease_id, "position": last.position, "batches": last.batches}
+            self._note_end(gone)
 
     async def _look_for_stalls(self) -> None:
         while True:

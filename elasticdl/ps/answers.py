@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from elasticdl.ps.bodies import Mask
 from elasticdl.ps.buckets import BucketMap
+from elasticdl.ps.cohorts import NO_BATCH, LastPush
 from elasticdl.ps.peers import Waiting
 from elasticdl.ps.tensors import Array
 
@@ -60,6 +61,33 @@ class Pushing:
             refused=self.refused,
             moved=moved if moved.any() else None,
             in_use=self.waiting.given_up,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fenced:
+    """A worker from whom nothing more is taken."""
+
+    # Its last batch that all of these buckets have had.
+    last: LastPush
+    buckets: Mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fencing:
+    """A worker from whom nothing more is taken here."""
+
+    # Its last batch, by buckets with one history.
+    batches: Sequence[tuple[Mask, LastPush]]
+    waiting: Waiting
+
+    def answer(self) -> Fenced:
+        """Without buckets that have become another server's, who may not have had it: that one is to be asked."""
+        buckets = self.waiting.mask & ~self.waiting.lost
+        theirs = [last for mask, last in self.batches if (mask & buckets).any()]
+        return Fenced(
+            last=min(theirs, key=lambda last: last.sequence, default=NO_BATCH),
+            buckets=buckets,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,17 +104,18 @@ class Coordinator:
         saved = await self._all(addresses, save, all_or_none=True)
         return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
 
-    async def fence_all(self, addresses: Mapping[int, str], worker: str) -> ps_pb2.FenceReply:
-        """Takes nothing more from a worker, and returns its last batch that every server has applied.
+    async def fence_all(
+        self, addresses: Mapping[int, str], worker: str, generation: int
+    ) -> ps_pb2.FenceReply:
+        """Takes nothing more from a worker, and returns its last batch that the buckets in the reply have had.
 
         If a server cannot be asked, the others take nothing more all the same.
         """
-        request = ps_pb2.FenceRequest(worker=worker)
+        request = ps_pb2.FenceRequest(worker=worker, generation=generation)
         replies: dict[int, ps_pb2.FenceReply] = await self._all(
             addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
         )
-        asked = [reply for reply in replies.values() if not reply.nothing_served]
-        return min(asked, key=lambda last: last.sequence, default=ps_pb2.FenceReply())
+        return in_common(replies.values())
 
     async def status_all(
         self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS
@@ -162,3 +163,16 @@ class Coordinator:
                 each.cancel()
             raise
         return dict(zip(stubs, replies, strict=True))
+
+
+def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
+    """The last batch that all buckets have had that these speak for. Who speaks for none has no say."""
+    spoken = [reply for reply in replies if reply.buckets]
+    last = min(spoken, key=lambda reply: reply.sequence, default=ps_pb2.FenceReply())
+    return ps_pb2.FenceReply(
+        sequence=last.sequence,
+        lease_id=last.lease_id,
+        position=last.position,
+        batches=last.batches,
+        buckets=sorted({bucket for reply in spoken for bucket in reply.buckets}),
+    )

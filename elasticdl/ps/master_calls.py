@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.ps.answers import StoreStatus
+from elasticdl.ps.answers import Fenced, Fencing, StoreStatus
 from elasticdl.ps.bodies import Mask, mask_of
-from elasticdl.ps.cohorts import NO_BATCH, LastPush
+from elasticdl.ps.cohorts import NO_BATCH
 from elasticdl.ps.failures import NothingHeld, NotReady
 from elasticdl.ps.frozen import FrozenCopy, Written
 from elasticdl.ps.guarded import Guarded
@@ -123,24 +123,27 @@ class MasterCalls(Guarded):
             holdings.tables.remember(name, mask, copy.tables)
         return written
 
-    def fence(self, worker: str) -> LastPush | None:
+    def fence(self, worker: str, *, generation: int) -> Fenced:
         """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
 
-        None: this server is nobody's primary.
+        `NotReady`: it has to be asked again, as nothing is known here yet.
         """
+        fencing = self.begin_fence(worker, generation=generation)
         with self._lock:
+            self._wait(fencing.waiting)
+        return fencing.answer()
+
+    def begin_fence(self, worker: str, *, generation: int) -> Fencing:
+        """A fence up to where others have to be waited for."""
+        with self._lock:
+            self._check_generation(generation)
             self._fenced.add(worker)
             mine = self._roles.serving
             cohorts = self._holdings.cohorts.select(mine)
-            last = min(
-                (cohort.last.get(worker, NO_BATCH) for cohort in cohorts),
-                key=lambda last: last.sequence,
-                default=None,
-            )
+            batches = [(cohort.mask.copy(), cohort.last.get(worker, NO_BATCH)) for cohort in cohorts]
             # What is counted as done from now on must be so after a loss, too.
             told = self._tell(mine, (), fence=worker)
-            self._wait(Waiting(mask=mine, ticket=told, generation=self._generation))
-            return last
+            return Fencing(batches=batches, waiting=Waiting(mask=mine, ticket=told, generation=generation))
 
     def has_time(self, seconds: float) -> bool:
         """Whether a question would be answered within so long, and not after something that takes its time."""

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
-from elasticdl.ps.bodies import pack, unpack
+from elasticdl.ps.bodies import numbers, pack, unpack
 from elasticdl.ps.failures import ServerFailure, status_code, status_number
 from elasticdl.ps.saves import Saves
 from elasticdl.ps.shares import STATE, TRAINABLE
@@ -286,11 +286,15 @@ class _Service:
         ).SerializeToString()
 
     def Fence(self, message: bytes, context: Any) -> bytes:
-        last = self._store.fence(ps_pb2.FenceRequest.FromString(message).worker)
-        if last is None:
-            return ps_pb2.FenceReply(nothing_served=True).SerializeToString()
+        request = ps_pb2.FenceRequest.FromString(message)
+        fenced = self._store.fence(request.worker, generation=request.generation)
+        last = fenced.last
         return ps_pb2.FenceReply(
-            sequence=last.sequence, lease_id=last.lease_id, position=last.position, batches=last.batches
+            sequence=last.sequence,
+            lease_id=last.lease_id,
+            position=last.position,
+            batches=last.batches,
+            buckets=numbers(fenced.buckets),
         ).SerializeToString()
 
     def ServerStatus(self, message: bytes, context: Any) -> bytes:

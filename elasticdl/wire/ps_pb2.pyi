@@ -303,24 +303,26 @@ class SaveReply(_message.Message):
     def __init__(self, bytes: _Optional[int] = ..., crc32: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class FenceRequest(_message.Message):
-    __slots__ = ("worker",)
+    __slots__ = ("worker", "generation")
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     worker: str
-    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+    generation: int
+    def __init__(self, worker: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FenceReply(_message.Message):
-    __slots__ = ("sequence", "lease_id", "position", "batches", "nothing_served")
+    __slots__ = ("sequence", "lease_id", "position", "batches", "buckets")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
-    NOTHING_SERVED_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     lease_id: int
     position: int
     batches: int
-    nothing_served: bool
-    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., nothing_served: bool = ...) -> None: ...
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
     __slots__ = ("figures",)

@@ -77,7 +77,7 @@ class ParameterServerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Fence(self, request, context):
-        """Takes no more pushes of that worker, and tells the last one applied.
+        """Takes no more pushes of that worker, and tells the last one that all of its buckets have had.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

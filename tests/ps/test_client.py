@@ -191,7 +191,7 @@ def test_a_refused_batch_comes_again_and_counts_once_everywhere(start_servers: A
     )
     assert client.last_sequence == 1
     assert [store.status().pushes for store in servers.stores] == [1, 2]
-    assert [store.fence("worker-0").sequence for store in servers.stores] == [1, 1]
+    assert [store.fence("worker-0", generation=1).last.sequence for store in servers.stores] == [1, 1]
 
 
 def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any) -> None:
@@ -207,7 +207,7 @@ def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any
     client.push(
         made_up(2), learning_rate=1.0, versions=client.pull().versions, lease_id=2, position=3, batches=1
     )
-    last = [store.fence("worker-0") for store in servers.stores]
+    last = [store.fence("worker-0", generation=1).last for store in servers.stores]
     assert [(one.sequence, one.lease_id, one.position) for one in last] == [(2, 2, 3), (2, 2, 3)]
 
 
@@ -227,7 +227,7 @@ def test_errors_that_end_the_worker(start_servers: Any) -> None:
     servers = start_servers(1)
     client = servers.client("worker-0")
     client.initialize(MODEL, {}, SGD)
-    servers.stores[0].fence("worker-0")
+    servers.stores[0].fence("worker-0", generation=1)
     with pytest.raises(WorkerFenced):
         client.push(made_up(1), learning_rate=1.0, versions={})
     servers.stores[0].close(2)

@@ -12,6 +12,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.shares import merge
 from elasticdl.ps.snapshot import read_snapshot
@@ -87,13 +88,14 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
         store.push(fourth)
 
     async def use(coordinator: Coordinator) -> Any:
-        last = await coordinator.fence_all(by_number(servers), "worker-4")
-        never = await coordinator.fence_all(by_number(servers), "worker-5")
+        last = await coordinator.fence_all(by_number(servers), "worker-4", 1)
+        never = await coordinator.fence_all(by_number(servers), "worker-5", 1)
         return last, never
 
     last, never = run(token, use)
     assert (last.sequence, last.lease_id, last.position, last.batches) == (3, 9, 30, 3)
     assert (never.sequence, never.lease_id) == (0, 0)
+    assert list(last.buckets) == list(never.buckets) == list(range(BUCKETS))
     with pytest.raises(Exception, match="given up worker-4"):
         client.push(MODEL, learning_rate=0.1, versions={})
 
@@ -118,7 +120,7 @@ def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.Mon
     monkeypatch.setattr("elasticdl.ps.coordinator.ParameterServerStub", Stub)
     monkeypatch.setattr("elasticdl.ps.coordinator.open_aio_channel", lambda address, token: address)
     with pytest.raises(grpc.RpcError) as error:
-        asyncio.run(Coordinator("token").fence_all({0: "gone", 1: "there"}, "worker-0"))
+        asyncio.run(Coordinator("token").fence_all({0: "gone", 1: "there"}, "worker-0", 1))
     assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     assert told == ["worker-0"]
 
@@ -170,7 +172,7 @@ def test_errors_are_those_of_grpc(
     later = code(lambda c: c.freeze_all(by_number(servers), "cut", 1, map_version=9))
     assert later is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
-    assert code(lambda c: c.fence_all(gone, "worker-0")) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.fence_all(gone, "worker-0", 1)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.save_all(by_number(servers), "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
     run(token, lambda c: c.release_all(gone, "cut"))
 

@@ -35,6 +35,8 @@ def test_callers_of_the_old_one_are_refused_for_good(make_store: Any) -> None:
         small.initialize()
     with pytest.raises(OldGeneration):
         small.store.freeze("cut", generation=1)
+    with pytest.raises(OldGeneration):
+        small.store.fence("worker-0", generation=1)
 
 
 def test_callers_of_the_next_one_are_refused_for_now(make_store: Any) -> None:
@@ -46,6 +48,8 @@ def test_callers_of_the_next_one_are_refused_for_now(make_store: Any) -> None:
     small.store.close(2)
     with pytest.raises(NotReady):
         small.pull(generation=2)
+    with pytest.raises(NotReady):
+        small.store.fence("worker-0", generation=2)
     small.store.open()
     assert not small.pull(generation=2).initialized
 
@@ -53,12 +57,12 @@ def test_callers_of_the_next_one_are_refused_for_now(make_store: Any) -> None:
 def test_nothing_survives(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0], sequence=9)
-    small.store.fence("worker-1")
+    small.store.fence("worker-1", generation=1)
     small.store.freeze("cut", generation=1)
     small.store.close(2)
     small.store.open()
     status = small.store.status()
     assert (status.generation, status.initialized, status.version, status.pushes) == (2, False, 0, 0)
-    assert small.store.fence("worker-0").sequence == 0
+    assert small.store.fence("worker-0", generation=2).last.sequence == 0
     with pytest.raises(Exception, match="no frozen copy"):
         small.store.frozen("cut")

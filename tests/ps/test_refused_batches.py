@@ -52,8 +52,7 @@ def test_nothing_of_it_is_applied(start_servers: Any, servers: int, bad: dict[st
         status = store.status()
         assert (status.refused, status.not_finite, status.version) == (1, 1, 0)
         # If the worker dies now, its samples are done.
-        last = store.fence("worker-0")
-        assert last is not None
+        last = store.fence("worker-0", generation=1).last
         assert (last.sequence, last.lease_id, last.position, last.batches) == (1, 7, 30, 3)
 
 

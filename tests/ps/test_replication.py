@@ -43,15 +43,15 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
     request, body = world.push_of(worker, mask)
     first.store.begin_push(read_push(request, body), message=request, body=(body,))
     with futures.ThreadPoolExecutor(1) as pool:
-        fencing = pool.submit(first.store.fence, "worker-0")
+        fencing = pool.submit(first.store.fence, "worker-0", generation=1)
         with pytest.raises(futures.TimeoutError):
             fencing.result(timeout=0.3)
         while not fencing.done():
             world.deliver(first)
             world.acknowledge(first)
-        last = fencing.result()
-    assert last is not None
-    assert last.sequence == 1
+        fenced = fencing.result()
+    assert fenced.last.sequence == 1
+    assert (fenced.buckets == mask).all()
     for cohort in second.store._holdings.cohorts.select(mask):
         assert cohort.last["worker-0"].sequence == 1
     # Whoever takes over takes nothing more from that worker either.

@@ -1,0 +1,72 @@
+"""The last word of the parameter servers on a worker that has ended: which of its batches every bucket has had.
+
+Those are done, though the worker could not say so any more. Nothing more is taken from it. A batch that some bucket
+lacks is trained again; one that all have must not be. So the question is asked until it is answered for all buckets.
+
+Failure modes
+    A bucket is just being handed over: nobody speaks for it, and is asked for it again. A server was lost together
+    with the worker, as with a machine: when the platform has said so, its backups are asked. The model is lost: then
+    nothing of it counts. It takes too long: nothing is credited, and what the worker has not reported is trained again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import grpc
+
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.coordinator import Coordinator, in_common
+from elasticdl.wire import ps_pb2
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+log = logging.getLogger("elasticdl.master")
+
+# A platform knows of the end of all that was on a lost machine within a minute or so of each other.
+PATIENCE_SECONDS = 120.0
+# A handover is over within the time of a few calls, and servers know of it before the master does.
+_PAUSE_SECONDS = 0.2
+
+
+class Fencing:
+    def __init__(self, master: Master, servers: Coordinator, clock: Callable[[], float]) -> None:
+        self._master = master
+        self._servers = servers
+        self._clock = clock
+
+    async def last_push(self, worker: str) -> dict[str, int] | None:
+        """What is to be credited to a worker that has ended; None: nothing."""
+        state = self._master.state
+        generation, deadline = state.generation, self._clock() + PATIENCE_SECONDS
+        heard = ps_pb2.FenceReply()
+        problem = ""
+        # Without a map there is no model that it could have pushed to.
+        while state.placing.map is not None and self._matters(generation):
+            try:
+                reply = await self._servers.fence_all(state.placing.addresses(), worker, generation)
+                heard = in_common([heard, reply])
+                problem = f"nobody speaks for {BUCKETS - len(heard.buckets)} buckets"
+            except (grpc.RpcError, asyncio.TimeoutError) as error:
+                problem = str(error)
+            if len(heard.buckets) == BUCKETS:
+                return _credit(heard)
+            if self._clock() >= deadline:
+                log.warning("%s could not be fenced at the parameter servers: %s", worker, problem)
+                return None
+            await self._master.changed.wait(_PAUSE_SECONDS)
+        return None
+
+    def _matters(self, generation: int) -> bool:
+        state = self._master.state
+        return state.generation == generation and not state.training_over and not state.outcome
+
+
+def _credit(last: ps_pb2.FenceReply) -> dict[str, int] | None:
+    if last.lease_id == 0:
+        return None
+    return {"lease_id": last.lease_id, "position": last.position, "batches": last.batches}

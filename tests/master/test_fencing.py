@@ -1,0 +1,190 @@
+"""What a worker that has ended is credited with: its last batch that every bucket has had, also while buckets are
+handed over, and where a server was lost with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.master import fencing
+from elasticdl.master.fencing import Fencing
+from elasticdl.master.plan import Plan
+from elasticdl.master.signals import Signal
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.holdings import Initial
+from elasticdl.ps.messages import read_push
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.wire import ps_pb2
+
+TOKEN = "a token for tests"
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+FIRST = {"lease_id": 7, "position": 10, "batches": 1}
+
+
+# What the first server has the third one has too, but for one bucket; the same holds of the second.
+PRIMARY = (0,) * 128 + (1,) * 128
+BACKUP = (1,) + (2,) * 255
+
+
+class Played:
+    """A master with three servers behind real ports. What one hands over to another arrives when it may."""
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+        self.state = job.state
+        self.changed = Signal()
+        self.now = 0.0
+        self.stores: list[Store] = []
+        self.servers: list[ParameterServer] = []
+        job.start_nodes()
+        self.may_arrive = threading.Event()
+        for number in range(3):
+            store = Store(ServerSettings(), number=number, incarnation=f"i-ps-{number}")
+            self.hold_handovers(store)
+            server = ParameterServer(token=TOKEN)
+            server.serve(store)
+            self.stores.append(store)
+            self.servers.append(server)
+            job.do("join", node=f"ps-{number}", incarnation=store.incarnation, address=server.address)
+        self.use(primary=PRIMARY, backup=BACKUP)
+        for store in self.stores:
+            store.close(1)
+            store.see(self.routes())
+            store.open()
+            everything = np.ones(BUCKETS, np.bool_)
+            store._holdings.initialize(everything, Initial(trainable={}, state={}, optimizer=SGD))
+
+    def hold_handovers(self, store: Store) -> None:
+        receive = store.receive
+
+        def held(sender: int, incarnation: str, generation: int, entry: ps_pb2.Entry, *more: Any) -> None:
+            if entry.HasField("handover"):
+                self.may_arrive.wait()
+            receive(sender, incarnation, generation, entry, *more)
+
+        store.receive = held  # type: ignore[method-assign]
+
+    def routes(self) -> Routes:
+        placing = self.state.placing
+        return Routes(map=placing.map, addresses=placing.addresses())
+
+    def use(self, **changes: Any) -> None:
+        made = replace(self.state.placing.map, version=self.state.placing.map.version + 1, **changes)
+        # Not by a command: it would be evened out at once.
+        self.state.placing._use(made)
+        for store in self.stores:
+            store.see(self.routes())
+
+    def lose(self, *names: str) -> None:
+        for name in names:
+            self.job.end(name)
+        if self.state.placing.map is not None:
+            for store in self.stores:
+                store.see(self.routes())
+
+    def push(self, sequence: int) -> None:
+        """A batch of the worker, as far as servers take it."""
+        request = ps_pb2.PushRequest(
+            worker="worker-0",
+            sequence=sequence,
+            learning_rate=1.0,
+            generation=1,
+            lease_id=7,
+            position=10 * sequence,
+            batches=sequence,
+        )
+        for store in self.stores:
+            store.push(read_push(request, memoryview(b"")), message=request)
+
+    def last_push(self, after_a_round: Callable[[], None]) -> dict[str, int] | None:
+        """What the fence says, if something happens when it has been asked for once."""
+
+        class Watched(Coordinator):
+            rounds = 0
+
+            async def fence_all(self, *arguments: Any) -> ps_pb2.FenceReply:
+                try:
+                    return await super().fence_all(*arguments)
+                finally:
+                    self.rounds += 1
+                    if self.rounds == 1:
+                        after_a_round()
+
+        async def ask() -> dict[str, int] | None:
+            coordinator = Watched(TOKEN)
+            try:
+                found = await Fencing(self, coordinator, lambda: self.now).last_push("worker-0")  # type: ignore[arg-type]
+            finally:
+                await coordinator.close()
+            return found
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def master(toy_job: Any) -> Iterator[Played]:
+    plan = Plan(servers=3, replicas=2, workers=1, batch_size=5, shard_size=10)
+    played = Played(toy_job(plan))
+    yield played
+    played.may_arrive.set()
+    for server in played.servers:
+        server.stop()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("handed", [range(1), range(BUCKETS)], ids=["one bucket", "all buckets"])
+def test_buckets_that_are_being_handed_over_are_asked_for_again(master: Played, handed: range) -> None:
+    master.push(1)
+    before, backup = list(master.state.placing.map.primary), list(master.state.placing.map.backup)
+    primary = list(before)
+    for bucket in handed:
+        primary[bucket], backup[bucket] = backup[bucket], primary[bucket]
+    master.use(
+        primary=tuple(primary), backup=tuple(backup), handover={bucket: before[bucket] for bucket in handed}
+    )
+    # The buckets that are nobody's do not get this one, and the worker ends before it can bring it again.
+    master.push(2)
+    assert master.last_push(master.may_arrive.set) == FIRST
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_was_lost_with_it(master: Played) -> None:
+    master.push(1)
+    master.servers[1].stop()
+    assert master.last_push(lambda: master.lose("ps-1")) == FIRST
+
+
+@pytest.mark.timeout(60)
+def test_a_model_that_is_lost(master: Played) -> None:
+    master.push(1)
+    for server in master.servers:
+        server.stop()
+    assert master.last_push(lambda: master.lose("ps-0", "ps-1", "ps-2")) is None
+    assert master.state.generation == 2
+
+
+@pytest.mark.timeout(60)
+def test_not_for_ever(master: Played, caplog: pytest.LogCaptureFixture) -> None:
+    master.push(1)
+    master.servers[1].stop()
+
+    def wait() -> None:
+        master.now += fencing.PATIENCE_SECONDS
+
+    assert master.last_push(wait) is None
+    assert "worker-0 could not be fenced at the parameter servers" in caplog.text
+
+
+@pytest.mark.timeout(60)
+def test_one_that_has_pushed_nothing(master: Played) -> None:
+    assert master.last_push(lambda: None) is None
