@@ -107,7 +107,7 @@ def test_programs_that_fail_are_tried_again_after_pauses_from_the_first_time_on(
 
 
 class Rejecting(Platform):
-    """A machine that ends every node as soon as it is started."""
+    """A machine that ends every node as soon as it is started; a flood of them it does not answer for ever."""
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -115,6 +115,8 @@ class Rejecting(Platform):
 
     async def start(self, request: NodeRequest) -> None:
         self.started.append(request.name)
+        if len(self.started) > 1000:
+            return
         words = "OutOfcpu: Node didn't have enough resource: cpu"
         ended = NodePhase.FAILED
         self.news.put_nowait(

@@ -138,24 +138,27 @@ def test_what_is_wrong_with_a_request_is_told_at_once_in_kubernetes_words() -> N
     assert len(play([refusal(403, "Forbidden", NO_RIGHT)], scenario)) == 1
 
 
+@pytest.mark.parametrize("job", ["a", "quota-1"])
 @pytest.mark.parametrize(
     ("words", "no_room"),
     [
         ("exceeded quota: team, requested: cpu=4, used: cpu=8, limited: cpu=10", True),
         ("failed quota: team: must specify limits.cpu", True),
         ("status unknown for quota: team, resources: pods", True),
-        ("no PriorityClass with name quota was found", False),
+        ("no PriorityClass with name high was found", False),
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', False),
     ],
 )
-def test_what_is_forbidden_for_want_of_something_else_than_a_right(words: str, no_room: bool) -> None:
+def test_what_is_forbidden_for_want_of_something_else_than_a_right(
+    words: str, no_room: bool, job: str
+) -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match="is forbidden") as refused:
             await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
         assert refused.value.hint == ""
         assert refused.value.no_room is no_room
 
-    play([refusal(403, "Forbidden", f'pods "elasticdl-quota-1-worker-0" is forbidden: {words}')], scenario)
+    play([refusal(403, "Forbidden", f'pods "elasticdl-{job}-worker-0" is forbidden: {words}')], scenario)
 
 
 def test_credentials_that_are_not_accepted() -> None:
