@@ -177,6 +177,7 @@ async def _serve(
         environment=environment,
         surroundings=IN_PODS,
         journal=journal,
+        clock=asyncio.get_running_loop().time,
         submitted=record["data"][SPEC_KEY],
     )
     servers = Servers(master, token)

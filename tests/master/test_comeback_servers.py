@@ -31,7 +31,7 @@ def address_of() -> Iterator[Callable[..., str]]:
     started: list[ParameterServer] = []
 
     def start(number: int, known: BucketMap, *, generation: int = 1) -> str:
-        store = Store(ServerSettings(num_ps=2), number=number)
+        store = Store(ServerSettings(), number=number)
         store.close(generation)
         store.see(Routes(map=known))
         store.open()

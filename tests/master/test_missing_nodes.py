@@ -30,16 +30,21 @@ def master(tmp_path: Path, nowhere: Platform) -> Any:
 
 
 def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
-    master: Master, monkeypatch: pytest.MonkeyPatch
+    master: Master, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master.do("join", node="worker-0", incarnation="i", address="")
 
-    async def last_push(status: Any) -> None:
+    async def nodes() -> list[Any]:
         """Takes its time, in which another is started, and joins."""
         master.do("join", node="worker-1", incarnation="i", address="")
+        return []
 
-    monkeypatch.setattr(master, "_last_push", last_push)
-    asyncio.run(master._notice_the_missing())
+    async def notice() -> None:
+        await master._notice_the_missing()
+        await asyncio.gather(*master._tasks)
+
+    monkeypatch.setattr(nowhere, "nodes", nodes)
+    asyncio.run(notice())
     nodes = master.state.roster.nodes
     assert (nodes["worker-0"].phase, nodes["worker-1"].phase) == (NodePhase.FAILED, NodePhase.RUNNING)
 

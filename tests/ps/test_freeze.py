@@ -163,7 +163,7 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
 
 def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
     """What a server backs up is in its copy, and comes from others."""
-    store = Store(ServerSettings(num_ps=2), number=0)
+    store = Store(ServerSettings(), number=0)
     store.close(1)
     made = first_map(2)
     store.see(Routes(map=made))

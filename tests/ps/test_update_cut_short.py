@@ -105,7 +105,7 @@ alone = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(NOBODY,) * BUCKETS)
 filling = BucketMap(version=2, primary=alone.primary, backup=alone.backup, filling=dict([(0, 1)]))
 stores, addresses = [], dict()
 for number in range(2):
-    store = Store(ServerSettings(num_ps=2), number=number)
+    store = Store(ServerSettings(), number=number)
     store.close(1)
     store.see(Routes(map=alone))
     store.open()
