@@ -33,6 +33,22 @@ class Initialized:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Initializing:
+    """Initial values that have been taken here, if there were none."""
+
+    done_before: bool
+    moved: Mask
+    waiting: Waiting
+
+    def answer(self) -> Initialized:
+        return Initialized(
+            done_before=self.done_before,
+            moved=self.moved | self.waiting.lost,
+            in_use=self.waiting.given_up,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pulled:
     initialized: bool
     version: int = 0

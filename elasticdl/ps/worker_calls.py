@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.answers import Initialized, Pulled, Pushed, Pushing
+from elasticdl.ps.answers import Initialized, Initializing, Pulled, Pushed, Pushing
 from elasticdl.ps.bodies import Mask
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cohorts import NO_BATCH, Cohort
@@ -49,6 +49,23 @@ class WorkerCalls(Guarded):
 
         Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
         """
+        initializing = self.begin_initialize(
+            initial, generation=generation, buckets=buckets, message=message, body=body
+        )
+        with self._lock:
+            self._wait(initializing.waiting)
+        return initializing.answer()
+
+    def begin_initialize(
+        self,
+        initial: Initial,
+        *,
+        generation: int,
+        buckets: Mask | None = None,
+        message: ps_pb2.InitializeRequest | None = None,
+        body: Sequence[memoryview] = (),
+    ) -> Initializing:
+        """The same up to where others have to be waited for."""
         self._import(initial.optimizer)
         with self._lock:
             self._check_generation(generation)
@@ -59,9 +76,10 @@ class WorkerCalls(Guarded):
             # Who is to be filled may have had to wait for this.
             if self._peers.fill(self._holdings, self._fenced):
                 self._wake()
-            waiting = self._wait(Waiting(mask=mine, ticket=ticket, generation=generation))
-            return Initialized(
-                done_before=done_before, moved=(asked & ~mine) | waiting.lost, in_use=waiting.given_up
+            return Initializing(
+                done_before=done_before,
+                moved=asked & ~mine,
+                waiting=Waiting(mask=mine, ticket=ticket, generation=generation),
             )
 
     def pull(

@@ -1,13 +1,16 @@
-"""For tests: a history of pushes and acknowledgements, with servers that are lost, added and removed at random and a
-network that delays everything, and what must hold of it.
+"""For tests: a history of pushes and acknowledgements, with servers that are lost, added and removed at random, workers
+that end, models that are lost and restored, and a network that delays everything; and what must hold of it.
 
 The stores are real, all between them is simulated, and every run is settled by its seed.
 """
 
 from __future__ import annotations
 
+import functools
 import random
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +18,24 @@ from numpy.typing import NDArray
 
 import elasticdl
 from elasticdl.ps import messages
+from elasticdl.ps.answers import Fencing, Initializing
 from elasticdl.ps.bodies import Mask, pack, unpack
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
 from elasticdl.ps.calls import share_of
+from elasticdl.ps.checkpoints import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.cohorts import LastPush
 from elasticdl.ps.custom import to_config
-from elasticdl.ps.failures import NotHere, NotReady
+from elasticdl.ps.failures import ServerFailure, WorkerFenced
+from elasticdl.ps.generations import Generations
 from elasticdl.ps.holdings import Initial
 from elasticdl.ps.initializers import Initializer
-from elasticdl.ps.messages import read_push, rows_parts
+from elasticdl.ps.messages import read_initialize, read_push, rows_parts
 from elasticdl.ps.moves import plan_moves, promote
 from elasticdl.ps.replication import Outbox, Routes
 from elasticdl.ps.store import Pushing, ServerSettings, Store
 from elasticdl.ps.table import TableSpec, buckets_of, convert
-from elasticdl.wire import ps_pb2
+from elasticdl.ps.tables import to_config as table_config
+from elasticdl.wire import master_pb2, ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras", options={"momentum": 0.0})
@@ -49,11 +56,32 @@ ALL = np.ones(BUCKETS, np.bool_)
 NOTHING = LastPush()
 
 
+# Goes when the process does.
+_FOLDER = tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def checkpoint() -> str:
+    """Of the model before its first batch, for all histories of this process."""
+    folder = Path(_FOLDER.name) / "version-0"
+    folder.mkdir()
+    store = Store(ServerSettings())
+    store.close(1)
+    store.open()
+    store.initialize(Initial(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1)
+    store.freeze("cut", generation=1)
+    written = store.save("cut", folder / file_name(0, 1))
+    file = SavedFile(name=file_name(0, 1), bytes=written.bytes, crc32=written.crc32)
+    write_manifest(folder, Manifest(step=0, files=(file,)), None)
+    return str(folder)
+
+
 @dataclass(eq=False)
 class Server:
     number: int
     incarnation: str
     store: Store
+    generations: Generations
     # Cut off from the master, which has given it up; it does not know.
     cut_off: bool = False
     seen: int = 0
@@ -67,10 +95,17 @@ class Worker:
     name: str
     routes: Routes
     batches: int
+    # It has given the servers its initial values, or heard that they have some.
+    ready: bool = False
     sequence: int = 0
     left: Mask | None = None
-    asked: list[tuple[Server, Mask, Pushing]] = field(default_factory=list)
+    asked: list[tuple[Server, Mask, Initializing | Pushing]] = field(default_factory=list)
     acknowledged: int = 0
+    # The master has given it up: it is dead, or does not know, and goes on until it is refused.
+    ended: bool = False
+    dead: bool = False
+    # What it did, as the master counts it from then on.
+    credited: int | None = None
     # Every so many of its batches have gradients that are not finite; 0: none.
     bad_every: int = 0
     # Of the table, what its batches have, the first one first; beyond them, all ids.
@@ -92,11 +127,22 @@ class Worker:
         return np.sum(good, axis=0, dtype=np.float64) if good else np.zeros(len(IDS))
 
 
+@dataclass(eq=False)
+class Fence:
+    """The master's question to all servers, how far a worker has come."""
+
+    worker: Worker
+    asked: list[tuple[Server, Fencing]] = field(default_factory=list)
+    heard: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
+    # More than any worker has done.
+    least: int = 1_000_000
+
+
 class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         count = self.chance.randint(2, 4)
-        self.generation_lost = False
+        self.generation = 1
         self.map = first_map(count)
         self.incarnations: dict[int, str] = {}
         self.living: dict[int, Server] = {}
@@ -117,29 +163,30 @@ class World:
             max_bad_gradients=1_000_000,
         )
         self.optimizer = self.chance.choice([SGD, SGD, SGD, OWN_SGD])
+        # Workers draw other values than those of the checkpoint.
+        self.restore_from = self.chance.choice(["", checkpoint()])
+        self.drawn = {name: value + 1000 for name, value in DENSE.items()} if self.restore_from else DENSE
         for number in range(count):
             self.start(number)
-        routes = self.routes()
         for server in self.living.values():
-            server.store.see(routes)
-            server.store.open()
-            initial = Initial(
-                trainable=DENSE,
-                state={},
-                optimizer=self.optimizer,
-                tables=[TABLE],
-                array_buckets=DENSE_BUCKETS["trainable"],
-            )
-            # As if told by the primaries; how that goes is tested elsewhere.
-            server.store._holdings.initialize(server.store._roles.complete, initial)
-        self.workers = [self.employ(n, routes) for n in range(self.chance.randint(1, 3))]
+            self.tell(server)
+        self.fences: list[Fence] = []
+        self.employed = 0
+        # So many times yet. A model that is lost takes all with it that might have shown by then: few are.
+        self.models_to_lose = self.chance.choice([0, 0, 0, 1])
+        self.workers_to_end = self.chance.choice([0, 1, 4])
+        self.workers = [self.employ() for _ in range(self.chance.randint(1, 3))]
+        if self.chance.random() < 0.7:
+            # There is more to be lost from the first.
+            self.begin()
 
-    def employ(self, number: int, routes: Routes) -> Worker:
+    def employ(self) -> Worker:
+        self.employed += 1
         batches = self.chance.randint(5, 25)
         draw = np.random.default_rng(self.chance.getrandbits(32))
         return Worker(
-            name=f"worker-{number}",
-            routes=routes,
+            name=f"worker-{self.employed}",
+            routes=self.routes(),
             batches=batches,
             bad_every=self.chance.choice([0, 3]),
             # Batches without the table, with few ids, with many, with all.
@@ -152,9 +199,26 @@ class World:
         self.made += 1
         incarnation = f"incarnation-{self.made}"
         store = Store(self.server_settings, number=number, incarnation=incarnation)
-        store.close(1)
+        server = Server(number, incarnation, store, Generations(store))
+        if self.chance.random() < 0.5:
+            # There is no map yet, for others have not joined.
+            server.generations.obey(self.directive(mapped=False))
         self.incarnations[number] = incarnation
-        self.living[number] = Server(number, incarnation, store)
+        self.living[number] = server
+
+    def directive(self, *, mapped: bool = True) -> master_pb2.Directive:
+        last = max(self.incarnations, default=-1) + 1
+        return master_pb2.Directive(
+            generation=self.generation,
+            restore_from=self.restore_from,
+            ps_map=self.map.to_wire() if mapped else None,
+            ps_incarnations=[self.incarnations.get(number, "") for number in range(last)],
+        )
+
+    def tell(self, server: Server) -> None:
+        """A server hears what the master wants."""
+        server.generations.obey(self.directive())
+        server.seen = self.map.version
 
     def routes(self) -> Routes:
         return Routes(map=self.map, addresses={}, incarnations=dict(self.incarnations))
@@ -170,22 +234,77 @@ class World:
             return
         server = self.chance.choice(used)
         new = promote(self.map, {server.number})
-        if new is None:
-            # Nothing to be shown here: a new generation would begin.
+        if new is None and not self.models_to_lose:
             return
         del self.living[server.number]
         del self.incarnations[server.number]
         if self.chance.random() < 0.4:
             server.cut_off = True
             self.zombies.append(server)
-        self.publish(new)
+        if new is None:
+            self.begin_again()
+        else:
+            self.publish(new)
+
+    def begin_again(self) -> None:
+        """The model is lost: all go back to the checkpoint, or to the beginning."""
+        self.generation += 1
+        self.models_to_lose -= 1
+        for server in self.living.values():
+            if self.chance.random() < 0.5:
+                server.generations.obey(self.directive(mapped=False))
+        for number in sorted(self.wanted - set(self.living)):
+            self.start(number)
+        self.map = first_map(sorted(self.wanted), version=self.map.version + 1)
+        self.fences.clear()
+        self.workers = [self.employ() for _ in self.workers]
+
+    def end_worker(self) -> None:
+        """A worker has ended, or cannot be reached by the platform any more."""
+        there = [worker for worker in self.workers if not worker.ended]
+        if there and self.workers_to_end:
+            self.workers_to_end -= 1
+            worker = self.chance.choice(there)
+            worker.ended = True
+            worker.dead = self.chance.random() < 0.5
+            self.fences.append(Fence(worker))
+            self.workers.append(self.employ())
+
+    def fence(self, fence: Fence) -> bool:
+        """Asks all servers, or hears what they say."""
+        still = []
+        for server, fencing in fence.asked:
+            if server not in self.living.values():
+                continue
+            if not server.store.poll(fencing.waiting):
+                still.append((server, fencing))
+                continue
+            fenced = fencing.answer()
+            fence.heard |= fenced.buckets
+            if fenced.buckets.any():
+                fence.least = min(fence.least, fenced.last.sequence)
+        moved = len(still) < len(fence.asked)
+        fence.asked = still
+        if fence.heard.all():
+            assert fence.least >= fence.worker.acknowledged, "what was acknowledged is trained again"
+            fence.worker.credited = fence.least
+            self.fences.remove(fence)
+            return True
+        if not fence.asked:
+            for number, server in self.living.items():
+                # One that cannot be reached is asked again.
+                if number in self.map.servers and (self.settling or self.chance.random() < 0.8):
+                    try:
+                        fencing = server.store.begin_fence(fence.worker.name, generation=self.generation)
+                    except ServerFailure:
+                        continue
+                    fence.asked.append((server, fencing))
+        return moved
 
     def come_back(self) -> None:
         for number in sorted(self.wanted - set(self.living)):
             self.start(number)
-            self.living[number].store.see(self.routes())
-            self.living[number].store.open()
-            self.living[number].seen = self.map.version
+            self.tell(self.living[number])
 
     def scale(self) -> None:
         number = self.chance.randint(0, 5)
@@ -216,9 +335,8 @@ class World:
     # -- servers ---------------------------------------------------------------------------------------------
 
     def tell_server(self) -> None:
-        server = self.chance.choice(list(self.living.values()))
-        server.store.see(self.routes())
-        server.seen = self.map.version
+        if self.living:
+            self.tell(self.chance.choice(list(self.living.values())))
 
     def running(self) -> list[Server]:
         return [*self.living.values(), *self.zombies]
@@ -242,9 +360,13 @@ class World:
             peer = self.find(outbox.peer, outbox.incarnation)
             if peer is None:
                 continue
+            generation = server.store.generation
             if self.chance.random() < 0.05:
                 # The connection breaks; all that is not known to have arrived is sent again.
-                position = peer.store.received(server.number, server.incarnation, 1)
+                try:
+                    position = peer.store.received(server.number, server.incarnation, generation)
+                except ServerFailure:
+                    continue
             told = server.store.next_told(outbox, position, seconds=0)
             if told is None:
                 server.sent[outbox.peer] = (outbox, position)
@@ -255,12 +377,12 @@ class World:
                 peer.store.receive(
                     server.number,
                     server.incarnation,
-                    1,
+                    generation,
                     entry,
                     unpack(entry.buckets),
                     messages.carrying_out(entry, body),
                 )
-            except (NotHere, NotReady):
+            except ServerFailure:
                 continue
             moved = True
             server.sent[outbox.peer] = (outbox, entry.position)
@@ -278,24 +400,27 @@ class World:
 
     def work(self, worker: Worker) -> bool:
         """Asks a server, or hears an answer, or is told the newest map."""
+        if worker.dead or worker.credited is not None:
+            return False
         if worker.left is None:
-            if worker.sequence == worker.batches:
+            if worker.ready and worker.sequence == worker.batches:
                 return False
-            worker.sequence += 1
+            worker.sequence += worker.ready
             worker.left = ALL.copy()
         still = []
-        for server, mask, pushing in worker.asked:
+        for server, mask, call in worker.asked:
             if server not in self.running() or self.chance.random() < (0 if self.settling else 0.02):
                 # It is gone, or the answer is lost: it will be asked again.
                 continue
-            if server.store.poll(pushing.waiting):
-                moved = pushing.answer().moved
+            if server.store.poll(call.waiting):
+                moved = call.answer().moved
                 worker.left &= ~mask if moved is None else (~mask | moved)
             else:
-                still.append((server, mask, pushing))
+                still.append((server, mask, call))
         worker.asked = still
         if not worker.left.any():
             worker.left = None
+            worker.ready = True
             worker.acknowledged = worker.sequence
             return True
         if self.chance.random() < self.freshness or self.settling:
@@ -314,13 +439,34 @@ class World:
             return False
         server = self.chance.choice(found)
         mask = free & (owners == number)
-        request, body = self.push_of(worker, mask)
         try:
-            pushing = server.store.begin_push(read_push(request, body), message=request, body=(body,))
-        except NotReady:
+            call = self.push(worker, server, mask) if worker.ready else self.initialize(server, mask)
+        except WorkerFenced:
+            assert worker.ended
             return False
-        worker.asked.append((server, mask, pushing))
+        except ServerFailure:
+            return False
+        worker.asked.append((server, mask, call))
         return True
+
+    def initialize(self, server: Server, mask: Mask) -> Initializing:
+        heads, parts = share_of({"trainable": self.drawn, "state": {}}, DENSE_BUCKETS, mask)
+        request = ps_pb2.InitializeRequest(
+            generation=self.generation,
+            arrays=heads,
+            optimizer=self.optimizer,
+            tables=[table_config(TABLE)],
+            buckets=pack(mask),
+        )
+        body = memoryview(b"".join(parts))
+        initial = read_initialize(request, body)
+        return server.store.begin_initialize(
+            initial, generation=self.generation, buckets=mask, message=request, body=(body,)
+        )
+
+    def push(self, worker: Worker, server: Server, mask: Mask) -> Pushing:
+        request, body = self.push_of(worker, mask)
+        return server.store.begin_push(read_push(request, body), message=request, body=(body,))
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
         if worker.is_bad(worker.sequence):
@@ -328,7 +474,7 @@ class World:
                 worker=worker.name,
                 sequence=worker.sequence,
                 learning_rate=1.0,
-                generation=1,
+                generation=self.generation,
                 buckets=pack(mask),
                 not_finite="t",
             ), memoryview(b"")
@@ -338,7 +484,7 @@ class World:
             worker=worker.name,
             sequence=worker.sequence,
             learning_rate=1.0,
-            generation=1,
+            generation=self.generation,
             buckets=pack(mask),
             arrays=heads,
         )
@@ -355,8 +501,12 @@ class World:
     def check_nothing_lost(self) -> None:
         """Whatever happens next, what was acknowledged is there."""
         least = sum(worker.good(worker.acknowledged) for worker in self.workers) // self.waits
+        if not any(worker.acknowledged for worker in self.workers):
+            return
         for number, server in self.living.items():
             store = server.store
+            if not store._ready or store.generation != self.generation:
+                continue
             with store._lock:
                 serving = store._roles.serving & (np.array(self.map.primary) == number)
                 for name, value in store._holdings.values(serving)[0].items():
@@ -381,10 +531,11 @@ class World:
         return rows * np.float64(self.waits) + waiting[mine]
 
     def check_all(self) -> None:
-        pushes = sum(worker.good(worker.batches) for worker in self.workers)
-        refused = sum(worker.batches for worker in self.workers) - pushes
-        total = float(pushes // self.waits)
         seen = np.zeros(BUCKETS, int)
+        # Of each worker: the last batch that each bucket has had.
+        last: dict[str, NDArray[np.int64]] = {
+            worker.name: np.full(BUCKETS, -1, np.int64) for worker in self.workers
+        }
         for number, server in self.living.items():
             primary = np.array(self.map.primary) == number
             backup = np.array(self.map.backup) == number
@@ -392,24 +543,47 @@ class World:
             store = server.store
             with store._lock:
                 assert (store._roles.serving == primary).all()
-                trainable, _ = store._holdings.values(primary | backup)
-            for name, value in trainable.items():
-                np.testing.assert_array_equal(value, np.full(3, total), err_msg=f"{name} on {number}")
-            if (primary | backup).any():
-                rows = self.sums(store, primary | backup)
-                wanted = sum(worker.sightings(worker.batches) for worker in self.workers)
-                wanted = np.repeat(wanted[(primary | backup)[ID_BUCKETS], None], TABLE.width, axis=1)
-                np.testing.assert_array_equal(rows, wanted)
-            for cohort in store._holdings.cohorts.select(primary | backup):
-                assert cohort.waiting == pushes % self.waits
-                assert cohort.refused == refused
-                for worker in self.workers:
-                    assert cohort.last.get(worker.name, NOTHING).sequence == worker.batches
+                for cohort in store._holdings.cohorts.select(primary | backup):
+                    had = {
+                        worker.name: cohort.last.get(worker.name, NOTHING).sequence for worker in self.workers
+                    }
+                    self.check_cohort(store, cohort.mask, had)
+                    pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
+                    assert cohort.waiting == pushes % self.waits
+                    assert cohort.refused == sum(had.values()) - pushes
+                    for name, batch in had.items():
+                        known = last[name][cohort.mask]
+                        assert np.isin(known, (-1, batch)).all(), f"two copies differ in batches of {name}"
+                        last[name][cohort.mask] = batch
         assert (seen == 1).all()
+        for worker in self.workers:
+            if worker.credited is None:
+                assert (last[worker.name] == worker.batches).all()
+            else:
+                assert worker.acknowledged <= worker.credited
+                assert last[worker.name].min() == worker.credited, "what a bucket lacks is counted as done"
+                assert last[worker.name].max() <= worker.credited + 1
+
+    def check_cohort(self, store: Store, mask: Mask, had: dict[str, int]) -> None:
+        """These buckets are what so many batches of each worker make of them."""
+        pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
+        for name, value in store._holdings.values(mask)[0].items():
+            np.testing.assert_array_equal(
+                value, np.full(3, pushes // self.waits), err_msg=f"{name} on {store.number}"
+            )
+        wanted = sum(worker.sightings(had[worker.name]) for worker in self.workers)
+        wanted = np.repeat(wanted[mask[ID_BUCKETS], None], TABLE.width, axis=1)
+        np.testing.assert_array_equal(self.sums(store, mask), wanted)
 
     # -- time ------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
+        for fence in list(self.fences):
+            if self.chance.random() < 0.1:
+                self.fence(fence)
+        # Best when some buckets are nobody's.
+        if self.chance.random() < (0.05 if self.map.handover else 0.002):
+            self.end_worker()
         chance = self.chance.random()
         if chance < 0.45:
             self.work(self.chance.choice(self.workers))
@@ -439,16 +613,31 @@ class World:
             self.plan()
             moved = self.map.version != before
             for server in list(self.living.values()):
-                server.store.see(self.routes())
+                self.tell(server)
             for server in list(self.living.values()):
                 # What is acknowledged makes room for more.
                 while self.deliver(server) or self.acknowledge(server):
                     moved = True
             for worker in self.workers:
                 moved = self.work(worker) or moved
-            if not moved and all(worker.acknowledged == worker.batches for worker in self.workers):
+            for fence in list(self.fences):
+                moved = self.fence(fence) or moved
+            if not moved and not self.fences and all(self.is_done(worker) for worker in self.workers):
                 return
         raise AssertionError("it never comes to rest")
+
+    def begin(self) -> None:
+        """Up to where all workers are ready to push."""
+        while not all(worker.ready for worker in self.workers):
+            for worker in self.workers:
+                if not worker.ready:
+                    self.work(worker)
+            for server in self.running():
+                while self.deliver(server) or self.acknowledge(server):
+                    pass
+
+    def is_done(self, worker: Worker) -> bool:
+        return worker.credited is not None or worker.acknowledged == worker.batches
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.ps.answers import Fencing
+from elasticdl.ps.buckets import first_map
+from elasticdl.ps.generations import Generations
 from elasticdl.ps.holdings import Holdings
 from elasticdl.ps.peers import Peers
 from elasticdl.ps.replication import Roles
 from elasticdl.ps.store import Store
+from elasticdl.wire import master_pb2
 from tests.ps.histories import World
 
 # So many histories may pass by a fault before one meets it.
-HISTORIES = 12
+HISTORIES = 24
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -115,6 +119,41 @@ def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Roles, "may_tell", lambda *_: True)
 
 
+def a_server_restores_before_it_has_a_map(patch: pytest.MonkeyPatch) -> None:
+    """By the map that it would be if there were no copies."""
+    obey = Generations.obey
+
+    def guess(self: Generations, directive: master_pb2.Directive) -> None:
+        if not directive.HasField("ps_map"):
+            directive.ps_map.CopyFrom(first_map(2, replicas=1, version=0).to_wire())
+        obey(self, directive)
+
+    patch.setattr(Generations, "obey", guess)
+
+
+def a_fence_speaks_for_what_is_not_handed_over_yet(patch: pytest.MonkeyPatch) -> None:
+    begin = Store.begin_fence
+
+    def too_early(self: Store, worker: str, *, generation: int) -> Fencing:
+        fencing = begin(self, worker, generation=generation)
+        if self._roles.map is not None:
+            fencing.waiting.mask = self._roles.map.owners == self.number
+        return fencing
+
+    patch.setattr(Store, "begin_fence", too_early)
+
+
+def a_fence_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    begin = Store.begin_fence
+
+    def forget(self: Store, worker: str, *, generation: int) -> Fencing:
+        fencing = begin(self, worker, generation=generation)
+        self._fenced.discard(worker)
+        return fencing
+
+    patch.setattr(Store, "begin_fence", forget)
+
+
 FAULTS: list[Plant] = [
     a_backup_drops_an_update,
     a_backup_drops_the_rows_of_an_update,
@@ -125,6 +164,9 @@ FAULTS: list[Plant] = [
     a_bucket_begins_anew_at_a_move,
     a_bucket_forgets_at_a_move_what_it_has_had,
     who_was_given_up_is_listened_to,
+    a_server_restores_before_it_has_a_map,
+    a_fence_speaks_for_what_is_not_handed_over_yet,
+    a_fence_is_forgotten,
 ]
 
 

@@ -1,5 +1,6 @@
-"""Servers that are lost, added and removed at random, with a network that delays everything: no acknowledged update is
-lost, none is applied twice, and backups are equal to their primaries.
+"""Servers that are lost, added and removed at random, workers that end, models that are restored, with a network that
+delays everything: no acknowledged update is lost, none is applied twice, backups are equal to their primaries, and a
+worker that has ended is credited with what every bucket has had.
 
 The histories are those of `histories.py`; that faults show in them, `test_planted_faults.py` shows. Any number more:
 
@@ -22,19 +23,20 @@ from elasticdl.ps.store import ServerSettings
 from tests.ps.histories import Worker, World
 
 
-# A history takes half a second, most of it to let all moves come to their end: a hundred, in parts that can run side by
-# side.
+# A history takes most of a second, the greater part of it to let all moves come to their end: two hundred, in parts
+# that can run side by side.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(4))
 @given(seed=st.integers(0, 1 << 32))
 # Others each time. A smaller seed is not a simpler history.
-@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=50, phases=[Phase.explicit, Phase.generate])
 def test_nothing_is_lost_and_nothing_counts_twice(part: int, seed: int) -> None:
     World(seed).run(500)
 
 
 def test_a_fence_counts_only_what_the_backup_has() -> None:
     world = World(1)
+    world.begin()
     world.freshness = 1.0
     world.server_settings = ServerSettings()
     first, second = world.living[0], world.living[1]
@@ -60,6 +62,7 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
 
 def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
     world = World(1)
+    world.begin()
     worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
     request, body = world.push_of(worker, np.array(world.map.primary) == 0)
     store = world.living[0].store
