@@ -319,11 +319,9 @@ class Master:
         """Who has not begun is stopped. Programs are told to go by getting no shard any more; who does not end then is
         ended.
         """
-        for node in list(self.state.roster.nodes.values()):
+        for node in self.state.roster.nodes.values():
             if not node.draining or not node.alive:
                 continue
-            if self._pauses.waits(node.name):
-                self._observe(_not_begun(node), None)
             if not node.incarnation:
                 self._after(f"stop {node.name}", 0.0, partial(self._stop_later, node.name))
             elif self.plan.runs_command:
@@ -339,14 +337,14 @@ class Master:
             await self._platform.stop(name, grace_seconds=_STOP_SECONDS)
             return
         # Nobody will ever say what has become of one that was never started.
-        unknown = NodeStatus(
+        not_begun = NodeStatus(
             name=name,
             role=node.role,
             phase=NodePhase.FAILED,
             reason=EndReason.STOPPED,
             message="it had not begun",
         )
-        self._observe(unknown, None)
+        self._observe(not_begun, None)
 
     def _request(self, node: Node) -> NodeRequest:
         if self.plan.runs_command:
@@ -506,14 +504,3 @@ class Master:
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
         await asyncio.gather(*stops)
-
-
-def _not_begun(node: Node) -> NodeStatus:
-    """Of one that is not needed any more, and of which the platform knows nothing yet."""
-    return NodeStatus(
-        name=node.name,
-        role=node.role,
-        phase=NodePhase.FAILED,
-        reason=EndReason.STOPPED,
-        message="it had not begun",
-    )
