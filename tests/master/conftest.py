@@ -18,6 +18,7 @@ from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire import master_pb2
+from tests.master.fake_time import Clock
 
 
 @dataclass
@@ -222,3 +223,8 @@ class Nowhere(Platform):
 @pytest.fixture
 def nowhere() -> Platform:
     return Nowhere()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()

@@ -1,4 +1,4 @@
-"""An event loop whose time passes as fast as everybody waits."""
+"""An event loop whose time passes as fast as everybody waits, and a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -24,3 +24,10 @@ class FakeTime(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._fake.passed
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -13,18 +13,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.master.program_data import Announcement
 from elasticdl.platforms.platform import NodePhase, Platform
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.master.fake_time import Clock
 
 
 @pytest.fixture

@@ -12,18 +12,7 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.master.fake_time import Clock
 
 
 @pytest.fixture
