@@ -179,6 +179,19 @@ class Bucket {
     return search(index_, hash, [&](std::uint32_t number) { return layout.id(row(number, bytes)) == id; });
   }
 
+  // Calls `use` with the rows of one of so many parts. Which these are the index knows, without a look at the others. They
+  // come in the order of their numbers: in that of the index they would pile up in that of another bucket, which takes
+  // them in while it grows.
+  template <class Use>
+  void visit_part(std::uint32_t part, std::uint32_t parts, std::size_t bytes, Use use) const {
+    std::vector<std::uint32_t> found;
+    found.reserve(rows_ / parts);
+    for (std::size_t at = 0; at < index_.size(); ++at)
+      if (index_[at] && part_of(index_[at] >> 24, parts) == part) found.push_back((index_[at] & kNumber) - 1);
+    std::sort(found.begin(), found.end());
+    for (std::uint32_t number : found) use(row(number, bytes));
+  }
+
   // Must be called before a row is changed.
   void touch(std::uint32_t number, const Freezes& freezes, Memory& memory, std::size_t bytes) {
     Chunk& chunk = chunks_[number / kChunk];
@@ -354,8 +367,6 @@ class Bucket {
   };
 
   // -- the index ---------------------------------------------------------------------------------------------------
-
-  static std::uint32_t tag_of(std::uint64_t hash) { return std::uint32_t(hash >> 32) & 0xffu; }
 
   static std::size_t home(const Zeros& index, std::uint64_t hash) {
     return std::size_t(((hash & 0xffffffffu) * index.size()) >> 32);

@@ -30,4 +30,12 @@ inline std::uint32_t bucket_of(std::uint64_t hash, std::uint32_t buckets) {
   return std::uint32_t(((hash >> 32) * buckets) >> 32);
 }
 
+// Bits between those: by them rows are told apart in a bucket's index, and parts of a bucket are made.
+inline std::uint32_t tag_of(std::uint64_t hash) { return std::uint32_t(hash >> 32) & 0xffu; }
+
+constexpr std::uint32_t kTags = 256;
+
+// Which of at most so many parts of a bucket as there are tags.
+inline std::uint32_t part_of(std::uint32_t tag, std::uint32_t parts) { return tag * parts / kTags; }
+
 }  // namespace elasticdl

@@ -218,12 +218,7 @@ void put_waiting(Table& table, Ids ids, Numbers counts, Numbers seen) {
   table.put_waiting(ids.data(), ids.shape(0), counts.data(), seen.data());
 }
 
-nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std::uint32_t since) {
-  Rows rows;
-  {
-    nb::gil_scoped_release released;
-    rows = table.take_copy(bucket, frozen, since);
-  }
+nb::dict arrays_of(Rows rows, const Table& table) {
   const std::size_t n = rows.ids.size(), waiting = rows.waiting_ids.size(), forgotten = rows.forgotten.size();
   nb::dict found;
   found["complete"] = rows.complete;
@@ -237,6 +232,24 @@ nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std
   found["waiting_counts"] = array_of(std::move(rows.waiting_counts), {waiting});
   found["waiting_seen"] = array_of(std::move(rows.waiting_seen), {waiting});
   return found;
+}
+
+nb::dict take_copy(Table& table, std::uint32_t bucket, std::uint32_t frozen, std::uint32_t since) {
+  Rows rows;
+  {
+    nb::gil_scoped_release released;
+    rows = table.take_copy(bucket, frozen, since);
+  }
+  return arrays_of(std::move(rows), table);
+}
+
+nb::dict take_part(Table& table, std::uint32_t bucket, std::uint32_t part, std::uint32_t parts) {
+  Rows rows;
+  {
+    nb::gil_scoped_release released;
+    rows = table.take_part(bucket, part, parts);
+  }
+  return arrays_of(std::move(rows), table);
 }
 
 std::size_t forget(Table& table, std::uint32_t bucket, Ids ids) {
@@ -360,6 +373,7 @@ NB_MODULE(_kernels, m) {
       .def("freeze", &Table::freeze, "mark"_a = false, nb::call_guard<nb::gil_scoped_release>())
       .def("release", &Table::release, "bucket"_a, "frozen"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("take_copy", &take_copy, "bucket"_a, "frozen"_a = 0, "since"_a = 0)
+      .def("take_part", &take_part, "bucket"_a, "part"_a, "parts"_a)
       .def("clear", &Table::clear, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("expire", &Table::expire, "bucket"_a, "before"_a, nb::call_guard<nb::gil_scoped_release>());
 

@@ -72,8 +72,9 @@ struct Rows {
     if (layout.tracks_seen) seen.push_back(layout.seen(row));
   }
 
-  void add(const Sightings& sightings) {
+  void add(const Sightings& sightings, std::uint32_t part = 0, std::uint32_t parts = 1) {
     for (const auto& [id, sighting] : sightings.all()) {
+      if (part_of(tag_of(hash_of(id)), parts) != part) continue;
       waiting_ids.push_back(id);
       waiting_counts.push_back(sighting.count);
       waiting_seen.push_back(sighting.seen);
@@ -263,6 +264,8 @@ class Table {
           if (number == Bucket::kNone) return;
           if (!slots) begin_slots(bucket.row(number, bytes));
         }
+        // Who has a row does not wait for one.
+        if (bucket.sightings().all().count(work->ids[item])) bucket.sightings(freezes_).forget(work->ids[item]);
         char* row = bucket.row(number, bytes);
         std::memcpy(layout_.values(row), values + place * width, width * sizeof(float));
         const std::size_t size = layout_.slots * width;
@@ -359,6 +362,18 @@ class Table {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
     bucket.release(freeze);
+  }
+
+  // What is in one of so many parts of a bucket.
+  Rows take_part(std::uint32_t which, std::uint32_t part, std::uint32_t parts) {
+    if (part >= parts || parts > kTags) throw std::invalid_argument("there is no such part");
+    Bucket& bucket = at(which);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    Rows copy_of;
+    copy_of.reserve(bucket.rows() / parts, layout_);
+    bucket.visit_part(part, parts, layout_.bytes(), [&](const char* row) { copy_of.add(row, layout_); });
+    copy_of.add(bucket.sightings(), part, parts);
+    return copy_of;
   }
 
   // What is in a bucket; with a freeze, as it was then; with an earlier one too, what has changed since that.

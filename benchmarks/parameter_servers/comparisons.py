@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from benchmarks.parameter_servers import clicks, moving, restoring, saving, sides
+from benchmarks.parameter_servers import clicks, filling, moving, restoring, saving, sides
 from benchmarks.parameter_servers.missing import Missing
 from benchmarks.parameter_servers.sides import Setting, Trainers
 from benchmarks.processes import Stuck
@@ -158,6 +158,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
             print("  moving buckets …", file=sys.stderr, flush=True)
             setting = Setting(data=Path(folder), sizes=sizes, size="light")
             results += moving.measure(NAME, setting, rounds=repeat)
+            results.append(filling.measure(NAME, quick=quick))
     if wanted in "restore":
         print("  server start …", file=sys.stderr, flush=True)
         results.append(restoring.measure(NAME, sizes, rounds=repeat))

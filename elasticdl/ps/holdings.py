@@ -24,7 +24,7 @@ from elasticdl.ps.custom import NoSuchOptimizer
 from elasticdl.ps.dense import DenseParameters, differences
 from elasticdl.ps.optimizers import Optimizer, make_optimizer
 from elasticdl.ps.shares import STATE, TRAINABLE, WAITING_PREFIX, buckets_of_names
-from elasticdl.ps.table import TableSpec
+from elasticdl.ps.table import MOST_PARTS, TableSpec
 from elasticdl.ps.table_files import Description, SavedTables
 from elasticdl.ps.tables import ROWS_PREFIX, RowPart, Tables
 from elasticdl.ps.tensors import Array
@@ -305,15 +305,31 @@ class Holdings:
         """All dense arrays of some buckets as they are now; later updates leave these alone."""
         return self.dense.groups(self._within({**self.dense.values, **self.dense.state}, mask))
 
-    def export(self, bucket: int) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, int]]:
-        """All of a bucket, to be put elsewhere: attributes, arrays, and the buckets of the dense ones."""
+    def parts(self, bucket: int, size: int) -> int:
+        """In how many parts a bucket is to be exported, if each is to have about so many bytes of rows."""
+        return min(MOST_PARTS, 1 + self.tables.bucket_bytes(bucket) // size)
+
+    def export(
+        self, bucket: int, *, parts: int = 1
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, int]]:
+        """All of a bucket, to be put elsewhere: attributes, arrays, and the buckets of the dense ones. Of its rows the
+        first of so many parts; the others come with `export_part`.
+        """
         mask = np.zeros(BUCKETS, np.bool_)
         mask[bucket] = True
         (cohort,) = self.cohorts.select(mask)
         attributes = {**self.attributes(), **cohort.attributes(), "confirmed": self._optimizer_confirmed}
-        groups = {**self.dense_groups(mask), **self.tables.groups(mask)}
+        rows = self.tables.part(bucket, 0, parts)
+        groups = {**self.dense_groups(mask), **rows, **self.tables.waiting_groups(mask)}
         self.cohorts.merge(list(self.cohorts))
         return attributes, groups, {name: bucket for name, at in self.buckets.items() if at == bucket}
+
+    def export_part(
+        self, bucket: int, part: int, parts: int
+    ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+        """Another part of the rows of a bucket, as they are by now."""
+        (version,) = {cohort.version for cohort in self.cohorts if cohort.mask[bucket]}
+        return {"version": version}, self.tables.part(bucket, part, parts)
 
     def put(
         self, bucket: int, attributes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Array]]
@@ -336,6 +352,12 @@ class Holdings:
         self.tables.put(others, step=int(attributes.get("version", 0)))
         self.cohorts.put(Cohort.of_attributes(mask, dict(attributes)))
         self.cohorts.merge(list(self.cohorts))
+
+    def put_part(self, attributes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Array]]) -> None:
+        """Takes another part of the rows in. Those of them that are here were made by updates that came before it: they
+        are in it, with all that they had before.
+        """
+        self.tables.put(groups, step=int(attributes["version"]))
 
     def restore(
         self,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from elasticdl.ps.bodies import Body, Mask, describe, lay_out, unpack
+from elasticdl.ps.bodies import Body, Mask, describe, lay_out, numbers, unpack
 from elasticdl.ps.holdings import Holdings, Initial, Push
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.table import TRANSFER, Ids
@@ -114,8 +112,11 @@ def _filling(entry: ps_pb2.Entry, body: memoryview) -> Callable[[Holdings, Mask]
     groups = Body(body).groups(entry.fill.arrays)
 
     def fill(holdings: Holdings, mask: Mask) -> None:
-        for bucket in np.flatnonzero(mask).tolist():
-            holdings.put(bucket, attributes, groups)
+        for bucket in numbers(mask):
+            if entry.fill.part:
+                holdings.put_part(attributes, groups)
+            else:
+                holdings.put(bucket, attributes, groups)
 
     return fill
 

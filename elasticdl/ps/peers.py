@@ -6,7 +6,6 @@ All of this happens under the store's lock, in the order of the store's own chan
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +16,15 @@ from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, numbers, pack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.failures import NotHere
 from elasticdl.ps.holdings import Holdings
-from elasticdl.ps.replication import Outbox, Roles, Routes, Ticket
+from elasticdl.ps.replication import Copy, Outbox, Roles, Routes, Ticket
 from elasticdl.wire import ps_pb2
 
-# Buckets on their way to a server. Pushes are told behind them, and workers wait for that. One is copied while another
-# travels; with more, workers would wait longer, and nothing would arrive sooner.
+# Parts of buckets on their way to a server. Pushes are told behind them, and workers wait for that. One is copied while
+# another travels; with more, workers would wait longer, and nothing would arrive sooner.
 _FILLS_AT_ONCE = 2
+# Bytes of rows in a part: some milliseconds to copy and to take in, with everybody else waiting, however many rows a
+# bucket has; and still many times what it takes to speak of it.
+PART_BYTES = 4 << 20
 
 
 @dataclass(kw_only=True)
@@ -98,34 +100,48 @@ class Peers:
         self._held_before = self.roles.held
 
     def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
-        """Copies buckets that are to be copied, few at a time to each server. Whether it has copied some."""
+        """Copies buckets that are to be copied, a little at a time to each server. Whether it has copied something."""
         waiting = self.roles.to_fill()
         # A copy without the rows that are still to be read would be taken for a whole one.
         if not waiting or holdings.tables.lacks_saved:
             return False
-        on_their_way = Counter(
-            peer
-            for peer, _, position in self.roles.copied.values()
-            if peer in self.outboxes and self.outboxes[peer].acknowledged < position
-        )
-        before = on_their_way.total()
-        for bucket, peer in waiting:
-            if on_their_way[peer] < _FILLS_AT_ONCE:
-                on_their_way[peer] += 1
-                self._fill(holdings, bucket, peer, fenced)
-        return on_their_way.total() > before
+        has_copied = False
+        for bucket, peer, copy in waiting:
+            outbox = self._outbox(peer)
+            while outbox.fills < _FILLS_AT_ONCE and not (copy and copy.complete):
+                copy = self._fill(holdings, bucket, outbox, copy, fenced)
+                has_copied = True
+        return has_copied
 
-    def _fill(self, holdings: Holdings, bucket: int, peer: int, fenced: Collection[str]) -> None:
-        attributes, groups, buckets = holdings.export(bucket)
-        attributes["fenced"] = sorted(fenced)
+    def _fill(
+        self, holdings: Holdings, bucket: int, outbox: Outbox, before: Copy | None, fenced: Collection[str]
+    ) -> Copy:
+        """The first part of a bucket, or the one after `before`.
+
+        What happens to the bucket from the first part on is told behind it, also what happens to rows that are in later
+        parts. There it meets rows that have just been made, and what becomes of them does not matter: their own part
+        comes with what has become of them here.
+        """
+        part = before.part + 1 if before else 0
+        parts = before.parts if before else holdings.parts(bucket, PART_BYTES)
+        if part:
+            attributes, groups = holdings.export_part(bucket, part, parts)
+            buckets: dict[str, int] = {}
+        else:
+            attributes, groups, buckets = holdings.export(bucket, parts=parts)
+            attributes["fenced"] = sorted(fenced)
         heads, arrays = describe(groups, buckets)
         entry = ps_pb2.Entry(
             version=self.roles.version,
             buckets=pack(mask_of([bucket])),
-            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads),
+            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads, part=part),
         )
-        outbox = self._outbox(peer)
-        self.roles.copy(bucket, peer, outbox.incarnation, outbox.add(entry, lay_out(arrays)))
+        position = outbox.add(entry, lay_out(arrays))
+        copy = Copy(
+            peer=outbox.peer, incarnation=outbox.incarnation, position=position, part=part, parts=parts
+        )
+        self.roles.copy(bucket, copy)
+        return copy
 
     def _told_of(self, bucket: int) -> Ticket:
         """All that those who hold a bucket from now on have been told."""
@@ -220,9 +236,11 @@ class Peers:
     def filled(self) -> list[tuple[int, int, str]]:
         """Buckets that were copied, to whom, and which incarnation of it, and have arrived there."""
         return [
-            (bucket, peer, incarnation)
-            for bucket, (peer, incarnation, position) in self.roles.copied.items()
-            if peer in self.outboxes and self.outboxes[peer].acknowledged >= position
+            (bucket, copy.peer, copy.incarnation)
+            for bucket, copy in self.roles.copied.items()
+            if copy.complete
+            and copy.peer in self.outboxes
+            and self.outboxes[copy.peer].acknowledged >= copy.position
         ]
 
     def taken(self) -> list[int]:

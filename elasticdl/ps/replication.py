@@ -57,19 +57,22 @@ class Outbox:
         self.incarnation = incarnation
         self.acknowledged = 0
         self.last = 0
+        # Parts of buckets among what is not acknowledged.
+        self.fills = 0
         self._waiting: deque[Told] = deque()
 
     def add(self, entry: ps_pb2.Entry, body: Sequence[memoryview] = ()) -> int:
         self.last += 1
         entry.position = self.last
         self._waiting.append(Told(entry=entry, body=body))
+        self.fills += entry.HasField("fill")
         return self.last
 
     def acknowledge(self, position: int) -> None:
         """It has everything up to there."""
         self.acknowledged = max(self.acknowledged, position)
         while self._waiting and self._waiting[0].entry.position <= position:
-            self._waiting.popleft()
+            self.fills -= self._waiting.popleft().entry.HasField("fill")
 
     def after(self, position: int) -> Told | None:
         """The next entry to be told to who has been told that one."""
@@ -91,6 +94,22 @@ class Outbox:
 Ticket = dict[int, tuple[Outbox, int]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """How much of a bucket is in the outbox to a server that is being filled."""
+
+    peer: int
+    incarnation: str
+    # Where the last of it is there.
+    position: int
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def complete(self) -> bool:
+        return self.part + 1 == self.parts
+
+
 class Roles:
     """What a map says to one server."""
 
@@ -100,9 +119,8 @@ class Roles:
         self.routes: Routes | None = None
         # Buckets that the one before has handed over to this server, and the version of its map when it did.
         self.taken: dict[int, int] = {}
-        # Buckets whose copy to a server that is being filled is in the outbox, and when it is there: peer, incarnation,
-        # position.
-        self.copied: dict[int, tuple[int, str, int]] = {}
+        # Buckets of which a server that is being filled is told.
+        self.copied: dict[int, Copy] = {}
         self._serving: Mask = np.ones(BUCKETS, np.bool_)
         # Since when it has been so without a break, counted in times that it was worked out.
         self._serving_since: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
@@ -162,8 +180,8 @@ class Roles:
             bucket: copy
             for bucket, copy in self.copied.items()
             if new.primary[bucket] == self.number
-            and (copy[0] == new.backup[bucket] or copy[0] == goes_on.get(bucket, NOBODY))
-            and routes.incarnations.get(copy[0], copy[1]) == copy[1]
+            and (copy.peer == new.backup[bucket] or copy.peer == goes_on.get(bucket, NOBODY))
+            and routes.incarnations.get(copy.peer, copy.incarnation) == copy.incarnation
         }
         self._work_out()
 
@@ -172,19 +190,22 @@ class Roles:
         if self.routes is not None:
             self._work_out()
 
-    def copy(self, bucket: int, peer: int, incarnation: str, position: int) -> None:
-        self.copied[bucket] = (peer, incarnation, position)
-        self._targets.setdefault(peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
+    def copy(self, bucket: int, copy: Copy) -> None:
+        """From its first part on whoever is being filled has to be told what happens to a bucket."""
+        self.copied[bucket] = copy
+        self._targets.setdefault(copy.peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
 
-    def to_fill(self) -> list[tuple[int, int]]:
-        """Buckets that are to be copied, and to whom."""
+    def to_fill(self) -> list[tuple[int, int, Copy | None]]:
+        """Buckets that are to be copied, to whom, and how far that has come; those that have been begun first."""
         if self.routes is None:
             return []
-        return [
-            (bucket, peer)
-            for bucket, peer in sorted(self.routes.map.filling.items())
-            if self._serving[bucket] and self.copied.get(bucket, (NOBODY, "", 0))[0] != peer
-        ]
+        found = []
+        for bucket, peer in sorted(self.routes.map.filling.items()):
+            copy = self.copied.get(bucket)
+            begun = copy if copy is not None and copy.peer == peer else None
+            if self._serving[bucket] and not (begun and begun.complete):
+                found.append((bucket, peer, begun))
+        return sorted(found, key=lambda each: each[2] is None)
 
     def to_hand_over(self) -> list[int]:
         """Buckets that were this server's, and are another's as soon as it is told so."""
@@ -231,9 +252,9 @@ class Roles:
         targets: dict[int, Mask] = {}
         for peer in set(backup[mine].tolist()) - {NOBODY}:
             targets[peer] = mine & (backup == peer)
-        for bucket, (peer, _, _) in self.copied.items():
+        for bucket, copy in self.copied.items():
             if mine[bucket]:
-                targets.setdefault(peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
+                targets.setdefault(copy.peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
         self._targets = targets
 
 

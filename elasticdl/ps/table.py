@@ -52,6 +52,9 @@ Budget = _kernels.Budget
 Outcome = _kernels.Outcome
 buckets_of = _kernels.buckets_of
 
+# In so many a bucket can be exported.
+MOST_PARTS = 256
+
 # In which rows and gradients may travel. NumPy knows no bfloat16: it is carried as uint16.
 TRANSFER: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -292,6 +295,13 @@ class Table:
         if since is not None and (frozen is None or since > frozen):
             raise ValueError("changes are those between two frozen copies, the earlier and the later one")
         return TableRows(**self._table.take_copy(bucket, frozen or 0, since or 0))
+
+    def export_part(self, bucket: int, part: int, parts: int) -> TableRows:
+        """What is now in one of so many parts of a bucket, by the hashes of ids: together they are all of it.
+
+        `MOST_PARTS` at most.
+        """
+        return TableRows(**self._table.take_part(bucket, part, parts))
 
     def expect(self, rows: int) -> None:
         """So many rows are about to be put in; it goes faster if this is known."""

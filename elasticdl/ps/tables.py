@@ -349,12 +349,19 @@ class Tables:
         for name, table in self._tables.items():
             members = groups.setdefault(f"{ROWS_PREFIX}{name}", {})
             for bucket in numbers(mask):
-                rows = table.export(bucket)
-                for kind in _ARRAYS:
-                    array = getattr(rows, kind)
-                    if array is not None and array.size:
-                        members[f"{bucket}/{kind}"] = array
+                members |= _members(bucket, table.export(bucket))
         return {**groups, **self.waiting_groups(mask)}
+
+    def part(self, bucket: int, part: int, parts: int) -> dict[str, dict[str, Array]]:
+        """The rows in one of so many parts of a bucket."""
+        return {
+            f"{ROWS_PREFIX}{name}": _members(bucket, table.export_part(bucket, part, parts))
+            for name, table in self._tables.items()
+        }
+
+    def bucket_bytes(self, bucket: int) -> int:
+        """That its rows take."""
+        return sum(table.bucket_rows(bucket) * table.row_bytes for table in self._tables.values())
 
     def waiting_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
         groups: dict[str, dict[str, Array]] = {}
@@ -411,6 +418,11 @@ class Tables:
             for bucket in numbers(mask):
                 table.delete(bucket)
             self._take_waiting(name, mask)
+
+
+def _members(bucket: int, rows: TableRows) -> dict[str, Array]:
+    arrays = {kind: getattr(rows, kind) for kind in _ARRAYS}
+    return {f"{bucket}/{kind}": array for kind, array in arrays.items() if array is not None and array.size}
 
 
 def _joined(parts: Sequence[RowPart]) -> RowPart:

@@ -12,12 +12,13 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 import elasticdl
-from elasticdl.ps import messages
+from elasticdl.ps import messages, peers
 from elasticdl.ps.answers import Fencing, Initializing
 from elasticdl.ps.bodies import Mask, pack, unpack
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
@@ -48,7 +49,10 @@ class OwnSGD(elasticdl.Optimizer):
 
 OWN_SGD = to_config(OwnSGD())
 TABLE = TableSpec(name="t", width=2, initializer=Initializer(kind="zeros"))
-IDS = np.arange(60)
+ROW_BYTES = 16
+# Some are in many buckets, others in few, which have several parts then.
+_NUMBERS = np.arange(3000)
+IDS = np.union1d(_NUMBERS[:40], _NUMBERS[buckets_of(_NUMBERS, BUCKETS) < 3])
 ID_BUCKETS = buckets_of(IDS, BUCKETS)
 DENSE = {f"d{number}": np.zeros(3, np.float32) for number in range(5)}
 DENSE_BUCKETS = {"trainable": dense_buckets(dict.fromkeys(DENSE, 12)), "state": {}}
@@ -156,6 +160,8 @@ class World:
         # Synchronous training now and then: so many pushes are added up before their mean is applied. A power of two:
         # then nothing is rounded.
         self.waits = self.chance.choice([1, 1, 4])
+        # Of what is copied to another server at once: a row, or whole buckets.
+        self.part_bytes = ROW_BYTES if seed % 2 else 4 << 20
         self.transfer = self.chance.choice(["float32", "float16", "bfloat16"])
         self.server_settings = ServerSettings(
             grads_to_wait=self.waits,
@@ -527,7 +533,7 @@ class World:
         arrays = tables.waiting_groups(mask).get(f"waiting:{TABLE.name}", {})
         for key, ids in arrays.items():
             if key.endswith("/ids"):
-                np.subtract.at(waiting, ids, arrays[key.replace("/ids", "/values")])
+                np.subtract.at(waiting, np.searchsorted(IDS, ids), arrays[key.replace("/ids", "/values")])
         return rows * np.float64(self.waits) + waiting[mine]
 
     def check_all(self) -> None:
@@ -640,8 +646,9 @@ class World:
         return worker.credited is not None or worker.acknowledged == worker.batches
 
     def run(self, steps: int) -> None:
-        for _ in range(steps):
-            self.step()
-        self.settle()
+        with mock.patch.object(peers, "PART_BYTES", self.part_bytes):
+            for _ in range(steps):
+                self.step()
+            self.settle()
         self.check_all()
         assert NOBODY not in self.map.backup or len(self.wanted) < 2

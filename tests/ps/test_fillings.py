@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from elasticdl.ps.buckets import BUCKETS, BucketMap
 from elasticdl.ps.moves import plan_moves, promote
-from elasticdl.ps.replication import Roles, Routes
+from elasticdl.ps.replication import Copy, Roles, Routes
 
 PLAIN = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(1,) * BUCKETS)
 FILLING = replace(PLAIN, version=2, filling={5: 2}, filling_since={5: 2})
@@ -22,8 +22,8 @@ def primary(*maps: BucketMap) -> Roles:
     for number, seen in enumerate(maps):
         roles.see(Routes(map=seen))
         if number == 0:
-            for bucket, peer in roles.to_fill():
-                roles.copy(bucket, peer, "", 1)
+            for bucket, peer, _ in roles.to_fill():
+                roles.copy(bucket, Copy(peer=peer, incarnation="", position=1))
     return roles
 
 
@@ -36,7 +36,7 @@ def test_while_it_goes_on_it_is_copied_once() -> None:
 
 def test_given_up_and_begun_again_unseen_it_is_copied_again() -> None:
     roles = primary(FILLING, replace(FILLING, version=7, filling_since={5: 6}))
-    assert roles.to_fill() == [(5, 2)]
+    assert roles.to_fill() == [(5, 2, None)]
     # And is told nothing of what happens to the bucket before it has that.
     assert 2 not in roles.targets
 
@@ -44,7 +44,7 @@ def test_given_up_and_begun_again_unseen_it_is_copied_again() -> None:
 def test_a_backup_that_was_one_no_more_unseen_is_given_it_again() -> None:
     backed_up = replace(PLAIN, version=3, backup=(2,) * BUCKETS)
     roles = primary(FILLING, backed_up, replace(FILLING, version=7, filling_since={5: 6}))
-    assert roles.to_fill() == [(5, 2)]
+    assert roles.to_fill() == [(5, 2, None)]
 
 
 def test_maps_tell_since_when() -> None:

@@ -2,6 +2,7 @@
 
 A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. One that so
 few schedules meet that histories rarely find it is in `test_handover.py`: a handover that does not wait for everybody.
+What is pushed between two parts of a bucket and not told is in `test_filling_in_parts.py`.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ def acknowledged_before_the_backup_has_it(patch: pytest.MonkeyPatch) -> None:
 def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
     export = Holdings.export
 
-    def without_rows(self: Holdings, bucket: int) -> Any:
-        attributes, groups, buckets = export(self, bucket)
+    def without_rows(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
         return (
             attributes,
             {name: {} if name.startswith("rows:") else group for name, group in groups.items()},
@@ -97,8 +98,8 @@ def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
 def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
     export = Holdings.export
 
-    def zeros(self: Holdings, bucket: int) -> Any:
-        attributes, groups, buckets = export(self, bucket)
+    def zeros(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
         dense = {name: np.zeros_like(array) for name, array in groups.get("trainable", {}).items()}
         return attributes, {**groups, "trainable": dense}, buckets
 
@@ -108,11 +109,15 @@ def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
 def a_bucket_forgets_at_a_move_what_it_has_had(patch: pytest.MonkeyPatch) -> None:
     export = Holdings.export
 
-    def unaware(self: Holdings, bucket: int) -> Any:
-        attributes, groups, buckets = export(self, bucket)
+    def unaware(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
         return {**attributes, "last": {}}, groups, buckets
 
     patch.setattr(Holdings, "export", unaware)
+
+
+def a_part_of_a_bucket_is_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holdings, "put_part", now_and_then(Holdings.put_part, lambda *_: None, 20))
 
 
 def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
@@ -163,6 +168,7 @@ FAULTS: list[Plant] = [
     the_rows_of_a_bucket_are_lost_at_a_move,
     a_bucket_begins_anew_at_a_move,
     a_bucket_forgets_at_a_move_what_it_has_had,
+    a_part_of_a_bucket_is_lost_at_a_move,
     who_was_given_up_is_listened_to,
     a_server_restores_before_it_has_a_map,
     a_fence_speaks_for_what_is_not_handed_over_yet,

@@ -1,0 +1,91 @@
+"""How long pushes wait while one bucket of a very large table is copied to another server: for the longest of its
+parts, to be copied here and to be taken in there. Beside it, the whole bucket at once.
+
+A bucket of two million rows, as a table of half a billion has them: more than two servers of this benchmark's machine
+could hold, so there is nothing but this bucket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.parameter_servers import clicks
+from benchmarks.report import Result, at_most_more
+from elasticdl.ps.bodies import mask_of
+from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.holdings import Holdings, Initial, ServerSettings
+from elasticdl.ps.peers import PART_BYTES
+from elasticdl.ps.table import TableSpec, buckets_of
+from elasticdl.wire import ps_pb2
+
+_BUCKET = 0
+# Whoever waits for a part waits for one that is on its way, too.
+_SECONDS = 0.5
+_ADAGRAD = ps_pb2.OptimizerConfig(name="adagrad", flavor="keras")
+
+
+def measure(benchmark: str, *, quick: bool) -> Result:
+    rows = 100_000 if quick else 2_000_000
+    source = _holdings()
+    _fill(source, rows)
+    parts = source.parts(_BUCKET, PART_BYTES)
+    in_parts = _copy(source, parts)
+    (whole,) = _copy(source, 1)
+    went = _timed(lambda: source.drop(mask_of([_BUCKET])))
+    result = Result(
+        benchmark=benchmark,
+        case=f"longest wait while a bucket of {rows:,} rows is copied",
+        unit="s",
+        us=max(in_parts),
+        note=f"{parts} parts, together {sum(in_parts):.2f} s; at once it would be {whole:.2f} s; to forget it here, "
+        f"when it is there, takes {went:.2f} s",
+    )
+    return at_most_more(result, _SECONDS)
+
+
+def _holdings() -> Holdings:
+    made = Holdings(ServerSettings())
+    table = TableSpec(name="categories", width=clicks.WIDTH)
+    made.initialize(
+        np.ones(BUCKETS, np.bool_), Initial(trainable={}, state={}, optimizer=_ADAGRAD, tables=[table])
+    )
+    return made
+
+
+def _fill(holdings: Holdings, rows: int) -> None:
+    found = start = 0
+    while found < rows:
+        ids = np.arange(start, start + 8_000_000)
+        start += len(ids)
+        mine = ids[buckets_of(ids, BUCKETS) == _BUCKET][: rows - found]
+        found += len(mine)
+        values = np.full((len(mine), clicks.WIDTH), 0.1, np.float32)
+        group = {f"{_BUCKET}/ids": mine, f"{_BUCKET}/values": values}
+        holdings.tables.put({"rows:categories": group})
+
+
+def _copy(source: Holdings, parts: int) -> list[float]:
+    """Seconds of each part, copied and taken in."""
+    target = _holdings()
+    found = []
+    for part in range(parts):
+
+        def move(part: int = part) -> None:
+            if part:
+                target.put_part(*source.export_part(_BUCKET, part, parts))
+            else:
+                attributes, groups, _ = source.export(_BUCKET, parts=parts)
+                target.put(_BUCKET, attributes, groups)
+
+        found.append(_timed(move))
+    assert target.tables.rows == source.tables.rows
+    return found
+
+
+def _timed(do: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
