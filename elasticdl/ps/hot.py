@@ -15,6 +15,7 @@ while one thread looks, others do not.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 
@@ -33,8 +34,9 @@ _FEWEST_PLACES = 1 << 10
 _MOST_PLACES = 1 << 18
 # After so many looks all counts are halved: what was hot long ago is not for ever.
 _MEMORY = 512
-# With fewer, chance would be reported.
-_LEAST_LOOKS = 4
+# In so many pulls of all an id is that is called hot; and so often one may be called so that is not.
+_LEAST_SHARE = 0.1
+_ERROR = 0.05
 # So many are told.
 _TOLD = 10
 # Odd, with bits all over: multiplied by it, ids that lie side by side are far apart.
@@ -55,6 +57,8 @@ class HotIds:
         self._lock = threading.Lock()
         self._make(_FEWEST_PLACES)
         self._looks = 0
+        # One of so many ids of a pull was looked at, in the last one.
+        self._every = 1
         # What was found out last, if nothing has been looked at since.
         self._top: list[HotId] | None = None
 
@@ -77,6 +81,7 @@ class HotIds:
     def _note(self, ids: Ids) -> None:
         # Of a very large pull only some are looked at, others each time, and each of them counts for several.
         every = -(-_PLACES_PER_ID * len(ids) // _MOST_PLACES) or 1
+        self._every = every
         seen = ids[self._looks % every :: every]
         while _PLACES_PER_ID * len(seen) > len(self._ids):
             self._grow()
@@ -116,7 +121,7 @@ class HotIds:
         """The hottest first. None, as long as there is too little to tell from."""
         with self._lock:
             if self._top is None:
-                self._top = self._find() if self._looks >= _LEAST_LOOKS else []
+                self._top = self._find() if self._looks else []
             return self._top
 
     def _find(self) -> list[HotId]:
@@ -125,7 +130,24 @@ class HotIds:
         least = max(2, int(np.partition(counts, -_TOLD)[-_TOLD]))
         hottest = np.flatnonzero(counts >= least)
         order = hottest[np.lexsort((self._ids[hottest], -counts[hottest]))][:_TOLD]
-        return [
+        found = [
             HotId(id=int(self._ids[place]), share=min(1.0, float(counts[place]) / self._looks))
             for place in order
         ]
+        among = int(np.count_nonzero(counts))
+        looks = self._looks / self._every
+        return [one for one in found if _is_more_than_chance(one.share, looks, among=among)]
+
+
+def _is_more_than_chance(share: float, looks: float, *, among: int) -> bool:
+    """Whether an id in that share of so many pulls is a hot one, and not one of very many that had to be in some.
+
+    Chernoff's bound: where the true share is p, or less, a share s is seen in n pulls with a probability of at most
+    exp(-n·d), d = s·ln(s/p) + (1 - s)·ln((1 - s)/(1 - p)); for one of m ids, m times that.
+    """
+    if share <= _LEAST_SHARE:
+        return False
+    distance = share * math.log(share / _LEAST_SHARE)
+    if share < 1:
+        distance += (1 - share) * math.log((1 - share) / (1 - _LEAST_SHARE))
+    return looks * distance > math.log(among / _ERROR)

@@ -31,9 +31,24 @@ def test_found_among_many() -> None:
 
 def test_of_pulls_larger_than_what_is_looked_at() -> None:
     hot = HotIds()
-    for ids in pulls(60, 150_000, HOT, np.random.default_rng(2)):
+    for ids in pulls(200, 150_000, HOT, np.random.default_rng(2)):
         hot.look(ids)
     assert {one.id for one in hot.top()[:3]} == set(HOT.tolist())
+
+
+def test_nothing_is_hot_where_all_are_alike() -> None:
+    chance = np.random.default_rng(3)
+    hot = HotIds()
+    for _ in range(100):
+        hot.look(chance.permutation(100_000)[:2000])
+        assert hot.top() == []
+
+
+def test_after_few_looks() -> None:
+    hot = HotIds()
+    for ids in pulls(6, 5000, HOT, np.random.default_rng(4)):
+        hot.look(ids)
+    assert [(one.id, one.share) for one in hot.top()] == [(number, 1.0) for number in sorted(HOT.tolist())]
 
 
 def test_how_often() -> None:
