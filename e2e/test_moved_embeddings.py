@@ -32,6 +32,14 @@ def test_moved_trained_told_and_exported(start_job: Callable[..., Job], digits: 
     assert job.status()["evaluations"][-1]["metrics"]["accuracy"] > 0.5
 
     moved = "pixels (16,384 rows of 16, 1 MiB)"
+    # When it is moved, in one line, though two workers tell of it; and where the export is.
+    lines = job.output.splitlines()
+    told = f"Moved to the parameter servers: embedding {moved}."
+    assert lines.count(told) == 1
+    assert lines.index(told) < next(
+        number for number, line in enumerate(lines) if "Evaluation metrics" in line
+    )
+    assert told in job.status()["remarks"]
     assert f"embedding {moved}: was moved to the parameter servers" in job.output
     logs = "".join(path.read_text() for path in (job.folder / "logs").glob("worker-*.log"))
     assert f"The embedding {moved} is moved to the parameter servers" in logs

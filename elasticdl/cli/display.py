@@ -27,6 +27,16 @@ EXIT_INTERRUPTED = 130
 
 
 class Display(abc.ABC):
+    def __init__(self) -> None:
+        self._remarked: set[str] = set()
+
+    def _tell_remarks(self, status: dict[str, Any]) -> None:
+        """What workers have told of the model: each once, when it is known."""
+        for remark in status.get("remarks") or ():
+            if remark not in self._remarked:
+                self._remarked.add(remark)
+                self.note(remark)
+
     @abc.abstractmethod
     def begin(self, spec: JobSpec, place: str) -> None: ...
 
@@ -67,6 +77,7 @@ class _Lines(Display):
     """One line when something has changed, and every few seconds."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._last = 0.0
         self._news: tuple[str, int] = ("", -1)
         self._evaluated: set[int] = set()
@@ -77,6 +88,7 @@ class _Lines(Display):
 
     def show(self, status: dict[str, Any]) -> None:
         self._tell_nodes(status)
+        self._tell_remarks(status)
         # Not by their number: a job's record has the newest and the most telling only.
         for evaluation in status["evaluations"]:
             if evaluation["step"] not in self._evaluated:
@@ -106,6 +118,7 @@ class _Lines(Display):
         print(text, flush=True)
 
     def end(self, status: dict[str, Any], logs: str) -> None:
+        self._tell_remarks(status)
         for line in final_lines(status, logs):
             self.note(line)
 
@@ -116,6 +129,7 @@ class _Panel(Display):
     """A progress display that stays in place while notes scroll by above it."""
 
     def __init__(self) -> None:
+        super().__init__()
         from rich.console import Console
         from rich.live import Live
 
@@ -129,6 +143,7 @@ class _Panel(Display):
         self._started = True
 
     def show(self, status: dict[str, Any]) -> None:
+        self._tell_remarks(status)
         self._live.update(panel(status))
 
     def note(self, text: str) -> None:
@@ -136,6 +151,7 @@ class _Panel(Display):
 
     def end(self, status: dict[str, Any], logs: str) -> None:
         self.close()
+        self._tell_remarks(status)
         print_final(self._console, status, logs)
 
     def close(self) -> None:

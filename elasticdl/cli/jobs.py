@@ -97,6 +97,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
         console.print(panel(document, figures=False))
         if document.get("servers"):
             console.print(server_table(document["servers"]))
+        for remark in document.get("remarks") or ():
+            console.print(remark, highlight=False, markup=False)
     else:
         click.echo(f"state: {document['state']}")
         click.echo(one_line(document))
@@ -113,6 +115,8 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
             click.echo(f"{node['name']}: {node_state(node)}")
         for line in server_lines(document.get("servers") or []):
             click.echo(line)
+        for remark in document.get("remarks") or ():
+            click.echo(remark)
     if document.get("trouble"):
         click.echo(document["trouble"])
     if document["state"] not in ("running", "stopping"):

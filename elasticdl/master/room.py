@@ -66,6 +66,7 @@ def in_least_room(status: Document) -> Document:
         "losses": status["losses"][-1:],
         "evaluations": evaluations,
         "evaluations_left_out": left_out,
+        "remarks": [],
         "nodes": [],
         "servers": without_tables(status["servers"])[:1],
         "audit": without_rows(status["audit"]),

@@ -119,6 +119,12 @@ class MasterService(MasterServicer):
                 continue
             await self._master.changed.wait(_HOLD_SECONDS)
 
+    async def Remark(self, request: pb.RemarkRequest, context: Context) -> pb.RemarkReply:
+        # Every worker says it.
+        if not set(request.remarks) <= set(self._master.state.remarks):
+            self._master.do("remark", remarks=list(request.remarks))
+        return pb.RemarkReply()
+
     async def Fail(self, request: pb.FailRequest, context: Context) -> pb.FailReply:
         log.error("%s failed: %s\n%s", request.node, request.message, request.traceback)
         self._master.do(

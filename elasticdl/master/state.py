@@ -46,6 +46,10 @@ from elasticdl.master.steps import Steps
 from elasticdl.master.work import Work
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
+# A job's record has little room.
+_REMARKS = 20
+_REMARK_LENGTH = 500
+
 
 class JobState:
     def __init__(self, plan: Plan) -> None:
@@ -86,6 +90,8 @@ class JobState:
         self.results: list[dict[str, Any]] = []
         # How many there were beside these, as of a master that came back from a snapshot without them.
         self.results_forgotten = 0
+        # What workers have told of the model, for the person who started the job.
+        self.remarks: list[str] = []
         self.stopping = ""
         self.stop_saved = False
         self.training_over = False
@@ -104,7 +110,18 @@ class JobState:
 
     # -- applying commands -----------------------------------------------------------------------------------
 
-    COMMANDS = ("begin", "address", "join", "observe", "finish_task", "fail", "hung", "scale", "stop")
+    COMMANDS = (
+        "begin",
+        "address",
+        "join",
+        "observe",
+        "finish_task",
+        "remark",
+        "fail",
+        "hung",
+        "scale",
+        "stop",
+    )
 
     def _find_commands(self) -> dict[str, Callable[..., Any]]:
         """By the names that they have in the journal."""
@@ -215,6 +232,10 @@ class JobState:
             self.task_result = result
             self.outcome = "succeeded"
 
+    def remark(self, *, remarks: list[str]) -> None:
+        new = [line[:_REMARK_LENGTH] for line in remarks if line[:_REMARK_LENGTH] not in self.remarks]
+        self.remarks = (self.remarks + new)[:_REMARKS]
+
     def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
         """A node's own error. The node exits after it; what that means is decided when the platform says
         so.
@@ -297,6 +318,7 @@ class JobState:
         return {
             **{name: getattr(self, name) for name in self._PLAIN},
             "results_forgotten": self.results_forgotten,
+            "remarks": self.remarks,
             "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
             "ledger": self.ledger.snapshot(),
             "roster": self.roster.snapshot(),
@@ -315,6 +337,7 @@ class JobState:
             setattr(self, name, snapshot[name])
         # Not in the first journals.
         self.results_forgotten = snapshot.get("results_forgotten", 0)
+        self.remarks = snapshot.get("remarks", [])
         self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}
         self.ledger = Ledger.restore(snapshot["ledger"])
         self.roster.restore(snapshot["roster"])

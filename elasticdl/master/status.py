@@ -53,6 +53,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
         "losses": losses[::every],
         "evaluations": state.results,
         "evaluations_left_out": state.results_forgotten,
+        "remarks": state.remarks,
         "generation": state.generation,
         "checkpoint": state.saved.path if state.saved else "",
         "output": state.task_result,

@@ -427,6 +427,18 @@ class HistoryReply(_message.Message):
     epochs: _containers.RepeatedCompositeFieldContainer[EpochEnd]
     def __init__(self, epochs: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ...) -> None: ...
 
+class RemarkRequest(_message.Message):
+    __slots__ = ("node", "remarks")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REMARKS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    remarks: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[str] = ..., remarks: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RemarkReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class FailRequest(_message.Message):
     __slots__ = ("node", "kind", "message", "traceback", "lease_id")
     NODE_FIELD_NUMBER: _ClassVar[int]

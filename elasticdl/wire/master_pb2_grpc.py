@@ -74,6 +74,11 @@ class MasterStub(object):
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.HistoryRequest.SerializeToString,
                 response_deserializer=elasticdl_dot_wire_dot_master__pb2.HistoryReply.FromString,
                 )
+        self.Remark = channel.unary_unary(
+                '/elasticdl.Master/Remark',
+                request_serializer=elasticdl_dot_wire_dot_master__pb2.RemarkRequest.SerializeToString,
+                response_deserializer=elasticdl_dot_wire_dot_master__pb2.RemarkReply.FromString,
+                )
         self.Fail = channel.unary_unary(
                 '/elasticdl.Master/Fail',
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.FailRequest.SerializeToString,
@@ -183,6 +188,13 @@ class MasterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Remark(self, request, context):
+        """What the person who started the job is to know of the model; the same from every worker counts once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Fail(self, request, context):
         """A node's own error, before it exits.
         """
@@ -271,6 +283,11 @@ def add_MasterServicer_to_server(servicer, server):
                     servicer.History,
                     request_deserializer=elasticdl_dot_wire_dot_master__pb2.HistoryRequest.FromString,
                     response_serializer=elasticdl_dot_wire_dot_master__pb2.HistoryReply.SerializeToString,
+            ),
+            'Remark': grpc.unary_unary_rpc_method_handler(
+                    servicer.Remark,
+                    request_deserializer=elasticdl_dot_wire_dot_master__pb2.RemarkRequest.FromString,
+                    response_serializer=elasticdl_dot_wire_dot_master__pb2.RemarkReply.SerializeToString,
             ),
             'Fail': grpc.unary_unary_rpc_method_handler(
                     servicer.Fail,
@@ -503,6 +520,23 @@ class Master(object):
         return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/History',
             elasticdl_dot_wire_dot_master__pb2.HistoryRequest.SerializeToString,
             elasticdl_dot_wire_dot_master__pb2.HistoryReply.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Remark(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/Remark',
+            elasticdl_dot_wire_dot_master__pb2.RemarkRequest.SerializeToString,
+            elasticdl_dot_wire_dot_master__pb2.RemarkReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -44,11 +44,14 @@ def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Tr
     if framework == "torch":
         from elasticdl.worker.torch import TorchTrainer
 
+        remarks: list[str] = []
         if move_embeddings:
             from elasticdl.worker.torch_moving import move_large
 
-            move_large(model, at_least=move_embeddings, again=lambda: make_model(definition))
-        return TorchTrainer(definition=definition, model=model)
+            remarks = move_large(model, at_least=move_embeddings, again=lambda: make_model(definition))
+        trainer = TorchTrainer(definition=definition, model=model)
+        trainer.remarks = remarks
+        return trainer
     raise UserError(
         f"{definition.name} returned {_describe(model)}, not a model.",
         hint="It must return a keras.Model or a torch.nn.Module.",

@@ -106,7 +106,7 @@ class KerasTrainer(Trainer):
         found = ModelVariables(self.model)
         if not self._move_embeddings:
             return found
-        self._moved = move_large(
+        self._moved, self.remarks = move_large(
             self.model,
             {id(variable): name for name, variable in found.trainable.items()},
             at_least=self._move_embeddings,

@@ -18,7 +18,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.keras import MOVED, Embedding, as_table_initializer
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.local_tables import LocalTables
-from elasticdl.worker.moving import Size, drawn_from, tell_left, tell_moved
+from elasticdl.worker.moving import Choices, Size, drawn_from
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
@@ -79,9 +79,12 @@ class MovedEmbedding:
 
 def move_large(
     model: Any, names: dict[int, str], *, at_least: int, is_training: Callable[[], bool]
-) -> list[MovedEmbedding]:
-    """The embeddings of a built model with at least so many bytes. `names` of its variables, by their ids."""
+) -> tuple[list[MovedEmbedding], list[str]]:
+    """The embeddings of a built model with at least so many bytes, and what there is to tell of them. `names` of its
+    variables, by their ids.
+    """
     moved: list[MovedEmbedding] = []
+    choices = Choices()
     for layer in model._flatten_layers():
         if type(layer) is not tf.keras.layers.Embedding or not layer.built:
             continue
@@ -91,15 +94,15 @@ def move_large(
             continue
         start, why = _start(layer, variable) if id(variable) in names else (None, "it is not trained")
         if start is None:
-            tell_left(size, why)
+            choices.left(size, why)
             continue
         moved.append(
             MovedEmbedding(
                 layer, size=size, table=names[id(variable)], initializer=start, is_training=is_training
             )
         )
-        tell_moved(size)
-    return moved
+        choices.moved(size)
+    return moved, choices.remarks()
 
 
 @contextlib.contextmanager

@@ -84,6 +84,7 @@ class TrainingLoop:
         self._example: Batch | None = None
         self._looked_at = -1
         self._loss_log = _LossLog(spec.training.log_loss_steps)
+        self._remarked = False
         # The shard that is being computed with: told to the master if the program fails on it.
         self.lease_id = 0
 
@@ -334,6 +335,12 @@ class TrainingLoop:
             self._queue.keep_ahead()
         if self._example is None:
             self._example = batch
+        if self._trainer.remarks and not self._remarked:
+            self._remarked = True
+            self._link.call(
+                self._link.stub.Remark,
+                pb.RemarkRequest(node=self._link.node, remarks=self._trainer.remarks),
+            )
 
     def _train(self, batch: Batch, directive: pb.Directive) -> None:
         assert self._model is not None

@@ -34,6 +34,8 @@ _DEVIATION_WITHIN_TWO = 0.87962566103423978
 # So many deviations off is no chance. By Gauss, that of a mean of n numbers is theirs by the root of n, that of their
 # deviation by that of 2n, and that of their fourth moment the root of 24 / n.
 _CHANCE = 6.0
+# Embeddings that are named in one line.
+_LISTED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +54,39 @@ class Size:
         return f"{self.name} ({self.rows:,} rows of {self.width}, {self.mib:,.0f} MiB)"
 
 
-def tell_moved(size: Size) -> None:
-    log.info(
-        "The embedding %s is moved to the parameter servers: a batch pulls and pushes only its rows.", size
-    )
+class Choices:
+    """Which large embeddings of a model are moved and which are not. Each is told in the worker's log."""
+
+    def __init__(self) -> None:
+        self._moved: list[Size] = []
+        self._left: dict[str, list[Size]] = {}
+
+    def moved(self, size: Size) -> None:
+        self._moved.append(size)
+        log.info(
+            "The embedding %s is moved to the parameter servers: a batch pulls and pushes only its rows.",
+            size,
+        )
+
+    def left(self, size: Size, why: str) -> None:
+        self._left.setdefault(why, []).append(size)
+        log.warning("The embedding %s stays an ordinary one: %s.", size, why)
+
+    def remarks(self) -> list[str]:
+        """For the person who started the job, who does not read the logs of workers: a line for all that have been
+        moved, and one for all that stay for the same reason.
+        """
+        lines = [f"Moved to the parameter servers: {_listed(self._moved)}."] if self._moved else []
+        return lines + [
+            f"Not moved to the parameter servers: {_listed(sizes)}: {why}."
+            for why, sizes in self._left.items()
+        ]
 
 
-def tell_left(size: Size, why: str) -> None:
-    log.warning("The embedding %s stays an ordinary one: %s.", size, why)
+def _listed(sizes: list[Size]) -> str:
+    some = ", ".join(str(size) for size in sizes[:_LISTED])
+    more = f" and {len(sizes) - _LISTED} more" if len(sizes) > _LISTED else ""
+    return f"{'embedding' if len(sizes) == 1 else 'embeddings'} {some}{more}"
 
 
 def told_with_export(sizes: Iterable[Size]) -> list[str]:

@@ -15,7 +15,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.torch import Embedding, EmbeddingBag
-from elasticdl.worker.moving import Size, drawn_from, fitted, tell_left, tell_moved
+from elasticdl.worker.moving import Choices, Size, drawn_from, fitted
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
@@ -57,8 +57,11 @@ class MovedBag(EmbeddingBag):
         return nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=self.mode)
 
 
-def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
-    """Replaces the embeddings of a model with at least so many bytes. `again` makes the model once more."""
+def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> list[str]:
+    """Replaces the embeddings of a model with at least so many bytes. `again` makes the model once more. Returns what
+    there is to tell of it.
+    """
+    choices = Choices()
     found = {
         name: module
         for name, module in model.named_modules()
@@ -67,7 +70,7 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
         and name
     }
     if not found:
-        return
+        return []
     with _same_chance():
         second = dict(again().named_modules())
     for name, module in found.items():
@@ -80,11 +83,12 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> None:
         elif start is not None and not drawn_from(start, module.weight.detach().cpu().numpy()):
             why = "its numbers are others than those drawn when the model is made again, so they are given"
         if why or start is None:
-            tell_left(size, why)
+            choices.left(size, why)
             continue
         kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
         _replace(model, module, kind(module, name=name, initializer=start))
-        tell_moved(size)
+        choices.moved(size)
+    return choices.remarks()
 
 
 def moved_sizes(model: Any) -> list[Size]:

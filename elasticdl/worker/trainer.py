@@ -75,6 +75,9 @@ class Parameters:
 class Trainer(abc.ABC):
     """One model of one framework in this process. Not thread-safe, except for `batches`."""
 
+    # What the person who started the job is to know of the built model, a line each; the same in all workers.
+    remarks: Sequence[str] = ()
+
     # -- data ------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

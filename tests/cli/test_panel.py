@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from elasticdl.cli.display import one_line, panel
+from elasticdl.cli.display import make_display, one_line, panel
 
 
 def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:
@@ -98,3 +99,21 @@ def test_plain_lines_are_as_they_were() -> None:
     assert one_line({**STATUS, "servers": SERVERS}) == (
         "training | epoch 1/2 | 500/1,000 samples | 100/s | step 50 | 1 of 1 workers | 0:05 left"
     )
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_workers_tell_of_the_model_is_shown_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    display = make_display(quiet=False)
+    remark = "Moved to the parameter servers: a [b]."
+    late = "Not moved to the parameter servers: c."
+    for remarks in ([], [remark], [remark]):
+        display.show({**STATUS, "remarks": remarks})
+    shown = capsys.readouterr().out
+    assert shown.count(remark) == 1
+    display.end({**STATUS, "state": "succeeded", "remarks": [remark, late]}, "logs")
+    shown = capsys.readouterr().out
+    assert remark not in shown
+    assert shown.count(late) == 1

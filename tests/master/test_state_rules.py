@@ -10,6 +10,7 @@ import pytest
 from elasticdl.master.audit import Audit
 from elasticdl.master.ledger import LedgerError
 from elasticdl.master.plan import Plan
+from elasticdl.master.state import JobState
 
 PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=3)
 
@@ -145,3 +146,15 @@ def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> Non
             job.master_step()
     job.run()
     assert job.state.outcome == "succeeded"
+
+
+def test_what_workers_tell_of_the_model_is_known_once_and_remembered(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job)
+    for _ in range(2):
+        job.do("remark", remarks=["moved", "x" * 600])
+    assert job.state.remarks == ["moved", "x" * 500]
+    job.do("remark", remarks=[str(number) for number in range(100)])
+    assert len(job.state.remarks) == 20
+    again = JobState(job.state.plan)
+    again.restore(job.state.snapshot())
+    assert again.remarks == job.state.remarks

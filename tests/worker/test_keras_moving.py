@@ -87,6 +87,7 @@ def test_it_is_moved_and_learns(
     # The others have the names that they have without it.
     assert list(trainer.parameters().trainable) == [name for name in names if name != spec.name]
     assert "large (3,000 rows of 8, 0 MiB) is moved to the parameter servers" in caplog.text
+    assert trainer.remarks == ["Moved to the parameter servers: embedding large (3,000 rows of 8, 0 MiB)."]
     _, losses = train(trainer)
     assert losses[-1] < losses[0]
     assert trainer.tables.own is not None

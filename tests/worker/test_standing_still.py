@@ -27,6 +27,7 @@ class Trainer:
     """Of a model without parameters, with a feed that leaves out what is not positive."""
 
     tables = Tables([])
+    remarks = ()
 
     def batches(self, reader: list[int], shards: Any, **options: Any) -> Iterator[Batch]:
         for shard in shards:

@@ -71,7 +71,11 @@ def test_those_that_are_large_and_only_those(
     assert (bag.options["low"], bag.options["high"]) == pytest.approx((0.1, 0.3), abs=0.003)
     assert sorted(trainer.parameters().trainable) == ["out.bias", "out.weight", "small.weight"]
     assert "large.0 (3,000 rows of 8, 0 MiB) is moved to the parameter servers" in caplog.text
-    assert len(make(limit=0).tables.specs) == 0
+    assert trainer.remarks == [
+        "Moved to the parameter servers: embeddings large.0 (3,000 rows of 8, 0 MiB), bag (3,000 rows of 8, 0 MiB)."
+    ]
+    small = make(limit=0)
+    assert len(small.tables.specs) == len(small.remarks) == 0
 
 
 def test_single_numbers_that_are_drawn_twice_are_still_drawn(make: Callable[..., TorchTrainer]) -> None:
@@ -164,6 +168,9 @@ def test_those_that_would_not_be_the_same_stay(
     assert [spec.name for spec in trainer.tables.specs] == ["bag"]
     assert "large.0 (3,000 rows of 8, 0 MiB) stays an ordinary one" in caplog.text
     assert why in caplog.text
+    told = trainer.remarks[-1]
+    assert told.startswith("Not moved to the parameter servers: embedding large.0 (3,000 rows of 8, 0 MiB): ")
+    assert why in told
 
 
 def test_exported_they_are_ordinary(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
