@@ -65,7 +65,9 @@ class PullCall:
         self.frozen = frozen
         self.unchanged = np.zeros(BUCKETS, np.bool_)
         self._initialized = True
+        # By server: that of the oldest of its values; and, where it sent none, that of those which are known.
         self._versions: dict[int, int] = {}
+        self._known_versions: dict[int, int] = {}
         self._groups: dict[str, dict[str, Array]] = {TRAINABLE: {}, STATE: {}}
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
@@ -84,7 +86,9 @@ class PullCall:
         self.unchanged[done] = reply.unchanged
         if done.any():
             self._initialized = self._initialized and reply.initialized
-            self._versions[server] = reply.version
+            # A server is asked more than once if buckets move to it meanwhile, and goes on from answer to answer.
+            versions = self._known_versions if reply.unchanged else self._versions
+            versions[server] = min(versions.get(server, reply.version), reply.version)
         for group, members in Body(frame.body.toreadonly()).groups(reply.arrays).items():
             self._groups[group] |= members
         return moved
@@ -92,7 +96,7 @@ class PullCall:
     def values(self) -> Values:
         return Values(
             initialized=self._initialized,
-            versions=dict(sorted(self._versions.items())),
+            versions=dict(sorted({**self._known_versions, **self._versions}.items())),
             trainable=self._groups[TRAINABLE],
             state=self._groups[STATE],
         )
