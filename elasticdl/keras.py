@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -321,13 +321,31 @@ def _shared(combiner: str | None, sums: Any, total: Any, squares: Any) -> Any:
 def _flat_like(ids: Any, weights: Any) -> Any:
     if not isinstance(weights, tf.RaggedTensor):
         raise UserError("Weights must be ragged, as the ids are.")
-    return weights.flat_values
+    forms = (ids.nested_row_splits, weights.nested_row_splits)
+    if len(forms[0]) != len(forms[1]):
+        raise UserError("Weights do not have the form of the ids: they are ragged in another number of axes.")
+    return _same_form(zip(*forms, strict=True), weights.flat_values)
 
 
 def _values_like(ids: Any, weights: Any) -> Any:
     if not isinstance(weights, tf.SparseTensor):
         raise UserError("Weights must be sparse, as the ids are.")
-    return weights.values
+    return _same_form([(ids.indices, weights.indices)], weights.values)
+
+
+def _same_form(forms: Iterable[tuple[Any, Any]], values: Any) -> Any:
+    """These values, if these are equal: as many, but otherwise shared out, they would be those of other ids."""
+    checks = [
+        tf.debugging.assert_equal(
+            tf.cast(one, tf.int64),
+            tf.cast(other, tf.int64),
+            "Weights do not have the form of the ids: samples have other numbers of them",
+        )
+        for one, other in forms
+    ]
+    # Where nothing is computed by a graph, they have been made already, and are nothing.
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(values)
 
 
 def as_table_initializer(given: Any, *, rows: int = 0, width: int = 0) -> Initializer:

@@ -156,3 +156,15 @@ def test_what_cannot_be_is_said() -> None:
         elasticdl.keras.Embedding(4)(RAGGED.to_sparse())
     with pytest.raises(UserError, match="must be ragged"):
         elasticdl.keras.Embedding(4, combiner="sum")(RAGGED, RAGGED_WEIGHTS.to_sparse())
+
+
+@pytest.mark.parametrize("form", ["ragged", "sparse"])
+@pytest.mark.parametrize("traced", [True, False])
+def test_weights_of_another_form_than_the_ids_are_refused(form: str, traced: bool) -> None:
+    """As many, but not of the same samples: they would be taken for those of other ids."""
+    ids, weights = tf.ragged.constant([[5, 7], [9]]), tf.ragged.constant([[1.0], [2.0, 3.0]])
+    layer = elasticdl.keras.Embedding(4, combiner="sum")
+    call = tf.function(layer) if traced else layer
+    given = (ids, weights) if form == "ragged" else (ids.to_sparse(), weights.to_sparse())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Weights do not have the form of the ids"):
+        call(*given)
