@@ -46,4 +46,5 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
         task=state.task if leads else "",
         finished=over,
         leader=leads,
+        saved=state.saved is not None,
     )

@@ -89,7 +89,7 @@ class WatchRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations")
+    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations", "saved")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class Directive(_message.Message):
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     PS_MAP_FIELD_NUMBER: _ClassVar[int]
     PS_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     ps_addresses: _containers.RepeatedScalarFieldContainer[str]
     restore_from: str
@@ -126,7 +127,8 @@ class Directive(_message.Message):
     first_step: int
     ps_map: BucketMap
     ps_incarnations: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ...) -> None: ...
+    saved: bool
+    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ..., saved: bool = ...) -> None: ...
 
 class BucketMap(_message.Message):
     __slots__ = ("version", "primary", "backup", "filling", "handover", "filling_since")

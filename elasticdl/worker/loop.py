@@ -109,6 +109,8 @@ class TrainingLoop:
             return False
         if directive.generation != self._generation:
             self._start_generation(directive)
+        if directive.saved and isinstance(self._model, ServedModel):
+            self._model.beginning = None
         if self._looked_at != serial and self._answer(directive, serial):
             return True
         if self._queue is None or directive.cut_wanted > directive.cut_passed or not self._queue.ready():
@@ -203,6 +205,7 @@ class TrainingLoop:
                 restore_from=directive.restore_from,
                 asynchronous=spec.training.asynchronous,
                 nudge=self._link.nudge,
+                beginning=self._model.beginning if isinstance(self._model, ServedModel) else None,
             )
         else:
             self._model = OwnModel(

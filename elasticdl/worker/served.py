@@ -37,13 +37,17 @@ class ServedModel(Model):
         restore_from: str,
         asynchronous: bool = False,
         nudge: Callable[[], None] = lambda: None,
+        beginning: Parameters | None = None,
     ) -> None:
         """`restore_from`: the checkpoint that the servers have their values from, if any. `nudge` is called when a
-        push in the background has failed.
+        push in the background has failed. `beginning`: that of this worker's model before this one.
         """
         self._trainer = trainer
         self._client = client
         self._restore_from = restore_from
+        # The values that the model was made with. If it is lost before there is a checkpoint, the training begins anew,
+        # and by then what is in the trainer has been trained.
+        self.beginning = beginning
         self._pull_every = pull_every
         self._asynchronous = asynchronous
         self._lookups = Lookups(client)
@@ -65,7 +69,8 @@ class ServedModel(Model):
         if self._ready:
             return
         self._trainer.build(batch)
-        mine = self._trainer.parameters()
+        mine = self.beginning or self._trainer.parameters()
+        self.beginning = None if self._restore_from else mine
         tables = self._trainer.tables
         try:
             self._client.initialize(
