@@ -81,14 +81,20 @@ def _settle_training(state: JobState) -> None:
 
 
 def _ask_for_cut(state: JobState) -> None:
-    evaluate = save = False
+    evaluate = save = flush = False
     if state.stopping:
         save = state.plan.saves and not state.stop_saved
     elif at_epoch_end(state):
         if state.cut_epoch < state.ledger.epoch(TRAINING) and state.evaluation is None:
             evaluate = state.plan.evaluates
             save = saved_at_epoch_end(state)
-            if not evaluate and not save:
+            # What is exported, or evaluated last, has all gradients. A checkpoint has them anyway.
+            flush = (
+                state.plan.gradients_wait
+                and state.ledger.finished(TRAINING)
+                and (evaluate or state.plan.has_output)
+            )
+            if not evaluate and not save and not flush:
                 state.cut_epoch = state.ledger.epoch(TRAINING)
     else:
         evaluate = (
@@ -97,8 +103,8 @@ def _ask_for_cut(state: JobState) -> None:
             and mark(state, state.plan.evaluation_steps) > state.evaluated_mark
         )
         save = mark(state, state.plan.checkpoint_steps) > state.saved_mark
-    if evaluate or save:
-        state.cut = Cut(number=state.cuts_passed + 1, evaluate=evaluate, save=save)
+    if evaluate or save or flush:
+        state.cut = Cut(number=state.cuts_passed + 1, evaluate=evaluate, save=save, flush=flush)
         state.truncations.clear()
 
 

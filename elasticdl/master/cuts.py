@@ -11,6 +11,8 @@ class Cut:
     number: int
     evaluate: bool
     save: bool
+    # The last one: gradients that wait for others are not waited with any longer.
+    flush: bool = False
     reached: list[str] = field(default_factory=list)
     # What the worker that owns the model wrote: entries of the checkpoint's manifest.
     files: list[dict[str, Any]] = field(default_factory=list)

@@ -111,7 +111,7 @@ class Cutting:
         addresses = placing.addresses()
         if self._master.plan.servers and (not addresses or placing.handing_over):
             return
-        save = self._master.state.cut is not None and self._master.state.cut.save
+        cut = self._master.state.cut
         if addresses:
             try:
                 # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
@@ -120,7 +120,7 @@ class Cutting:
                     checkpoints.copy_name(number),
                     self._master.state.generation,
                     map_version=placing.map.version if placing.map is not None else 0,
-                    flush=save,
+                    flush=cut is not None and (cut.save or cut.flush),
                 )
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The

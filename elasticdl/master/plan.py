@@ -31,6 +31,8 @@ class Plan:
     saves: bool = True
     # Every worker has the whole model, and they exchange gradients.
     allreduce: bool = False
+    # Gradients wait on parameter servers until there are enough of them.
+    gradients_wait: bool = False
     batch_size: int = 64
     shard_size: int = 512
     epochs: int = 1
@@ -129,6 +131,7 @@ class Plan:
             shard_size=training.minibatch_size
             * (1 if allreduce and not command else training.num_minibatches_per_task),
             allreduce=allreduce,
+            gradients_wait=training.grads_to_wait > 1,
             epochs=training.num_epochs if spec.kind == "train" else 1,
             shuffle=spec.data.shuffle,
             seed=spec.data.shuffle_seed,

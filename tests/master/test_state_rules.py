@@ -158,3 +158,31 @@ def test_what_workers_tell_of_the_model_is_known_once_and_remembered(toy_job: Ca
     again = JobState(job.state.plan)
     again.restore(job.state.snapshot())
     assert again.remarks == job.state.remarks
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_before_a_model_is_exported_no_gradient_waits_for_others(
+    toy_job: Callable[..., Any], saves: bool, evaluates: bool
+) -> None:
+    plan = Plan(
+        workers=2,
+        servers=1,
+        batch_size=4,
+        shard_size=8,
+        gradients_wait=True,
+        has_output=True,
+        saves=saves,
+        evaluates=evaluates,
+    )
+    job = started(toy_job, plan, sizes={"training": 100, **({"evaluation": 10} if evaluates else {})})
+    flushed = []
+    take = job.state.standstill.cut_taken
+    job.state._commands["cut_taken"] = lambda *, cut: (
+        flushed.append(job.state.cut.save or job.state.cut.flush),
+        take(cut=cut),
+    )[1]
+    job.run()
+    assert job.state.outcome == "succeeded"
+    assert flushed == [True]
+    assert len(job.state.results) == evaluates
