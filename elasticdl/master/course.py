@@ -40,6 +40,8 @@ def settle(state: JobState) -> None:
     if state.gathering.active and not state.outcome:
         # What it knows is old: nothing follows from it yet.
         return
+    # First, as a cut may have to wait for it.
+    state.placing.settle()
     if not state.outcome:
         if state.plan.runs_command:
             settle_program(state)
@@ -54,7 +56,6 @@ def settle(state: JobState) -> None:
                 state.task = "merge"
             else:
                 state.outcome = "succeeded"
-    state.placing.settle()
     state.roster.closing = bool(state.outcome)
     state.roster.wanted()
 
@@ -103,6 +104,9 @@ def _ask_for_cut(state: JobState) -> None:
             and mark(state, state.plan.evaluation_steps) > state.evaluated_mark
         )
         save = mark(state, state.plan.checkpoint_steps) > state.saved_mark
+    # Of a model that was restored nothing moves before a worker has come to a batch, and none may before a cut.
+    if state.placing.has_a_turn and not state.stopping and state.ledger.steps > state.first_step:
+        return
     if evaluate or save or flush:
         state.cut = Cut(number=state.cuts_passed + 1, evaluate=evaluate, save=save, flush=flush)
         state.truncations.clear()

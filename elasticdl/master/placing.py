@@ -6,7 +6,8 @@ decided here. Servers are known by their slots: the replacement of a lost one ta
 
 While a copy of the model is kept for an evaluation or a checkpoint, servers keep their buckets, for the copy lies
 where the buckets are: moves wait until it is released, and the copy waits until no bucket is being handed over. A loss
-does not wait; backups have the copy too.
+does not wait; backups have the copy too. Where one checkpoint is due as soon as the one before is written, moves would
+wait for ever: so they have a turn between two copies, and those that make up for a loss are carried out to their end.
 
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
@@ -53,6 +54,8 @@ class Placing:
         self._due = False
         # Those that are missing are not waited for any more.
         self._impatient = False
+        # Moves have gone on since the last copy of the model was made.
+        self._had_turn = True
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -77,7 +80,7 @@ class Placing:
             if server in joined and joined[server].incarnation == incarnation
         }
         self._step(staying, filled=done, taken=taken)
-        self._due = True
+        self._due = self._had_turn = True
 
     def even(self, *, loads: list[int]) -> None:
         """Servers have much more work than others: so much is that of each bucket."""
@@ -118,6 +121,10 @@ class Placing:
         self._due = True
         self._impatient = False
 
+    def copied(self) -> None:
+        """The model has been, for an evaluation or a checkpoint."""
+        self._had_turn = False
+
     def lost(self, server: int) -> bool:
         """A server is. True: with it, the only copy of something."""
         if self.map is None or server not in self.map.servers:
@@ -131,6 +138,7 @@ class Placing:
         self.map = None
         self._loads = []
         self._due = self._impatient = False
+        self._had_turn = True
 
     def _promote(self, lost: set[int] | frozenset[int]) -> bool:
         assert self.map is not None
@@ -229,6 +237,15 @@ class Placing:
         """For servers that are missing: until they join, or for `replan`."""
         return self._due and self.map is not None and not self.frozen and self._staying() is None
 
+    @property
+    def has_a_turn(self) -> bool:
+        """The next copy of the model is to wait for moves, which go on by themselves."""
+        staying = self._staying()
+        if self.map is None or self.frozen or staying is None or not (self.moving or self._due):
+            return False
+        lacks_copies = min(self._state.plan.replicas, len(staying)) > 1 and NOBODY in self.map.backup
+        return lacks_copies or not self._had_turn
+
     def may_lose(self, servers: Collection[int]) -> bool:
         """Others have copies of all that is on these."""
         return self.map is not None and promote(self.map, servers) is not None
@@ -274,6 +291,7 @@ class Placing:
             "loads": self._loads,
             "due": self._due,
             "impatient": self._impatient,
+            "had_turn": self._had_turn,
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -282,6 +300,8 @@ class Placing:
         self._loads = list(snapshot["loads"])
         self._due = snapshot["due"]
         self._impatient = snapshot["impatient"]
+        # Journals of before have none.
+        self._had_turn = snapshot.get("had_turn", True)
 
 
 def fewest_servers(rows: int, *, copies: float, replicas: int, room: int) -> int:

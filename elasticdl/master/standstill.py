@@ -51,6 +51,7 @@ class Standstill:
             return
         taken, state.cut = state.cut, None
         state.cuts_passed = cut
+        state.placing.copied()
         at_end = at_epoch_end(state)
         epoch = state.ledger.epoch(TRAINING)
         evaluate = taken.evaluate

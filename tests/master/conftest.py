@@ -170,7 +170,24 @@ class ToyJob:
         if state.saving is not None:
             self.do("checkpoint_done", cut=state.saving.cut, path=f"version-{state.saving.step}")
             return True
-        return False
+        return self._move()
+
+    def _move(self) -> bool:
+        """Servers do what the map asks of them, and say so."""
+        placing = self.state.placing
+        joined = {node.slot: node.incarnation for node in self.state.roster.alive("ps")}
+        if placing.map is None or not (placing.handing_over or (placing.moving and not placing.frozen)):
+            return False
+        version = placing.map.version
+        self.do(
+            "placing.advance",
+            version=version,
+            filled=[
+                [bucket, server, joined.get(server, "")] for bucket, server in placing.map.filling.items()
+            ],
+            taken=list(placing.map.handover),
+        )
+        return placing.map is None or placing.map.version != version
 
     def run(
         self, *, random_source: random.Random | None = None, chaos: Callable[[], None] | None = None

@@ -134,6 +134,79 @@ def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
     assert placed(job).filling
 
 
+@pytest.fixture
+def saving(toy_job: Any) -> Any:
+    """A job whose checkpoints take so long to be written that the next one is due when they are."""
+    job = toy_job(
+        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, checkpoint_steps=2, epochs=20),
+        sizes={"training": 100},
+    )
+    job.start_nodes()
+    begin_saving(job)
+    return job
+
+
+def begin_saving(job: Any) -> None:
+    (worker,) = job.workers.values()
+    while job.state.saving is None:
+        assert job.work(worker) or job.master_step()
+    steps = job.state.ledger.steps
+    while job.state.ledger.steps < steps + 3:
+        assert job.work(worker)
+    assert job.state.placing.frozen
+
+
+def end_saving(job: Any) -> None:
+    job.do("checkpoint_done", cut=job.state.saving.cut, path="somewhere")
+
+
+def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(saving: Any) -> None:
+    job = saving
+    job.end("ps-1")
+    job.start_nodes()
+    assert set(placed(job).backup) == {NOBODY}
+    end_saving(job)
+    while NOBODY in placed(job).backup:
+        assert job.state.cut is None
+        assert placed(job).filling
+        assert job._move()
+    let_move(job)
+    assert job.state.cut is not None
+
+
+def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
+    job = saving
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    for _ in range(20):
+        before = placed(job)
+        end_saving(job)
+        if not placed(job).filling and not placed(job).handover:
+            break
+        assert job.state.cut is None
+        job._move()
+        assert placed(job) != before
+        # The others follow after the next one.
+        assert job.state.cut is not None
+        begin_saving(job)
+    assert copies(job) == dict.fromkeys(range(4), 128)
+
+
+def test_a_stop_waits_for_no_moves(saving: Any) -> None:
+    saving.end("ps-1")
+    saving.start_nodes()
+    end_saving(saving)
+    assert saving.state.cut is None
+    saving.do("stop", reason="Ctrl-C")
+    assert saving.state.cut.save
+
+
+def test_checkpoints_do_not_wait_for_a_server_that_stays_away(saving: Any) -> None:
+    saving.end("ps-1")
+    end_saving(saving)
+    assert saving.state.cut is not None
+
+
 def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     job = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
@@ -209,7 +282,7 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
         sizes={"training": 100, "evaluation": 20},
     )
     job.start_nodes()
-    job.end("ps-0")
+    job.do("scale", role="ps", target=3)
     job.start_nodes()
     now = placed(job)
     filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
