@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -32,6 +33,8 @@ log = logging.getLogger("elasticdl.ps")
 # Neither what was wanted nor something that a user can put right.
 EXIT_FAULT = 1
 _SIGNAL_SECONDS = 0.5
+# Connections of some ten thousand workers.
+_OPEN = 1 << 16
 
 
 def main(environment: Mapping[str, str]) -> int:
@@ -41,6 +44,7 @@ def main(environment: Mapping[str, str]) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    allow_connections()
     # Signals only ever wake the main thread, which does nothing but wait: gRPC's calls are not to be
     # interrupted by exceptions from nowhere. A simple queue is the one thing to wait with that a handler may use in the
     # middle of that waiting: an event's lock would be held.
@@ -66,6 +70,14 @@ def main(environment: Mapping[str, str]) -> int:
     member.close()
     # Without a code the thread is still at it, and it was a signal that ended the wait.
     return codes[0] if codes else EXIT_COMPLETED
+
+
+def allow_connections() -> None:
+    """Every worker has a few. By itself a process often may have no more than 1024 open, and if it asks, many more."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN if most == resource.RLIM_INFINITY else min(_OPEN, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _wait_for(over: queue.SimpleQueue[None]) -> None:

@@ -22,6 +22,8 @@ log = logging.getLogger("elasticdl.wire")
 
 # Those who connect and do not say who they are, are not waited for: for everything up to the token.
 _OPENING_SECONDS = 10.0
+# Without a descriptor left for the next connection, there is one as soon as another has ended.
+_PAUSE_SECONDS = 0.1
 _PIECE = 1 << 16
 
 
@@ -39,7 +41,7 @@ class Front:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def serve(self, answer: Callable[[Connection], None], behind: int) -> None:
         """Has `answer` called with each connection that brings frames; others are passed on to that local port."""
@@ -50,7 +52,7 @@ class Front:
     def stop(self) -> None:
         """Ends all connections, and waits until nobody answers any more."""
         with self._lock:
-            self._stopped = True
+            self._stopped.set()
             opened = list(self._open)
             threads = list(self._threads)
         with contextlib.suppress(OSError):
@@ -63,20 +65,24 @@ class Front:
                 thread.join()
 
     def _accept(self) -> None:
-        while True:
+        told = False
+        while not self._stopped.is_set():
             try:
                 opened, _ = self._listening.accept()
             except OSError:
-                if self._stopped:
-                    return
-                log.exception("A connection could not be accepted.")
+                # Once: as long as there are too many it is so with every attempt.
+                if not told and not self._stopped.is_set():
+                    log.exception("A connection could not be accepted.")
+                told = True
+                self._stopped.wait(_PAUSE_SECONDS)
                 continue
+            told = False
             self._start(self._meet, opened)
 
     def _start(self, target: Callable[..., None], opened: socket.socket, *others: socket.socket) -> None:
         thread = threading.Thread(target=self._run, args=(target, opened, *others), name="call", daemon=True)
         with self._lock:
-            if self._stopped:
+            if self._stopped.is_set():
                 opened.close()
                 return
             self._open.add(opened)

@@ -1,9 +1,14 @@
-"""Whoever connects and does not say who they are is not waited for, and costs nothing meanwhile."""
+"""Whoever connects and does not say who they are is not waited for, and costs nothing meanwhile. Nor do those for whom
+there is no room.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,3 +132,49 @@ def test_friends_are_waited_for_without_limit(served: Any) -> None:
     friend.send(1, b"hello")
     assert friend.receive().head == b"hello"
     friend.close()
+
+
+class Full:
+    """A port whose first connections cannot be accepted, for there are too many open."""
+
+    def __init__(self, port: socket.socket, times: int) -> None:
+        self._port = port
+        self._times = times
+
+    def accept(self) -> Any:
+        if self._times:
+            self._times -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._port.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+class Pauses(threading.Event):
+    """That take no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return self.is_set()
+
+
+def test_with_too_many_connections_it_waits_for_one_to_end_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opened: Any = front.Front("127.0.0.1", 0, token=TOKEN)
+    opened._listening = Full(opened._listening, 5)
+    pauses = opened._stopped = Pauses()
+    with caplog.at_level(logging.ERROR, "elasticdl.wire"):
+        opened.serve(answer_once, 1)
+        friend = connect(f"127.0.0.1:{opened.port}", TOKEN)
+    friend.send(1, b"still there")
+    assert friend.receive().head == b"still there"
+    friend.close()
+    assert pauses.seconds == [0.1] * 5
+    assert [record.getMessage() for record in caplog.records] == ["A connection could not be accepted."]
+    opened.stop()
