@@ -76,6 +76,9 @@ struct Sighting {
 // What was seen of the ids of a bucket, with what it takes in the budget.
 class Sightings {
  public:
+  // What one takes in a std::unordered_map, about.
+  static constexpr std::size_t kBytes = 48;
+
   using Map = std::unordered_map<std::int64_t, Sighting>;
 
   Sightings() = default;
@@ -121,9 +124,6 @@ class Sightings {
   }
 
  private:
-  // What one takes in a std::unordered_map, about.
-  static constexpr std::size_t kBytes = 48;
-
   Map map_;
   Budget* budget_ = nullptr;
 };

@@ -268,6 +268,14 @@ nb::object buckets_of(Ids ids, std::uint32_t buckets) {
   return array_of(std::move(found), {n});
 }
 
+nb::object parts_of(Ids ids, std::uint32_t parts) {
+  demand(parts > 0 && parts <= kTags, "from 1 to 256 parts");
+  std::vector<std::uint32_t> found(ids.shape(0));
+  for (std::size_t i = 0; i < found.size(); ++i) found[i] = part_of(tag_of(hash_of(ids.data()[i])), parts);
+  const std::size_t n = found.size();
+  return array_of(std::move(found), {n});
+}
+
 // -- what is the same in a batch ---------------------------------------------------------------------------------
 
 nb::tuple unique(Ids ids, std::uint32_t buckets) {
@@ -360,6 +368,7 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("buckets", &Table::buckets)
       .def_prop_ro("row_bytes", &Table::row_bytes)
       .def("bucket_rows", &Table::bucket_rows, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("bucket_bytes", &Table::bucket_bytes, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a, "frozen"_a = 0)
       .def("update", &update, "ids"_a.noconvert(), "gradients"_a.noconvert(), "learning_rate"_a, "step"_a,
            "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false, "finite"_a = false)
@@ -378,6 +387,7 @@ NB_MODULE(_kernels, m) {
       .def("expire", &Table::expire, "bucket"_a, "before"_a, nb::call_guard<nb::gil_scoped_release>());
 
   m.def("buckets_of", &buckets_of, "ids"_a.noconvert(), "buckets"_a);
+  m.def("parts_of", &parts_of, "ids"_a.noconvert(), "parts"_a);
   m.def("unique", &unique, "ids"_a.noconvert(), "buckets"_a);
   m.def("sum_by", &sum_by, "inverse"_a.noconvert(), "rows"_a.noconvert(), "sums"_a.noconvert());
   m.def("spread", &spread, "rows"_a.noconvert(), "inverse"_a.noconvert(), "out"_a.noconvert());

@@ -159,6 +159,13 @@ class Table {
     return bucket.rows();
   }
 
+  // Of its rows, and of what was seen of ids that have none.
+  std::size_t bucket_bytes(std::uint32_t which) {
+    const Bucket& bucket = at(which);
+    std::lock_guard<std::mutex> lock(mutex_of(which));
+    return bucket.rows() * layout_.bytes() + bucket.sightings().all().size() * Sightings::kBytes;
+  }
+
   // Copies rows out. Ids without a row get one, or (without `create`, or if they must wait, or are refused) the values
   // that it would start with.
   template <class Out>

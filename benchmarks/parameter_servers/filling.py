@@ -75,10 +75,10 @@ def _copy(source: Holdings, parts: int) -> list[float]:
 
         def move(part: int = part) -> None:
             if part:
-                target.put_part(*source.export_part(_BUCKET, part, parts))
+                target.put_part(_BUCKET, *source.export_part(_BUCKET, part, parts), part=part, parts=parts)
             else:
                 attributes, groups, _ = source.export(_BUCKET, parts=parts)
-                target.put(_BUCKET, attributes, groups)
+                target.put(_BUCKET, attributes, groups, parts=parts)
 
         found.append(_timed(move))
     assert target.tables.rows == source.tables.rows

@@ -332,9 +332,16 @@ class Holdings:
         return {"version": version}, self.tables.part(bucket, part, parts)
 
     def put(
-        self, bucket: int, attributes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Array]]
+        self,
+        bucket: int,
+        attributes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Array]],
+        *,
+        parts: int = 1,
     ) -> None:
-        """Takes a bucket in, in place of what was here of it. The arrays are not kept."""
+        """Takes a bucket in, in place of what was here of it; of its rows, the first of so many parts. The arrays are
+        not kept.
+        """
         mask = np.zeros(BUCKETS, np.bool_)
         mask[bucket] = True
         self.drop(mask)
@@ -350,14 +357,22 @@ class Holdings:
         # Tables copy what they take.
         others = {group: members for group, members in groups.items() if group not in dense}
         self.tables.put(others, step=int(attributes.get("version", 0)))
+        self.tables.arrives(bucket, 0, parts)
         self.cohorts.put(Cohort.of_attributes(mask, dict(attributes)))
         self.cohorts.merge(list(self.cohorts))
 
-    def put_part(self, attributes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Array]]) -> None:
-        """Takes another part of the rows in. Those of them that are here were made by updates that came before it: they
-        are in it, with all that they had before.
-        """
+    def put_part(
+        self,
+        bucket: int,
+        attributes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Array]],
+        *,
+        part: int,
+        parts: int,
+    ) -> None:
+        """Takes another part of the rows in, with all updates that came before it."""
         self.tables.put(groups, step=int(attributes["version"]))
+        self.tables.arrives(bucket, part, parts)
 
     def restore(
         self,

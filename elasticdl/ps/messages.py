@@ -110,13 +110,14 @@ def optimizer_of(entry: ps_pb2.Entry) -> ps_pb2.OptimizerConfig | None:
 def _filling(entry: ps_pb2.Entry, body: memoryview) -> Callable[[Holdings, Mask], None]:
     attributes = json.loads(entry.fill.attributes)
     groups = Body(body).groups(entry.fill.arrays)
+    part, parts = entry.fill.part, entry.fill.parts
 
     def fill(holdings: Holdings, mask: Mask) -> None:
         for bucket in numbers(mask):
-            if entry.fill.part:
-                holdings.put_part(attributes, groups)
+            if part:
+                holdings.put_part(bucket, attributes, groups, part=part, parts=parts)
             else:
-                holdings.put(bucket, attributes, groups)
+                holdings.put(bucket, attributes, groups, parts=parts)
 
     return fill
 

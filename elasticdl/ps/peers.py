@@ -119,8 +119,7 @@ class Peers:
         """The first part of a bucket, or the one after `before`.
 
         What happens to the bucket from the first part on is told behind it, also what happens to rows that are in later
-        parts. There it meets rows that have just been made, and what becomes of them does not matter: their own part
-        comes with what has become of them here.
+        parts: there it is passed over, for these rows come with what has become of them here.
         """
         part = before.part + 1 if before else 0
         parts = before.parts if before else holdings.parts(bucket, PART_BYTES)
@@ -134,7 +133,7 @@ class Peers:
         entry = ps_pb2.Entry(
             version=self.roles.version,
             buckets=pack(mask_of([bucket])),
-            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads, part=part),
+            fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads, part=part, parts=parts),
         )
         position = outbox.add(entry, lay_out(arrays))
         copy = Copy(

@@ -46,11 +46,13 @@ __all__ = [
     "as_ids",
     "buckets_of",
     "convert",
+    "parts_of",
 ]
 
 Budget = _kernels.Budget
 Outcome = _kernels.Outcome
 buckets_of = _kernels.buckets_of
+parts_of = _kernels.parts_of
 
 # In so many a bucket can be exported.
 MOST_PARTS = 256
@@ -176,6 +178,10 @@ class Table:
 
     def bucket_rows(self, bucket: int) -> int:
         return self._table.bucket_rows(bucket)
+
+    def bucket_bytes(self, bucket: int) -> int:
+        """Of its rows, and of ids that wait for one."""
+        return self._table.bucket_bytes(bucket)
 
     def gather(
         self,

@@ -34,6 +34,7 @@ from elasticdl.ps.table import (
     TableSpec,
     as_float32,
     buckets_of,
+    parts_of,
 )
 from elasticdl.ps.table_files import SavedTables, describe, write_table
 from elasticdl.ps.tensors import Array
@@ -103,6 +104,8 @@ class Tables:
         self._tables: dict[str, Table] = {}
         # Gradients that wait, by table: in the order in which they came, in float32, and none without ids.
         self._waiting: dict[str, list[RowPart]] = {}
+        # Buckets that come in parts: how many have come, of how many.
+        self._parts: dict[int, tuple[int, int]] = {}
         # Where tables that are declared from now on have their rows from.
         self._saved: _Saved | None = None
         # What was written of late, by the names of the copies.
@@ -239,10 +242,24 @@ class Tables:
             self._update(name, part, learning_rate=learning_rate, step=step, unique=True, finite=True)
 
     def _update(self, name: str, part: RowPart, **how: Any) -> None:
+        part = self._arrived(part)
         refused = self._tables[name].update(part.ids, part.values, **how).refused
         if refused:
             # The gradients of these are lost, and the copy of this table elsewhere has had them.
             raise MemoryError(f"there is no memory for {refused:,} new rows of the table {name}")
+
+    def _arrived(self, part: RowPart) -> RowPart:
+        """Without the rows that are still to come, with what this update makes of them elsewhere. Here it would meet
+        new ones, and an optimizer of the user's own may fail on these that does not on the others.
+        """
+        if not self._parts:
+            return part
+        there = np.ones(len(part.ids), np.bool_)
+        buckets = buckets_of(part.ids, BUCKETS)
+        for bucket, (arrived, parts) in self._parts.items():
+            inside = np.flatnonzero(buckets == bucket)
+            there[inside] = parts_of(part.ids[inside], parts) < arrived
+        return RowPart(ids=part.ids[there], values=part.values[there])
 
     def expire(self, mask: Mask, step: int) -> None:
         """Forgets rows that were not updated for too long, in the buckets whose turn it is."""
@@ -360,8 +377,8 @@ class Tables:
         }
 
     def bucket_bytes(self, bucket: int) -> int:
-        """That its rows take."""
-        return sum(table.bucket_rows(bucket) * table.row_bytes for table in self._tables.values())
+        """That its rows take, and ids that wait for one."""
+        return sum(table.bucket_bytes(bucket) for table in self._tables.values())
 
     def waiting_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
         groups: dict[str, dict[str, Array]] = {}
@@ -371,6 +388,12 @@ class Tables:
                 members[f"{bucket}/ids"] = part.ids
                 members[f"{bucket}/values"] = part.values
         return groups
+
+    def arrives(self, bucket: int, part: int, parts: int) -> None:
+        """This part of a bucket has been put in, and those before it."""
+        self._parts[bucket] = (part + 1, parts)
+        if part + 1 == parts:
+            del self._parts[bucket]
 
     def put(self, groups: Mapping[str, Mapping[str, Array]], *, step: int = 0) -> None:
         """Takes in what `groups` gave, at a step. Slots that are another optimizer's start anew.
@@ -414,6 +437,7 @@ class Tables:
         table.put(rows, step=step)
 
     def drop(self, mask: Mask) -> None:
+        self._parts = {bucket: parts for bucket, parts in self._parts.items() if not mask[bucket]}
         for name, table in self._tables.items():
             for bucket in numbers(mask):
                 table.delete(bucket)

@@ -225,14 +225,16 @@ class Entry(_message.Message):
     def __init__(self, position: _Optional[int] = ..., version: _Optional[int] = ..., buckets: _Optional[bytes] = ..., push: _Optional[_Union[PushRequest, _Mapping]] = ..., initialize: _Optional[_Union[InitializeRequest, _Mapping]] = ..., fill: _Optional[_Union[Fill, _Mapping]] = ..., handover: _Optional[_Union[Handover, _Mapping]] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., fence: _Optional[str] = ...) -> None: ...
 
 class Fill(_message.Message):
-    __slots__ = ("attributes", "arrays", "part")
+    __slots__ = ("attributes", "arrays", "part", "parts")
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     attributes: str
     arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
     part: int
-    def __init__(self, attributes: _Optional[str] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., part: _Optional[int] = ...) -> None: ...
+    parts: int
+    def __init__(self, attributes: _Optional[str] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., part: _Optional[int] = ..., parts: _Optional[int] = ...) -> None: ...
 
 class Handover(_message.Message):
     __slots__ = ()

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import elasticdl
 from elasticdl.ps import messages, peers
 from elasticdl.ps.bodies import mask_of, unpack
 from elasticdl.ps.buckets import BUCKETS, BucketMap
+from elasticdl.ps.custom import to_config
 from elasticdl.ps.holdings import Initial
 from elasticdl.ps.messages import read_push, rows_parts
 from elasticdl.ps.optimizers import make_optimizer
 from elasticdl.ps.replication import Outbox, Routes
 from elasticdl.ps.store import ServerSettings, Store
-from elasticdl.ps.table import Table, TableSpec, buckets_of
+from elasticdl.ps.table import Ids, Table, TableSpec, buckets_of
+from elasticdl.ps.tensors import Array
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
@@ -37,10 +40,10 @@ SMALL = 1000
 class Primary:
     """With its backup, which has everything at once, and a third server that is being filled."""
 
-    def __init__(self, settings: ServerSettings) -> None:
+    def __init__(self, settings: ServerSettings, optimizer: ps_pb2.OptimizerConfig = ADAM) -> None:
         self.store = self._made(0, settings)
         self.third = self._made(2, settings)
-        initial = Initial(trainable={}, state={}, optimizer=ADAM, tables=[SPEC])
+        initial = Initial(trainable={}, state={}, optimizer=optimizer, tables=[SPEC])
         self.store._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
         self._sequence = 0
         self._draw = np.random.default_rng(7)
@@ -57,13 +60,15 @@ class Primary:
         return self.store._peers.outboxes[2]
 
     def push(self) -> None:
-        self._sequence += 1
         ids = self._draw.choice(IDS, 40, replace=False, p=OFTEN / OFTEN.sum())
-        gradients = self._draw.normal(size=(40, 3)).astype(np.float32)
+        self.push_rows(ids, self._draw.normal(size=(40, 3)).astype(np.float32))
+
+    def push_rows(self, ids: Ids, gradients: Array) -> None:
+        self._sequence += 1
         request = ps_pb2.PushRequest(
             worker="w", sequence=self._sequence, learning_rate=0.1, generation=1, buckets=b""
         )
-        request.rows.append(ps_pb2.RowsHead(table="users", ids=40, dtype="float32", width=3))
+        request.rows.append(ps_pb2.RowsHead(table="users", ids=len(ids), dtype="float32", width=3))
         body = memoryview(b"".join([*rows_parts([ids]), *rows_parts([gradients])]))
         self.store.begin_push(read_push(request, body), message=request, body=(body,))
 
@@ -107,6 +112,14 @@ def contents(store: Store) -> dict[str, Any]:
         },
         "gradients": {kind: array.tolist() for kind, array in waiting.items()},
     }
+
+
+def table_of(store: Store) -> dict[int, tuple[Any, Any]]:
+    rows = store._holdings.tables._find("users").export(BUCKET)
+    assert rows.slots is not None
+    return dict(
+        zip(rows.ids.tolist(), zip(rows.values.tolist(), rows.slots.tolist(), strict=True), strict=True)
+    )
 
 
 def test_with_pushes_between_the_parts_both_are_the_same_in_the_end(primary: Primary) -> None:
@@ -159,6 +172,32 @@ def test_a_filling_that_is_given_up_begins_anew_with_the_first_part(primary: Pri
     ]
     assert parts == list(range(len(parts)))
     assert contents(primary.third) == contents(primary.store)
+
+
+class Rooted(elasticdl.Optimizer):
+    """That cannot do with a row whose gradients were all zero."""
+
+    slots: ClassVar[dict[str, float]] = {"sum": 0.0}
+
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        slots["sum"] += gradient * gradient
+        with np.errstate(invalid="ignore"):
+            return value - learning_rate * gradient / np.sqrt(slots["sum"])
+
+
+def test_an_optimizer_of_the_users_own_sees_no_row_before_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PART_BYTES", SMALL)
+    primary = Primary(ServerSettings(), to_config(Rooted()))
+    for _ in range(2):
+        primary.push_rows(IDS, np.ones((len(IDS), 3), np.float32))
+    primary.see(FILLING)
+    delivered = primary.deliver()
+    next(delivered)
+    # Often enough for a row of their own.
+    for _ in range(2):
+        primary.push_rows(IDS, np.zeros((len(IDS), 3), np.float32))
+    assert len(list(delivered)) > 10
+    assert table_of(primary.third) == table_of(primary.store)
 
 
 @given(

@@ -117,7 +117,7 @@ def a_bucket_forgets_at_a_move_what_it_has_had(patch: pytest.MonkeyPatch) -> Non
 
 
 def a_part_of_a_bucket_is_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holdings, "put_part", now_and_then(Holdings.put_part, lambda *_: None, 20))
+    patch.setattr(Holdings, "put_part", now_and_then(Holdings.put_part, lambda *_, **more: None, 20))
 
 
 def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
