@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import compileall
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def main() -> int:
     # As in an installed package, and as in the peers: else every process would compile our modules anew.
     for package in ("elasticai_api", "elasticdl", "benchmarks"):
         compileall.compile_dir(str(ROOT / package), quiet=1)
+    # What others have written, our environments install without compiling it: the first process that needs it does.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     results: list[Result] = []
     for name in arguments.names or NAMES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)

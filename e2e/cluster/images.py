@@ -10,7 +10,8 @@ one of a few megabytes is made and loaded anew:
 
 Packages are taken from where they are installed already, with what is compiled beside them: no index is asked, and what
 runs in pods is what runs in the tests of this machine. That wants the Python of the tests to be of Debian's version.
-Compiled is what was imported here before, at least what a framework needs to be imported itself.
+What elasticdl needs is compiled, as in images that `elasticdl zoo build` makes: environments of the tests are installed
+without that, and in a pod every process would compile it anew. Of a framework, which is large, what its import needs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ FRAMEWORKS: dict[str, list[str]] = {
     "keras": ["tensorflow-cpu", "deepctr"],
     "torch": ["torch"],
 }
-_MODULES = {"keras": "tensorflow", "torch": "torch"}
+# TensorFlow imports Keras only when it is first asked for.
+_MODULES = {"keras": "tensorflow, keras", "torch": "torch"}
 # What only those need who compile against a package, or test it.
 _LEFT_OUT = ("/include/", "/tests/", "torch/test/", "torch/bin/protoc", "clang/native/")
 _NO_NEED = ("libclang", "scikit-learn")
@@ -217,7 +219,10 @@ def _closure(requirements: Iterable[str]) -> set[str]:
 def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = "") -> Path:
     if sys.version_info[:2] != PYTHON:
         raise SystemExit(f"The images of the tests need an environment of Python {PYTHON[0]}.{PYTHON[1]}.")
-    versions = "".join(f"{each}=={importlib.metadata.version(each)}\n" for each in sorted(packages))
+    # Older layers of the same versions are not compiled.
+    versions = "compiled\n" + "".join(
+        f"{each}=={importlib.metadata.version(each)}\n" for each in sorted(packages)
+    )
     layer = folder / f"{name}-{hashlib.sha256(versions.encode()).hexdigest()[:12]}.tar"
     if not layer.exists():
         if imported:
@@ -228,6 +233,9 @@ def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = ""
             for each in sorted(packages)
             for file in importlib.metadata.files(each) or ()
         }
+        files = {inner: path for inner, path in files.items() if _wanted(inner) and path.exists()}
+        if not imported:
+            _compile(files.values())
         files |= {
             importlib.util.cache_from_source(inner): Path(importlib.util.cache_from_source(str(path)))
             for inner, path in files.items()
@@ -235,8 +243,18 @@ def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = ""
         }
         with tarfile.open(layer.with_suffix(".part"), "w") as tar:
             for inner, path in files.items():
-                wanted = not inner.startswith("..") and not any(part in f"/{inner}" for part in _LEFT_OUT)
-                if wanted and path.exists():
+                if path.exists():
                     tar.add(path, arcname=f"{PACKAGES}/{inner}", filter=_of_root)
         _keep(layer, name)
     return layer
+
+
+def _wanted(inner: str) -> bool:
+    return not inner.startswith("..") and not any(part in f"/{inner}" for part in _LEFT_OUT)
+
+
+def _compile(paths: Iterable[Path]) -> None:
+    """Beside the files, where they are installed. What is compiled already stays."""
+    for path in paths:
+        if path.suffix == ".py":
+            compileall.compile_file(path, quiet=2)
