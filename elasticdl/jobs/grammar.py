@@ -93,11 +93,10 @@ class Text(Grammar[str]):
         return text
 
 
-@dataclass(frozen=True, kw_only=True)
 class Pattern(Grammar[str]):
     """A regular expression."""
 
-    metavar: str = "PATTERN"
+    metavar = "PATTERN"
 
     def parse(self, raw: object) -> str:
         text = Text().parse(raw)
@@ -112,7 +111,7 @@ class Pattern(Grammar[str]):
 class Integer(Grammar[int]):
     minimum: int = 0
     maximum: int = 2**63 - 1  # what the messages between nodes can carry
-    metavar: str = "N"
+    metavar = "N"
 
     def parse(self, raw: object) -> int:
         if isinstance(raw, str) and _WHOLE_NUMBER.fullmatch(raw.strip()):
@@ -125,10 +124,9 @@ class Integer(Grammar[int]):
         return value
 
 
-@dataclass(frozen=True, kw_only=True)
 class Real(Grammar[float]):
-    minimum: float = 0.0
-    metavar: str = "NUMBER"
+    minimum = 0.0
+    metavar = "NUMBER"
 
     def parse(self, raw: object) -> float:
         text = isinstance(raw, str) and _NUMBER.fullmatch(raw.strip())
@@ -145,9 +143,8 @@ class Real(Grammar[float]):
         return repr(value).removesuffix(".0")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Boolean(Grammar[bool]):
-    choices: tuple[str, ...] = ("true", "false")
+    choices = ("true", "false")
 
     def parse(self, raw: object) -> bool:
         if isinstance(raw, (str, bool, int)):
@@ -185,7 +182,7 @@ class Choice(Grammar[str]):
 class Pairs(Grammar[dict[str, str]]):
     """`a=1,b=2`, in YAML a mapping."""
 
-    metavar: str = "KEY=VALUE,..."
+    metavar = "KEY=VALUE,..."
     key_rule: Rule
     repeatable: ClassVar[bool] = True
 

@@ -36,11 +36,10 @@ def parse_priority(text: str) -> PodPriority:
     return PodPriority(class_name=name, fraction=part)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PriorityGrammar(Grammar[str]):
     """Kept as text: only the platform that has priorities reads it apart (with `parse_priority`)."""
 
-    metavar: str = "NAME[=FRACTION]"
+    metavar = "NAME[=FRACTION]"
 
     def parse(self, raw: object) -> str:
         text = str(raw) if isinstance(raw, float) else raw

@@ -119,9 +119,8 @@ def _bytes(amount: Fraction) -> Quantity:
     return Quantity(text=f"{mebibytes}Mi" if mebibytes.denominator == 1 else str(int(amount)))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ResourcesGrammar(Grammar[Resources]):
-    metavar: str = "cpu=N,memory=N,..."
+    metavar = "cpu=N,memory=N,..."
 
     def parse(self, raw: object) -> Resources:
         if isinstance(raw, Resources):

@@ -38,9 +38,8 @@ class Volume:
         return next((name, value) for name in SOURCES if (value := str(getattr(self, name))))
 
 
-@dataclass(frozen=True, kw_only=True)
 class VolumesGrammar(Grammar[tuple[Volume, ...]]):
-    metavar: str = "host_path=PATH|claim_name=NAME|config_map=NAME|secret=NAME,mount_path=PATH[,...];..."
+    metavar = "host_path=PATH|claim_name=NAME|config_map=NAME|secret=NAME,mount_path=PATH[,...];..."
     repeatable: ClassVar[bool] = True
 
     def parse(self, raw: object) -> tuple[Volume, ...]:
