@@ -32,22 +32,23 @@ def write(kind: str, values: Mapping[str, Any]) -> str:
         leaf = LEAVES[name]
         section = document.setdefault(leaf.section, {}) if leaf.section else document
         section[name] = leaf.flag.grammar.plain(value)
-    return yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=1000)
+    text: str = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=1000)
+    return text
 
 
-def _dumper() -> type[yaml.SafeDumper]:
+def _dumper() -> Any:
     """PyYAML writes the rarer ends of a line as themselves, and reads them back as spaces: escape them."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        pass
+    # Written in C, where PyYAML comes with that.
+    dumper: Any = type("Dumper", (getattr(yaml, "CSafeDumper", yaml.SafeDumper),), {})
 
     def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         style = '"' if _LINE_ENDS.intersection(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Dumper.add_representer(str, represent)
-    return Dumper
+    dumper.add_representer(str, represent)
+    return dumper
 
 
 def read(text: str, *, source: str) -> tuple[str | None, dict[str, Given]]:
