@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
+
+from elasticdl.worker.garbage import keep_all, nothing_collected
 
 
 def main() -> int:
-    if os.environ.get("ELASTICDL_PLATFORM") == "kubernetes":
-        from elasticdl.master import pod
-
-        return pod.main()
-    from elasticdl.master import local
-
-    return local.main()
+    name = "pod" if os.environ.get("ELASTICDL_PLATFORM") == "kubernetes" else "local"
+    with nothing_collected():
+        module = import_module(f"elasticdl.master.{name}")
+    keep_all()
+    return int(module.main())
 
 
 if __name__ == "__main__":

@@ -118,6 +118,8 @@ class Master:
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
+        # The platform has been asked for the first node, and has answered.
+        self.nodes_asked_for = asyncio.Event()
         self.liveness = Liveness(self.state, clock)
         self._silence = Silence(self.plan)
         self._cannot_go_on: BaseException | None = None
@@ -282,7 +284,7 @@ class Master:
             self._has_started(node.name)
             log.info("Starting %s.", node.name)
             # All at once, and without waiting for it: those that run go on meanwhile.
-            self._spawn(self._platform.start(self._request(node)))
+            self._spawn(self._start(self._request(node)))
         self._send_away()
         state = self.state
         if state.cut is not None and state.standstill.complete():
@@ -291,6 +293,10 @@ class Master:
             await self.cutting.take(state.cut.number)
         if self.cutting.to_be_saved():
             self._spawn(self.cutting.save())
+
+    async def _start(self, request: NodeRequest) -> None:
+        await self._platform.start(request)
+        self.nodes_asked_for.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Does it beside everything else. What goes wrong with it is the end of the master."""

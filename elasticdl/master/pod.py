@@ -164,40 +164,46 @@ async def _serve(
     sent_away: asyncio.Event,
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
-    environment = await _addresses(cluster, spec)
     pod_ip = os.environ.get("MY_POD_IP", "")
     platform = KubernetesPlatform(cluster, spec, owner=record, before_ending=writer.check, pod_ip=pod_ip)
     folder = _folder(spec, record, folder)
     journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
-    master = Master(
-        spec=spec,
-        folder=folder,
-        platform=platform,
-        token=token,
-        environment=environment,
-        surroundings=IN_PODS,
-        journal=journal,
-        clock=asyncio.get_running_loop().time,
-        submitted=record["data"][SPEC_KEY],
-    )
-    servers = Servers(master, token)
-    everywhere = naming.everywhere(pod_ip)
-    add_port(servers.own, naming.address(everywhere, naming.MASTER_PORT))
-    if servers.public is not None:
-        add_port(servers.public, naming.address(everywhere, naming.SHARDS_PORT), public=True)
-    master.recover(record["data"].get(STATE_KEY))
-    await servers.start()
-    log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
-    keeper = RecordKeeper(cluster, master, writer)
+    servers: Servers | None = None
     tasks: set[asyncio.Task[Any]] = set()
+    looking = asyncio.create_task(platform.nodes())
     try:
+        environment = await _addresses(cluster, spec)
         # Who may not look at pods says so before its first word in the record: whoever submits the job waits for that.
-        await platform.nodes()
+        nodes = await looking
+        master = Master(
+            spec=spec,
+            folder=folder,
+            platform=platform,
+            token=token,
+            environment=environment,
+            surroundings=IN_PODS,
+            journal=journal,
+            clock=asyncio.get_running_loop().time,
+            submitted=record["data"][SPEC_KEY],
+        )
+        master.recover(record["data"].get(STATE_KEY))
         running = asyncio.create_task(master.run())
-        keeping = asyncio.create_task(keeper.run())
         leaving = asyncio.create_task(sent_away.wait())
         beating = asyncio.create_task(_beat(journal))
-        tasks |= {running, keeping, leaving, beating}
+        tasks |= {running, leaving, beating}
+        if not nodes and not master.state.gathering.active:
+            # There is nobody yet who would call, and a job that begins waits for its nodes and for nothing else.
+            await _nodes_asked_for(master, tasks)
+        servers = Servers(master, token)
+        everywhere = naming.everywhere(pod_ip)
+        add_port(servers.own, naming.address(everywhere, naming.MASTER_PORT))
+        if servers.public is not None:
+            add_port(servers.public, naming.address(everywhere, naming.SHARDS_PORT), public=True)
+        await servers.start()
+        log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
+        keeper = RecordKeeper(cluster, master, writer)
+        keeping = asyncio.create_task(keeper.run())
+        tasks.add(keeping)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
@@ -220,12 +226,23 @@ async def _serve(
         good = master.state.outcome == "stopped" or (master.state.outcome == "succeeded" and exact)
         return EXIT_DONE if good else EXIT_FAILED
     finally:
-        for task in tasks:
+        for task in (looking, *tasks):
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*tasks, return_exceptions=True)
-        await servers.stop()
+            await asyncio.gather(looking, *tasks, return_exceptions=True)
+        if servers is not None:
+            await servers.stop()
         await platform.close()
+        journal.close()
+
+
+async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> None:
+    """Until they are, or one of the tasks has ended."""
+    asked = asyncio.create_task(master.nodes_asked_for.wait())
+    try:
+        await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asked.cancel()
 
 
 async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> Journal:

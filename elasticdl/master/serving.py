@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import grpc.aio
 
-from elasticai_api.proto.elasticai_api_pb2_grpc import (
-    add_MasterServicer_to_server as add_shard_calls,
-)
-from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server as add_progress_calls
 from elasticdl.jobs.training import ALLREDUCE
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
-from elasticdl.master.shard_service import PublicShardService, ShardService
 from elasticdl.wire.channel import new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
 
@@ -35,6 +30,14 @@ class Servers:
 
             add_allreduce_calls(AllReduceService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.program == "command":
+            from elasticai_api.proto.elasticai_api_pb2_grpc import (
+                add_MasterServicer_to_server as add_shard_calls,
+            )
+            from elasticai_api.proto.progress_pb2_grpc import (
+                add_ProgressServicer_to_server as add_progress_calls,
+            )
+            from elasticdl.master.shard_service import PublicShardService, ShardService
+
             shards, public = ShardService(master), PublicShardService(master)
             master.waits_for_shard = lambda worker: shards.waiting[worker] + public.waiting[worker] > 0
             add_shard_calls(shards, self.own)  # type: ignore[no-untyped-call]
