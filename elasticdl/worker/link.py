@@ -30,6 +30,8 @@ _Reply = TypeVar("_Reply")
 
 # Leases are held by the master for 20 s; a call that takes longer than this has lost its connection.
 _CALL_SECONDS = 40.0
+# A master that is there answers within milliseconds. Of one that does not, it is asked who listens in its place.
+_ANSWER_SECONDS = 1.0
 # A signal that comes just before the thread falls asleep does not wake it: nobody sleeps longer than this.
 _SIGNAL_SECONDS = 0.5
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -68,20 +70,35 @@ class MasterLink:
                 if error.code() not in _GONE or self._closed:
                     raise
 
-    def join(self, address: str = "") -> pb.JoinReply:
-        """Says that this node is up, and follows the master's directives from then on."""
-        check_peer(self._address)
+    def join(self, address: str = "", *, meanwhile: Callable[[], None] | None = None) -> pb.JoinReply:
+        """Says that this node is up, and follows the master's directives from then on. `meanwhile` is called while the
+        master is asked. Raises `NotTrusted` if what listens at its address is not the master of this job.
+        """
         request = pb.JoinRequest(
             node=self.node, role=self.node.rsplit("-", 1)[0], incarnation=self.incarnation, address=address
         )
+        asked = self.stub.Join.future(request, timeout=_ANSWER_SECONDS, wait_for_ready=True)
+        if meanwhile is not None:
+            meanwhile()
         try:
-            reply: pb.JoinReply = self.call(self.stub.Join, request)
+            reply = self._joined(asked, request)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise NotOfThisJob(error.details()) from None
             raise
         self._lineage = reply.lineage
         threading.Thread(target=self._follow, args=(request,), name="directives", daemon=True).start()
+        return reply
+
+    def _joined(self, asked: grpc.Future[pb.JoinReply], request: pb.JoinRequest) -> pb.JoinReply:
+        try:
+            return asked.result()
+        except grpc.RpcError as error:
+            if error.code() not in _GONE:
+                raise
+        # Before it is waited for: a channel waits for a stranger as it does for a master that is not there yet.
+        check_peer(self._address)
+        reply: pb.JoinReply = self.call(self.stub.Join, request)
         return reply
 
     def _follow(self, request: pb.JoinRequest) -> None:
