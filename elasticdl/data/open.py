@@ -6,15 +6,13 @@
 A path is one file, a folder (all files below it, in the order of their paths) or a pattern with `*`. The
 format is told from the files, or by `format`; which other parameters there are depends on it (see
 `formats.py`). Compressed files (.gz .bz2 .xz .zst) of the formats recordio, tfrecord, csv and idx are read
-like others.
+like others. What reads a format is imported when it is met, as far as it is not needed to tell formats apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from elasticdl.data.csvdialect import dialect_of
-from elasticdl.data.csvfile import CsvFile
 from elasticdl.data.files import FilesReader, PieceCache, open_files
 from elasticdl.data.formats import check_params, format_of
 from elasticdl.data.idx import IdxFile
@@ -24,7 +22,6 @@ from elasticdl.data.parquet import ParquetFile
 from elasticdl.data.reader import Metadata, Reader
 from elasticdl.data.recordio import RecordIOFile
 from elasticdl.data.source import open_source
-from elasticdl.data.tfrecord import TFRecordFile
 from elasticdl.data.words import word_list
 from elasticdl.jobs.errors import UserError
 
@@ -58,11 +55,16 @@ def _recordio(listing: Listing, params: Params) -> Reader:
 
 
 def _tfrecord(listing: Listing, params: Params) -> Reader:
+    from elasticdl.data.tfrecord import TFRecordFile
+
     files = open_files(listing.paths, lambda path: TFRecordFile(open_source(path)))
     return FilesReader(origin=listing.origin, format="tfrecord", files=files, kind="bytes")
 
 
 def _csv(listing: Listing, params: Params) -> Reader:
+    from elasticdl.data.csvdialect import dialect_of
+    from elasticdl.data.csvfile import CsvFile
+
     # The first file may be empty; the first with a row tells how the rows are written.
     for path in listing.paths:
         dialect = dialect_of(open_source(path), params)

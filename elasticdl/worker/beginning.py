@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from elasticdl.data.custom import adapt_custom_reader
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.errors import UserError
@@ -85,6 +84,8 @@ def _training_loop(trainer: Trainer, spec: JobSpec) -> type[TrainingLoop]:
 def _open(definition: ModelDefinition, origin: str, spec: JobSpec) -> Reader:
     params = spec.data.data_reader_params
     if definition.custom_data_reader is not None:
+        from elasticdl.data.custom import adapt_custom_reader
+
         made = definition.custom_data_reader(data_origin=origin, **params)
         if made is not None:
             return adapt_custom_reader(made, origin)

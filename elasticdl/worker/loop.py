@@ -25,9 +25,7 @@ from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.checkpoints import copy_name
-from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.failures import Abandoned, NothingHeld
-from elasticdl.ps.routing import newest_routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.batches import ReadAhead, read_ahead
 from elasticdl.worker.evaluation import Evaluator
@@ -35,7 +33,6 @@ from elasticdl.worker.export import export_model
 from elasticdl.worker.link import MasterLink
 from elasticdl.worker.models import Model, OwnModel
 from elasticdl.worker.reporter import Reporter
-from elasticdl.worker.served import ServedModel
 from elasticdl.worker.shards import LeasedShards
 from elasticdl.worker.trainer import Batch, CallbackRunner, EndedEpoch, Shard, Trainer
 
@@ -109,7 +106,7 @@ class TrainingLoop:
             return False
         if directive.generation != self._generation:
             self._start_generation(directive)
-        if directive.saved and isinstance(self._model, ServedModel):
+        if directive.saved and self._model is not None:
             self._model.beginning = None
         if self._looked_at != serial and self._answer(directive, serial):
             return True
@@ -189,24 +186,7 @@ class TrainingLoop:
         self._cut = directive.cut_passed
         generation = directive.generation
         if spec.nodes.num_ps:
-            client = ParameterClient(
-                routes=newest_routes(directive, self._link.directive),
-                token=self._token,
-                worker=self._link.node,
-                generation=generation,
-                stop=lambda: self._abandoned(generation),
-                transfer=spec.training.row_transfer,
-                tolerant=spec.training.max_bad_gradients > 0,
-            )
-            self._model = ServedModel(
-                self._trainer,
-                client,
-                pull_every=spec.training.get_model_steps,
-                restore_from=directive.restore_from,
-                asynchronous=spec.training.asynchronous,
-                nudge=self._link.nudge,
-                beginning=self._model.beginning if isinstance(self._model, ServedModel) else None,
-            )
+            self._model = self._served_model(directive)
         else:
             self._model = OwnModel(
                 self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
@@ -221,6 +201,32 @@ class TrainingLoop:
         )
         self._queue = read_ahead(batches, self._link.nudge)
 
+    def _served_model(self, directive: pb.Directive) -> Model:
+        # Only a job with servers waits for this to be imported.
+        from elasticdl.ps.client import ParameterClient
+        from elasticdl.ps.routing import newest_routes
+        from elasticdl.worker.served import ServedModel
+
+        training, generation = self._spec.training, directive.generation
+        client = ParameterClient(
+            routes=newest_routes(directive, self._link.directive),
+            token=self._token,
+            worker=self._link.node,
+            generation=generation,
+            stop=lambda: self._abandoned(generation),
+            transfer=training.row_transfer,
+            tolerant=training.max_bad_gradients > 0,
+        )
+        return ServedModel(
+            self._trainer,
+            client,
+            pull_every=training.get_model_steps,
+            restore_from=directive.restore_from,
+            asynchronous=training.asynchronous,
+            nudge=self._link.nudge,
+            beginning=None if self._model is None else self._model.beginning,
+        )
+
     def _abandoned(self, generation: int) -> bool:
         """Nobody waits any more for what is done for that generation."""
         directive = self._link.directive()
@@ -230,7 +236,8 @@ class TrainingLoop:
         if self._model is not None:
             self._model.settle()
         self._reporter.flush()
-        if isinstance(self._model, ServedModel) and directive.generation == self._generation:
+        served = self._model is not None and not isinstance(self._model, OwnModel)
+        if served and directive.generation == self._generation:
             # Servers that were restored wait with their copy for somebody who says what this job trains with; and while
             # there is a cut nobody comes to a batch.
             self._make_ready()

@@ -31,6 +31,9 @@ TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 class Model(abc.ABC):
     """One generation of the model that this worker trains."""
 
+    # What it began with, as long as this worker may be asked for that again.
+    beginning: Parameters | None = None
+
     @abc.abstractmethod
     def prepare(self, batch: Batch) -> None:
         """Makes parameters exist and have the right values. Before anything else; safe to repeat."""

@@ -11,12 +11,23 @@ def _loads(module: str, unwanted: str) -> bool:
     return subprocess.run([sys.executable, "-c", program], check=False).returncode != 0
 
 
-@pytest.mark.parametrize("unwanted", ["numpy", "yaml"])
+@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.jobs.spec"])
 def test_a_worker_asks_for_its_job_first(unwanted: str) -> None:
-    """NumPy is left to the job's framework."""
     assert not _loads("elasticdl.worker.__main__", unwanted)
 
 
-@pytest.mark.parametrize("unwanted", ["numpy", "yaml"])
+def test_numpy_is_left_to_the_framework() -> None:
+    assert not _loads("elasticdl.worker.process", "numpy")
+
+
+@pytest.mark.parametrize(
+    "unwanted", ["elasticdl.ps.client", "elasticdl.worker.served", "elasticdl.data.csvfile", "pyarrow"]
+)
+def test_a_worker_has_what_its_job_needs(unwanted: str) -> None:
+    """And nothing for servers that the job may not have, or for data of other formats."""
+    assert not _loads("elasticdl.worker.beginning", unwanted)
+
+
+@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.master.shard_service"])
 def test_a_master_begins_with_little(unwanted: str) -> None:
     assert not _loads("elasticdl.master.pod", unwanted)
