@@ -6,6 +6,7 @@ Exit codes: 0 all is well; 1 the job failed; 2 the input was wrong; 70 a defect 
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import re
 import sys
@@ -21,6 +22,9 @@ from elasticdl.jobs.nearest import did_you_mean
 BAD_INPUT = 2
 CRASHED = 70
 INTERRUPTED = 130
+# More objects than a command makes until it is under way. Nearly all of them are of modules, and stay: Python
+# would go through them dozens of times to see whether some can go.
+_OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 COMMANDS = {
     "train": Entry(place="elasticdl.cli.job_commands:train", help="Train a model."),
@@ -65,6 +69,9 @@ def root(ctx: click.Context) -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Runs the command in `args`, or in the arguments of this process, and returns its exit code."""
     words = list(sys.argv[1:] if args is None else args)
+    if args is None:
+        # This process is the command's own.
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # gRPC would print notes of lost connections between the lines of a display. What they mean, we say.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     if "_ELASTICDL_COMPLETE" in os.environ:
