@@ -8,8 +8,10 @@ import argparse
 import compileall
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from benchmarks.processes import ROOT
 from benchmarks.report import Result, print_results, write_json
@@ -30,6 +32,7 @@ MORE_NAMES = ("kubernetes",)
 
 
 def main() -> int:
+    _heed_signals()
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names",
@@ -65,6 +68,20 @@ def main() -> int:
         write_json(arguments.json, results, quick=arguments.quick)
     # A short run says nothing about speed.
     return 0 if arguments.quick or all(result.passed is not False for result in results) else 1
+
+
+def _heed_signals() -> None:
+    """Whoever ends a benchmark ends what it has started, too: jobs, processes, namespaces."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        # Once: what is under way then is the end.
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup the latter is nobody's wish.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 if __name__ == "__main__":
