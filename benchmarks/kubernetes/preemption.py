@@ -4,7 +4,7 @@ A worker of this measurement waits for each batch, as one does whose model is on
 counted in windows of a second: the slowest from the preemption until the three are replaced (by pods that wait) and the
 Deployment runs, against the median before. Six pods that come and go at once are felt on a small machine whoever they
 are: beside it runs a bare pod with the same loop and no master, and what is held against the target is how much deeper
-the worker's dip is than the bare pod's.
+the worker's dip is than the bare pod's: the median of all times, and the worst of them is told beside it.
 
 The room they fight for is a resource that only this measurement knows (`SLOT`), put on one node while it lasts: nobody
 else's pods are in the way, and none are preempted.
@@ -55,7 +55,8 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
     with _slots(place):
         found = [_preempt(place, f"job{number}", quick=quick) for number in range(times)]
     ours, bare = ([each[side] for each in found] for side in (0, 1))
-    ratio = statistics.median(worker.dip / loop.dip for worker, loop in found)
+    ratios = [worker.dip / loop.dip for worker, loop in found]
+    ratio = statistics.median(ratios)
     return [
         Result(
             benchmark=NAME,
@@ -63,7 +64,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             unit="batches/s",
             us=_median(ours, lambda pace: pace.slowest),
             peer=_median(bare, lambda pace: pace.slowest),
-            compared=f"{ratio:.2f}×",
+            compared=f"{ratio:.2f}×, worst {min(ratios):.2f}×",
             target=f"≥ {TARGET:g}×",
             passed=ratio >= TARGET,
             note=f"the worker: {_told(ours)}; the peer, a bare pod with the same loop: {_told(bare)}; compared is the "
@@ -73,9 +74,11 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
 
 
 def _told(paces: list[Pace]) -> str:
+    worst = min(pace.dip for pace in paces)
     return (
-        f"{_median(paces, lambda pace: pace.dip):.2f}× of its usual {_median(paces, lambda pace: pace.usual):.0f} a "
-        f"second (slowest before {_median(paces, lambda pace: pace.slowest_before):.0f}), longest pause "
+        f"{_median(paces, lambda pace: pace.dip):.2f}× (worst {worst:.2f}×) of its usual "
+        f"{_median(paces, lambda pace: pace.usual):.0f} a second (slowest before "
+        f"{_median(paces, lambda pace: pace.slowest_before):.0f}), longest pause "
         f"{_median(paces, lambda pace: pace.longest_gap) * 1e3:.0f} ms (before "
         f"{_median(paces, lambda pace: pace.longest_gap_before) * 1e3:.0f} ms)"
     )

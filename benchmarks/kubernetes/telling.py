@@ -1,0 +1,110 @@
+"""Pods that cannot run: how soon that is told, in the words of whoever keeps them.
+
+Of nodes by the job's record, which `elasticdl jobs status` shows: a worker that no machine has room for, and a
+parameter server whose image is not there. The clock starts when a watch from outside sees the pod. Of a master by the
+command that submits the job, and the clock starts with the command.
+
+What is held against the target is the slowest of all: it is a promise for each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+
+from benchmarks.kubernetes.place import Document, Place, image, load
+from benchmarks.processes import DEADLINE, Stuck, wait_until
+from benchmarks.report import Result
+
+NAME = "kubernetes"
+TARGET_SECONDS = 5.0
+_NO_IMAGE = "no-such-image:1"
+# Looks cost the machine something that it needs to be fast.
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """How many seconds it took for each."""
+
+    unschedulable: float
+    image: float
+    master: float
+
+
+def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
+    found = [_tell(place, f"job{number}") for number in range(min(repeat, 3))]
+    slowest = [max(told.unschedulable, told.image, told.master) for told in found]
+    return [
+        Result(
+            benchmark=NAME,
+            case="pods that cannot run, until that is told",
+            unit="s",
+            us=statistics.median(slowest),
+            compared=f"{max(slowest):.2f} s at most",
+            target=f"< {TARGET_SECONDS:g} s",
+            passed=max(slowest) < TARGET_SECONDS,
+            note=f"a worker without room {_median(found, 'unschedulable')}, a server without its image "
+            f"{_median(found, 'image')}, both from the moment that their pod is there; a master without its image "
+            f"{_median(found, 'master')}, from the command; {len(found)} times; {load()}",
+        )
+    ]
+
+
+def _median(found: list[Told], what: str) -> str:
+    return f"{statistics.median(getattr(told, what) for told in found):.2f} s"
+
+
+def _tell(place: Place, job: str) -> Told:
+    command = place.train(
+        job,
+        f"--image_name={image('light')}",
+        "--job_command=true",
+        f"--ps_image={_NO_IMAGE}",
+        "--num_ps=1",
+        "--num_workers=1",
+        # No machine has as many.
+        "--worker_resource_request=cpu=100000",
+    )
+    image_told = _seconds(place, job, "ps-0", "ErrImageNeverPull: ")
+    unschedulable = _seconds(place, job, "worker-0", "Unschedulable: ")
+    command.communicate(timeout=DEADLINE)
+    place.end(job)
+    return Told(unschedulable=unschedulable, image=image_told, master=_master(place, f"{job}-master"))
+
+
+def _seconds(place: Place, job: str, node: str, words: str) -> float:
+    """From the pod until the record has the words."""
+    told = wait_until(
+        lambda: time.monotonic() if _message(place, job, node).startswith(words) else None,
+        f"the record of {job} says of {node}: {words}",
+        every=_LOOK_SECONDS,
+    )
+    made = place.wait_for(f"{job}-edljob-{node}", lambda seen: seen.kind == "ADDED", "is made")
+    return told - made.seconds
+
+
+def _message(place: Place, job: str, node: str) -> str:
+    selected = f"--selector=elasticdl-job-name={job}"
+    records: list[Document] = json.loads(place.kubectl("get", "configmaps", selected, "--output=json"))[
+        "items"
+    ]
+    if not records:
+        return ""
+    nodes = json.loads(records[0]["data"].get("status.json", "{}")).get("nodes", [])
+    return next((str(each["message"]) for each in nodes if each["name"] == node), "")
+
+
+def _master(place: Place, job: str) -> float:
+    begun = time.monotonic()
+    command = place.train(job, f"--image_name={_NO_IMAGE}", "--job_command=true")
+    output, _ = command.communicate(timeout=DEADLINE)
+    seconds = time.monotonic() - begun
+    if "ErrImageNeverPull: " not in output:
+        raise Stuck(f"{command.args!r} does not tell that there is no image:\n{output}")
+    # All that there is of it.
+    place.delete("pod", f"elasticdl-{job}-master")
+    place.kubectl("delete", "configmap", f"elasticdl-{job}")
+    return seconds
