@@ -81,7 +81,8 @@ def network_policy(spec: JobSpec) -> Document:
 
 
 def master_service(spec: JobSpec) -> Document:
-    ports = [_port("grpc", naming.master_port(spec), to=naming.MASTER_PORT)]
+    # Service meshes go by names: they would take one that is called grpc for a port without encryption, and cut it off.
+    ports = [_port("tls-grpc", naming.master_port(spec), to=naming.MASTER_PORT)]
     if serves_public_client(spec):
         ports.append(_port("shards", naming.shards_port(spec), to=naming.SHARDS_PORT))
     return {

@@ -351,3 +351,11 @@ def test_the_port_of_the_master_may_be_chosen(port: int, ports: list[int]) -> No
     # The pod's own are what they are.
     assert [entry["targetPort"] for entry in given] == [50001, 50002]
     assert [naming.master_port(spec), naming.shards_port(spec)] == ports
+
+
+def test_the_masters_port_is_not_taken_for_one_without_encryption() -> None:
+    """By service meshes, which go by the part of its name before the dash."""
+    own, public = manifests.master_service(job(job_command="x"))["spec"]["ports"]
+    assert own["name"].partition("-")[0] == "tls"
+    # Found out by looking.
+    assert public["name"] == "shards"
