@@ -88,8 +88,10 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
     spec = prepared(spec)
     jobs = ClusterJobs(spec.cluster.namespace)
     job = ClusterJob(jobs, spec.job_name)
+    submitted = False
     try:
         jobs.do(lambda cluster: _create(cluster, spec))
+        submitted = True
         display.begin(
             spec, f"submitted to namespace {spec.cluster.namespace}; follow it with {job.logs_place} -f"
         )
@@ -106,7 +108,8 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
             return 0 if not start.problem or start.waits else 1
         return jobs.do(lambda cluster: _follow(cluster, job, display))
     except KeyboardInterrupt:
-        display.note(f"Job {spec.job_name} goes on; `{job.command('stop')}` would stop it.")
+        goes_on = f"goes on; `{job.command('stop')}` would stop it"
+        display.note(f"Job {spec.job_name} {goes_on if submitted else 'has not been submitted'}.")
         return EXIT_INTERRUPTED
     finally:
         display.close()
