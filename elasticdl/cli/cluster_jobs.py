@@ -120,7 +120,7 @@ class ClusterJob(JobView):
     async def current(self, cluster: Cluster) -> dict[str, Any]:
         record, master = await self.documents(cluster)
         document = {"job": self.name, **status_of(record), "state": state_of(record, master)}
-        trouble = trouble_of(record, master)
+        trouble = trouble_of(record, master, cluster.now)
         return {**document, "trouble": f"The master: {trouble}."} if trouble else document
 
     def is_running(self) -> bool:
@@ -173,6 +173,11 @@ class ClusterJob(JobView):
             raise UserError(f"Job {self.name} has been deleted.")
         return record, master
 
+    async def _documents_now(self, cluster: Cluster) -> tuple[Document, Document | None, float | None]:
+        """And when that was, by the cluster's clock."""
+        record, master = await self.documents(cluster)
+        return record, master, cluster.now
+
     # -- changing --------------------------------------------------------------------------------------------
 
     def scale(self, *, num_workers: int | None, num_ps: int | None) -> str:
@@ -203,7 +208,7 @@ class ClusterJob(JobView):
         deadline = time.monotonic() + _OBEY_SECONDS
         while True:
             record, master = await self.documents(cluster)
-            state, trouble = state_of(record, master), trouble_of(record, master)
+            state, trouble = state_of(record, master), trouble_of(record, master, cluster.now)
             if state in FINAL:
                 return
             if not is_running(state):
@@ -281,8 +286,8 @@ class ClusterJob(JobView):
 
     def resume(self) -> str:
         """Makes the master's pod anew. What it goes on from, it finds in its journal or in the record."""
-        record, master = self._look()
-        state, trouble = state_of(record, master), trouble_of(record, master)
+        record, master, now = self._jobs.do(self._documents_now)
+        state, trouble = state_of(record, master), trouble_of(record, master, now)
         if state in FINAL:
             raise UserError(f"Job {self.name} is over: it has {state}.")
         if is_running(state):
@@ -301,7 +306,7 @@ class ClusterJob(JobView):
         return "its master is started again"
 
     def delete(self) -> None:
-        if not removable(*self._look()):
+        if not removable(*self._jobs.do(self._documents_now)):
             raise UserError(f"Job {self.name} is running.", hint=f"`{self.command('stop')}` stops it.")
 
         async def remove(cluster: Cluster) -> None:

@@ -3,22 +3,33 @@
 A master has come up when it has written its first status into the record. Until then nobody is there who could obey, be
 it that the pod waits, or that its container ends and is started again for ever (the pod's phase is Running meanwhile).
 A master whose machine does not answer keeps its pod, running by the look of it, for minutes: the job is interrupted all
-the same.
+the same. One that runs, and has not written for longer than a master ever is silent, hangs, or may not write any more:
+the cluster does not accept its credentials, say. Only its log can tell which.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from elasticdl.master.audit_rows import unrolled
 from elasticdl.platforms.cluster import Document
-from elasticdl.platforms.manifests import NO_WISHES, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.manifests import NO_WISHES, SIGN_OF_LIFE_SECONDS, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.platform import NodePhase
-from elasticdl.platforms.pod_status import last_end, leaving, machine_of, node_status, unreachable
+from elasticdl.platforms.pod_status import (
+    last_end,
+    leaving,
+    machine_of,
+    node_status,
+    running_since,
+    unreachable,
+)
 
 FINAL = ("succeeded", "failed", "stopped")
 _ENDED = ("Succeeded", "Failed")
+# A master that has missed two of its signs of life, on a cluster whose clocks differ a little.
+_SILENT_SECONDS = 2 * SIGN_OF_LIFE_SECONDS + 60.0
 
 
 def status_of(record: Document) -> dict[str, Any]:
@@ -44,8 +55,8 @@ def is_running(state: str) -> bool:
     return state not in (*FINAL, "interrupted")
 
 
-def trouble_of(record: Document, master: Document | None) -> str:
-    """What keeps the master from its work. Nothing where all is well, or all is over."""
+def trouble_of(record: Document, master: Document | None, now: float | None) -> str:
+    """What keeps the master from its work. Nothing where all is well, or all is over. `now`: by the cluster's clock."""
     if status_of(record).get("state") in FINAL:
         return ""
     if master is None:
@@ -56,10 +67,19 @@ def trouble_of(record: Document, master: Document | None) -> str:
         return "its pod is being deleted"
     # One that is up again is all right, whatever it was that it ended of.
     if _runs(master) and came_up(record):
-        return ""
+        return _silence(record, master, now)
     if end := last_end(master):
         return f"it has ended ({end})"
     return node_status(master).message
+
+
+def _silence(record: Document, master: Document, now: float | None) -> str:
+    """Of one that has just been started again, the one before it wrote last."""
+    written = status_of(record).get("now")
+    if not written or now is None or now - max(written, running_since(master)) <= _SILENT_SECONDS:
+        return ""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written))
+    return f"it has written nothing since {moment}; its log may tell why"
 
 
 def came_up(record: Document) -> bool:
@@ -89,11 +109,11 @@ def heard(record: Document, number: str) -> bool:
     return (status_of(record).get("wish") or {}).get("id") == number
 
 
-def removable(record: Document, master: Document | None) -> bool:
+def removable(record: Document, master: Document | None, now: float | None) -> bool:
     """Nothing of the job runs; or there is nobody who could stop it, though that was wished."""
     if not is_running(state_of(record, master)) or never_began(record, master):
         return True
-    return bool(unheard_wish(record).get("stop") and trouble_of(record, master))
+    return bool(unheard_wish(record).get("stop") and trouble_of(record, master, now))
 
 
 def _phase(pod: Document) -> str:

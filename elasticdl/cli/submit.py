@@ -232,7 +232,7 @@ async def _follow(cluster: Cluster, job: ClusterJob, display: Display) -> int:
         if state in FINAL:
             display.end({"job": job.name, **status}, job.logs_place)
             return _exit_code(status, state)
-        trouble = trouble_of(record, master)
+        trouble = trouble_of(record, master, cluster.now)
         if trouble and trouble != told:
             display.note(f"The master of job {job.name}: {trouble}.")
         told = trouble

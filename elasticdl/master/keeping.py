@@ -1,7 +1,8 @@
 """The job's record on a cluster, kept by its master: what it writes there, and the wishes that it finds there.
 
 It writes when something has changed, at most every two seconds, so that a job is no burden to the cluster however fast
-it trains; and watches this one object, so that nothing is asked while nobody wishes anything.
+it trains; and every two minutes if nothing has, which tells a master that is quiet from one that is cut off. It watches
+this one object, so that nothing is asked while nobody wishes anything.
 
 Failure modes
     The API server refuses a write: the job goes on, the log tells, and it is tried again two seconds later. The last
@@ -27,7 +28,13 @@ from elasticdl.master.status import job_status
 from elasticdl.master.writer import RecordWriter
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import Cluster, ClusterError
-from elasticdl.platforms.manifests import NO_WISHES, STATE_KEY, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.manifests import (
+    NO_WISHES,
+    SIGN_OF_LIFE_SECONDS,
+    STATE_KEY,
+    STATUS_KEY,
+    WISHES_KEY,
+)
 from elasticdl.platforms.watching import Synced, watch
 
 log = logging.getLogger("elasticdl.master")
@@ -51,6 +58,7 @@ class RecordKeeper:
         self._writer = writer
         self._name = naming.record_name(master.spec.job_name)
         self._written: dict[str, str] = {}
+        self._written_at = float("-inf")
         self._wishes = NO_WISHES
         # What has become of the last wish, for whoever wrote it and waits.
         self._answer: dict[str, str] = {}
@@ -70,7 +78,7 @@ class RecordKeeper:
             await asyncio.gather(watching, writing, return_exceptions=True)
 
     async def write(self, *, state: bool = True) -> None:
-        """What has changed of the status and, if wanted, of the snapshot."""
+        """What has changed of the status and, if wanted, of the snapshot; now and then the status all the same."""
         status = {**in_little_room(job_status(self._master)), "wish": self._answer}
         # That time has passed is no change.
         now = status.pop("now")
@@ -79,9 +87,13 @@ class RecordKeeper:
         if state:
             found[STATE_KEY] = compared[STATE_KEY] = self._master.record()
         changes = {key: text for key, text in found.items() if self._written.get(key) != compared[key]}
+        moment = asyncio.get_running_loop().time()
+        if not changes and moment - self._written_at >= SIGN_OF_LIFE_SECONDS:
+            changes = {STATUS_KEY: found[STATUS_KEY]}
         if changes:
             await self._writer.write(changes)
             self._written |= {key: compared[key] for key in changes}
+            self._written_at = moment
 
     async def finish(self, *, seconds: float = _LAST_WORD_SECONDS) -> bool:
         """The last of the status and of the snapshot. False if it could not be written; raises nothing of that."""
@@ -114,6 +126,7 @@ class RecordKeeper:
                 "job": writer.job,
                 "state": "starting",
                 **said,
+                "now": time.time(),
                 "phase": "waiting for the journal",
                 "message": why,
             }

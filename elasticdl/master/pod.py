@@ -44,7 +44,7 @@ from elasticdl.master.writer import RecordWriter, Replaced
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes import KubernetesPlatform
-from elasticdl.platforms.manifests import SPEC_KEY, STATE_KEY
+from elasticdl.platforms.manifests import SIGN_OF_LIFE_SECONDS, SPEC_KEY, STATE_KEY
 from elasticdl.wire.channel import add_port, read_token
 
 log = logging.getLogger("elasticdl.master")
@@ -252,7 +252,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
     job, uid, loop = writer.job, writer.uid, asyncio.get_running_loop()
     mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
     handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
-    by_force = False
+    by_force, tell_at = False, 0.0
     while True:
         try:
             return Journal(folder, holder=mine, by_force=by_force)
@@ -262,8 +262,10 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
         holder = holder_of(folder)
         words = in_words(holder, folder)
         if words != told:
-            told = words
+            told, tell_at = words, loop.time()
             log.warning("%s Waiting for it to end.", words)
+        if loop.time() >= tell_at:
+            tell_at = loop.time() + SIGN_OF_LIFE_SECONDS
             await RecordKeeper.tell_of_waiting(writer, words)
         by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
         if by_force:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import importlib
 import json
 import logging
@@ -98,6 +99,8 @@ class Cluster:
         self._access = access
         self._patience = patience
         self._http: httpx.AsyncClient | None = None
+        # Of the last answer, as the server has written it.
+        self._date = ""
         # Whose connections were made with a certificate that is refused by now. Some may still be read from.
         self._former: list[httpx.AsyncClient] = []
 
@@ -119,6 +122,14 @@ class Cluster:
         self._former, self._http = [], None
         for client in clients:
             await client.aclose()
+
+    @property
+    def now(self) -> float | None:
+        """When the last answer came, by the server's clock; a person's may be wrong. None if it does not say."""
+        try:
+            return email.utils.parsedate_to_datetime(self._date).timestamp()
+        except (TypeError, ValueError):
+            return None
 
     # -- objects ---------------------------------------------------------------------------------------------
 
@@ -249,6 +260,7 @@ class Cluster:
             except http.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
+                self._date = response.headers.get("Date", "")
                 if response.status_code < 400:
                     answer: Document = response.json()
                     return answer

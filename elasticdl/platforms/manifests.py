@@ -28,6 +28,8 @@ STATE_KEY = "state.json"
 # The uid of the pod that is the master: by it one that was replaced finds out.
 MASTER_KEY = "master.uid"
 NO_WISHES = "{}"
+# A master writes its status at least as often, whether it has changed or not.
+SIGN_OF_LIFE_SECONDS = 120.0
 
 JOB_ROLE = "job"
 

@@ -129,6 +129,12 @@ def last_end(pod: Document) -> str:
     return ""
 
 
+def running_since(pod: Document) -> float:
+    """By its machine's clock; 0 if it does not run."""
+    started = (_state(pod).get("running") or {}).get("startedAt")
+    return _time(started).timestamp() if started else 0.0
+
+
 def on_its_way(pod: Document) -> bool:
     """A machine makes it: what is in its way, if anything, is not in the pod, but in its events."""
     status = pod.get("status") or {}

@@ -153,6 +153,16 @@ def test_written_when_something_has_changed_and_not_else(play: Play) -> None:
     play(scenario)
 
 
+def test_a_sign_of_life_where_nothing_changes(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(900)
+        moments = [moment for moment, _ in scene.cluster.patches]
+        assert [round(later - sooner, -1) for sooner, later in pairwise(moments)] == [120] * 7
+        assert {*scene.cluster.patches[-1][1]} == {"status.json"}
+
+    play(scenario)
+
+
 def test_at_most_every_two_seconds_and_the_snapshot_half_as_often(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         for _ in range(1000):
