@@ -165,7 +165,7 @@ async def _serve(
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     pod_ip = os.environ.get("MY_POD_IP", "")
-    platform = KubernetesPlatform(cluster, spec, owner=record, before_ending=writer.check, pod_ip=pod_ip)
+    platform = KubernetesPlatform(cluster, spec, owner=record, before_changes=writer.check, pod_ip=pod_ip)
     folder = _folder(spec, record, folder)
     journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
     servers: Servers | None = None

@@ -82,6 +82,11 @@ class ClusterError(UserError):
 class ClusterAway(UserError):
     """Nobody has answered for longer than one was willing to wait."""
 
+    def __init__(self, message: str, *, hint: str = "", asks_for: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        # How long the server wants to be left alone.
+        self.asks_for = asks_for
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
@@ -150,14 +155,16 @@ class Cluster:
         items = tuple({**item, "kind": kind} for item in answer.get("items") or [])
         return Listing(items=items, version=str(answer["metadata"]["resourceVersion"]))
 
-    async def create(self, document: Document, *, errors_borne: int | None = None) -> Document:
+    async def create(
+        self, document: Document, *, errors_borne: int | None = None, patience: float | None = None
+    ) -> Document:
         """The object as the cluster has it now. `ClusterError` with reason AlreadyExists if it was there before.
 
         `errors_borne`: how many errors inside the server are passed over before the next is raised. None: all of them,
-        as long as there is patience.
+        as long as there is patience. `patience`: if it is another than for other requests.
         """
         kind, name = document["kind"], document["metadata"]["name"]
-        pauses = Pauses(patience=self._patience)
+        pauses = self._pauses(patience)
         try:
             return await self._ask(
                 "POST", self.path(kind), body=document, pauses=pauses, errors_borne=errors_borne
@@ -170,11 +177,19 @@ class Cluster:
                 raise
             return there
 
-    async def patch(self, kind: str, name: str, changes: Document) -> Document | None:
-        """A merge patch: what is None is removed, what is not named stays. None if there is no such object."""
+    async def patch(
+        self, kind: str, name: str, changes: Document, *, patience: float | None = None
+    ) -> Document | None:
+        """A merge patch: what is None is removed, what is not named stays. None if there is no such object.
+        `patience`: if it is another than for other requests.
+        """
         try:
             return await self._ask(
-                "PATCH", self.path(kind, name), body=changes, content="application/merge-patch+json"
+                "PATCH",
+                self.path(kind, name),
+                body=changes,
+                content="application/merge-patch+json",
+                pauses=self._pauses(patience),
             )
         except ClusterError as error:
             if error.status == 404:
@@ -201,8 +216,9 @@ class Cluster:
         if uid or version:
             options["preconditions"] = {name: value for name, value in conditions.items() if value}
         try:
-            pauses = Pauses(patience=self._patience if patience is None else patience)
-            return await self._ask("DELETE", self.path(kind, name), body=options, pauses=pauses)
+            return await self._ask(
+                "DELETE", self.path(kind, name), body=options, pauses=self._pauses(patience)
+            )
         except ClusterError as error:
             if error.status == 404 or ((uid or version) and error.status == 409):
                 return None
@@ -239,7 +255,7 @@ class Cluster:
         errors_borne: int | None = None,
     ) -> Document:
         http = http_library()
-        pauses = pauses or Pauses(patience=self._patience)
+        pauses = pauses or self._pauses()
         renewed = told = False
         errors = 0
         while True:
@@ -283,6 +299,7 @@ class Cluster:
                 raise error_inside or ClusterAway(
                     f"The cluster at {self.server} does not answer ({trouble}).",
                     hint="`kubectl cluster-info` shows whether it can be reached from here.",
+                    asks_for=wait,
                 )
 
     @contextlib.asynccontextmanager
@@ -311,6 +328,9 @@ class Cluster:
                     raise self._refusal(response)
                 renewed = True
             yield response
+
+    def _pauses(self, patience: float | None = None) -> Pauses:
+        return Pauses(patience=self._patience if patience is None else patience)
 
     def _renew(self) -> bool:
         """After credentials were refused: whether there may be newer ones to ask with."""

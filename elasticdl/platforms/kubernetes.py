@@ -9,14 +9,16 @@ Failure modes
     there to confirm their end. Such a pod counts as ended when its machine has not answered for a while, or its grace
     is over (by our own clock: those of machines differ), and is removed by force. A namespace without room for a pod
     (a quota), or somebody between us and the cluster who fails (a webhook): the node waits with Kubernetes' words for
-    it and is tried again. A pod that Kubernetes does not take at all cannot start. An API server that is away:
-    everything here waits for it. One that has just started refuses everything for some seconds, as if a right were
-    missing: what it refuses is asked for again for a minute. Only a job that never had a pod is told at once. A node
-    that is stopped while its creation is under way: its pod goes as soon as it is there. A master that was cut off and
-    replaced meanwhile: before each attempt to end a pod it is asked whether there is another (`before_ending`), and
-    only the very pod that was seen is ended, whoever has its name by now. A job of the same name whose record has just
-    been deleted: its pods are not ours, and what needs their names waits until they are gone. A container of somebody
-    else that runs on when its node has ended: the pod is deleted.
+    it and is tried again. A pod that Kubernetes does not take at all cannot start, nor can one whose program no machine
+    has started yet; where others have begun, it is the machine that is not in order, and the next pod may be given to
+    another. An API server that is away: everything here waits for it. One that has just started refuses everything for
+    some seconds, as if a right were missing: what it refuses is asked for again for a minute. Only a job that never had
+    a pod is told at once. A node that is stopped while its creation is under way: its pod goes as soon as it is there.
+    A master that was cut off and replaced meanwhile: before each attempt to make or end a pod, or to lead a place to
+    one, it is asked whether there is another (`before_changes`), and only the very pod that was seen is ended, whoever
+    has its name by now. A job of the same name whose record has just been deleted: its pods are not ours, and what
+    needs their names waits until they are gone. A container of somebody else that runs on when its node has ended: the
+    pod is deleted.
 """
 
 from __future__ import annotations
@@ -69,10 +71,13 @@ LOST_SECONDS = 30.0
 QUOTA_SECONDS = 5.0
 # How long an API server may refuse what it took before. One that has started anew knows all rights within seconds.
 REFUSED_SECONDS = 60.0
-# One attempt to end a pod. After that it is asked again whether this is still the job's master.
-_DELETE_SECONDS = 5.0
+# One attempt to change something. After that it is asked again whether this is still the job's master.
+_ATTEMPT_SECONDS = 5.0
 # Ended nodes without a pod that are remembered. All of them have been told; who asks for more than that is a person.
 ENDED_KEPT = 1000
+# Pods of nodes that the cluster has ended, and that it leaves behind (evicted, not taken by their machine), for people
+# to look at. There is no limit to how many there may be of those in the life of a job.
+PODS_KEPT = 100
 # Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
 _ERRORS_BORNE = 4
 _ERROR = 500
@@ -81,8 +86,8 @@ _Answer = TypeVar("_Answer")
 
 
 class KubernetesPlatform(Platform):
-    """`owner`: the job's record, as the cluster has it. `before_ending`: raises if nobody is this master's to end any
-    more. `pod_ip`: of the pod that this runs in; all are of one kind. Watches from its first use on.
+    """`owner`: the job's record, as the cluster has it. `before_changes`: raises if nothing is this master's to change
+    any more. `pod_ip`: of the pod that this runs in; all are of one kind. Watches from its first use on.
     """
 
     def __init__(
@@ -91,7 +96,7 @@ class KubernetesPlatform(Platform):
         spec: JobSpec,
         *,
         owner: Document,
-        before_ending: Callable[[], Awaitable[None]] | None = None,
+        before_changes: Callable[[], Awaitable[None]] | None = None,
         pod_ip: str = "",
         slack_seconds: float = SLACK_SECONDS,
         lost_seconds: float = LOST_SECONDS,
@@ -102,7 +107,9 @@ class KubernetesPlatform(Platform):
         self._cluster = cluster
         self._spec = spec
         self._owner = owner
-        self._before_ending = before_ending
+        self._before_changes = before_changes
+        # The question under way: one for all who are about to change something.
+        self._checking: asyncio.Task[None] | None = None
         self._pod_ip = pod_ip
         self._slack_seconds = slack_seconds
         self._lost_seconds = lost_seconds
@@ -159,7 +166,8 @@ class KubernetesPlatform(Platform):
         notice = notice_seconds(self._spec, status.role)
         if grace_seconds > 0 and notice:
             # The signal is to come at once. Where that is not heard in time, the grace begins after the notice.
-            await self._insist(partial(self._cluster.patch, "Pod", pod, NO_NOTICE))
+            sign = partial(self._cluster.patch, "Pod", pod, NO_NOTICE, patience=_ATTEMPT_SECONDS)
+            await self._insist(partial(self._as_master, sign, through_errors=True))
             grace += notice
         if await self._delete(pod, grace_seconds=grace, uid=self._uids.get(name, "")) is None:
             self._end(
@@ -231,17 +239,20 @@ class KubernetesPlatform(Platform):
         self, name: str, role: str, place: int, index: int, errors_borne: int | None
     ) -> Document:
         changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
-        service = await self._cluster.patch("Service", name, changes)
+        through_errors = errors_borne is None
+        point = partial(self._cluster.patch, "Service", name, changes, patience=_ATTEMPT_SECONDS)
+        service = await self._as_master(point, through_errors=through_errors)
         if service is not None:
             return service
         new = place_service(self._spec, role, place, index=index, owner=self._owner)
+        make = partial(self._cluster.create, new, errors_borne=errors_borne, patience=_ATTEMPT_SECONDS)
         try:
-            return await self._cluster.create(new, errors_borne=errors_borne)
+            return await self._as_master(make, through_errors=through_errors)
         except ClusterError as error:
             if error.reason != "AlreadyExists":
                 raise
             # Somebody else was faster: a master before this one that is on its way out, or an attempt of ours.
-            service = await self._cluster.patch("Service", name, changes)
+            service = await self._as_master(point, through_errors=through_errors)
             if service is None:
                 raise
             return service
@@ -290,8 +301,9 @@ class KubernetesPlatform(Platform):
         return now - self._refused_since.setdefault(node, now) < REFUSED_SECONDS
 
     async def _make(self, pod: Document, node: str) -> None:
+        make = partial(self._cluster.create, pod, errors_borne=_ERRORS_BORNE, patience=_ATTEMPT_SECONDS)
         try:
-            made = await self._cluster.create(pod, errors_borne=_ERRORS_BORNE)
+            made = await self._as_master(make)
             self._uids.setdefault(node, _uid(made))
         except ClusterError as error:
             if error.reason != "AlreadyExists":
@@ -308,20 +320,48 @@ class KubernetesPlatform(Platform):
             await self._delete(pod, grace_seconds=1, uid=self._uids.get(name, ""))
 
     async def _delete(self, pod: str, *, grace_seconds: int | None, uid: str) -> Document | None:
-        async def ask() -> Document | None:
-            while True:
-                if self._before_ending is not None:
-                    await self._before_ending()
-                try:
-                    return await self._cluster.delete(
-                        "Pod", pod, grace_seconds=grace_seconds, uid=uid, patience=_DELETE_SECONDS
-                    )
-                except (ClusterAway, ClusterError) as error:
-                    if isinstance(error, ClusterError) and error.status != _ERROR:
-                        raise
-                    log.warning("%s could not be ended, which is tried again: %s", pod, error.message)
+        delete = partial(
+            self._cluster.delete,
+            "Pod",
+            pod,
+            grace_seconds=grace_seconds,
+            uid=uid,
+            patience=_ATTEMPT_SECONDS,
+        )
+        return await self._insist(partial(self._as_master, delete, through_errors=True))
 
-        return await self._insist(ask)
+    async def _as_master(
+        self, change: Callable[[], Awaitable[_Answer]], *, through_errors: bool = False
+    ) -> _Answer:
+        """A change, attempted until the cluster has answered; an error inside of it is an answer, unless one goes
+        `through_errors`. Only as long as this is the job's master: it may have been cut off, and replaced, since the
+        attempt before.
+        """
+        pauses = Pauses(patience=math.inf)
+        while True:
+            await self._check()
+            asks_for: float | None = None
+            try:
+                return await change()
+            except ClusterError as error:
+                if not through_errors or error.status != _ERROR:
+                    raise
+                trouble = error.message
+            except ClusterAway as error:
+                trouble, asks_for = error.message, error.asks_for
+            log.warning("What could not be changed is tried again: %s", trouble)
+            await pauses.wait(asks_for)
+
+    async def _check(self) -> None:
+        """Raises if there is another master."""
+        if self._before_changes is None:
+            return
+        if self._checking is None or self._checking.done():
+            # What it has to say is for those who wait for it.
+            self._checking = asyncio.get_running_loop().create_task(_wait_for(self._before_changes()))
+            self._tasks.add(self._checking)
+            self._checking.add_done_callback(self._tasks.discard)
+        await asyncio.shield(self._checking)
 
     async def _insist(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Again and again if it is refused, for a while: a node that is not stopped would be waited for in vain."""
@@ -503,6 +543,10 @@ def _waits(error: ClusterError) -> bool:
     and are to try again; what is of a job that had this name before goes by itself.
     """
     return error.no_room or error.reason in ("Conflict", "AlreadyExists") or error.status == _ERROR
+
+
+async def _wait_for(asked: Awaitable[None]) -> None:
+    await asked
 
 
 def _uid(pod: Document) -> str:

@@ -15,7 +15,7 @@ import pytest
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import kubernetes
-from elasticdl.platforms.cluster import Cluster, ClusterError
+from elasticdl.platforms.cluster import Cluster, ClusterError, Pauses
 from elasticdl.platforms.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
@@ -45,6 +45,8 @@ class Api:
         self.missing: dict[str, int] = {}
         # And these may not be asked for.
         self.forbidden: dict[str, int] = {}
+        # What a server adds to its answers that is asked too much.
+        self.headers = ""
         # Creations are carried out when this is set.
         self.open = asyncio.Event()
         self.open.set()
@@ -83,7 +85,7 @@ class Api:
                 result = {"spec": {"clusterIP": f"10.0.0.{len(self.asked)}"}}
         text = json.dumps(result).encode()
         writer.write(
-            f"HTTP/1.1 {status} W\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode()
+            f"HTTP/1.1 {status} W\r\nContent-Length: {len(text)}\r\n{self.headers}Connection: close\r\n\r\n".encode()
         )
         writer.write(text)
         await writer.drain()
@@ -103,7 +105,7 @@ def play(
     scenario: Callable[[KubernetesPlatform], Awaitable[None]],
     *,
     clock: Callable[[], float] = time.monotonic,
-    before_ending: Callable[[], Awaitable[None]] | None = None,
+    before_changes: Callable[[], Awaitable[None]] | None = None,
     pod_ip: str = "",
     **flags: Any,
 ) -> None:
@@ -129,7 +131,7 @@ def play(
                 quota_seconds=0.01,
                 look_after_seconds=(0.01, 0.02, 0.03),
                 clock=clock,
-                before_ending=before_ending,
+                before_changes=before_changes,
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
@@ -700,7 +702,7 @@ def test_whoever_is_not_the_master_any_more_ends_nobody() -> None:
     api.forbidden = {"DELETE": 10**6}
     looks = []
 
-    async def before_ending() -> None:
+    async def before_changes() -> None:
         looks.append(len(api.asked))
         if len(looks) == 3:
             raise UserError("There is another master.")
@@ -709,8 +711,84 @@ def test_whoever_is_not_the_master_any_more_ends_nobody() -> None:
         with pytest.raises(UserError, match="another master"):
             await platform.stop("worker-3", grace_seconds=0)
 
-    play(api, scenario, before_ending=before_ending, clock=lambda: 0.0)
+    play(api, scenario, before_changes=before_changes, clock=lambda: 0.0)
     assert looks == [0, 1, 2]
+
+
+SERVERS = {"job_command": None, "model_zoo": "z", "model_def": "a.b.c", "training_data": "d", "num_ps": 1}
+
+
+@pytest.mark.parametrize(("role", "flags"), [("worker", {}), ("ps", SERVERS)])
+def test_nor_does_it_make_a_pod_or_lead_others_to_one(role: str, flags: dict[str, Any]) -> None:
+    """What it takes for missing may be at work for the next master, and a place be led to by it."""
+    api = Api()
+
+    async def before_changes() -> None:
+        raise UserError("There is another master.")
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        with pytest.raises(UserError, match="another master"):
+            await platform.start(request(1, role))
+
+    play(api, scenario, before_changes=before_changes, **flags)
+    assert api.asked == []
+
+
+def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes, "_ATTEMPT_SECONDS", 0.0)
+    api = Api()
+    api.refusals = [(503, "ServiceUnavailable", "nobody is there")] * 100
+    looks = []
+
+    async def before_changes() -> None:
+        looks.append(len(made(api)))
+        if len(looks) == 3:
+            raise UserError("There is another master.")
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        with pytest.raises(UserError, match="another master"):
+            await platform.start(request(1))
+
+    play(api, scenario, before_changes=before_changes)
+    assert looks == [0, 1, 2]
+
+
+def test_a_server_that_wants_to_be_left_alone_for_longer_than_an_attempt_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float | None] = []
+
+    class Noted(Pauses):
+        async def wait(self, at_least: float | None = None) -> bool:
+            waits.append(at_least)
+            return True
+
+    monkeypatch.setattr(kubernetes, "Pauses", Noted)
+    api = Api()
+    api.headers = "Retry-After: 30\r\n"
+    api.refusals = [(429, "TooManyRequests", "the server has received too many requests")] * 2
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(1))
+
+    play(api, scenario)
+    assert (waits, len(made(api))) == ([30.0, 30.0], 3)
+
+
+def test_however_many_pods_are_made_at_once_it_is_asked_once_whether_this_is_the_master() -> None:
+    api = Api()
+    looks = []
+
+    async def before_changes() -> None:
+        looks.append(len(made(api)))
+        await asyncio.sleep(0)
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        await asyncio.gather(*(platform.start(request(number)) for number in range(30)))
+
+    play(api, scenario, before_changes=before_changes)
+    assert (looks, len(made(api))) == ([0], 30)
 
 
 def test_what_is_known_of_a_node_is_told_again_to_whoever_starts_it() -> None:
