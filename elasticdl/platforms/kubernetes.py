@@ -123,6 +123,10 @@ class KubernetesPlatform(Platform):
         self._made: set[str] = set()
         # Of the pods that are there.
         self._uids: dict[str, str] = {}
+        # Those that were ended by others and are there still, in that order.
+        self._left_behind: dict[str, None] = {}
+        # Roles of which a program has begun.
+        self._begun: set[str] = set()
         # The job has had a pod: what is needed for that was there.
         self._taken = False
         # Since when nodes are refused that may not be made.
@@ -421,6 +425,7 @@ class KubernetesPlatform(Platform):
         self._taken = True
         if gone:
             self._uids.pop(name, None)
+            self._left_behind.pop(name, None)
         else:
             self._uids[name] = _uid(pod)
         if name in self._ended:
@@ -440,7 +445,7 @@ class KubernetesPlatform(Platform):
             self._end(name, status)
             if outlived(pod) and not gone and not leaving(pod):
                 # It would keep its room for ever.
-                self._spawn(self._clear_away(pod))
+                self._spawn(self._clear_away(name))
             return
         self._tell(status)
         if leaving(pod):
@@ -478,8 +483,10 @@ class KubernetesPlatform(Platform):
         await self._delete(metadata["name"], grace_seconds=0, uid=_uid(pod))
         self._end(status.name, status)
 
-    async def _clear_away(self, pod: Document) -> None:
-        await self._delete(pod["metadata"]["name"], grace_seconds=None, uid=_uid(pod))
+    async def _clear_away(self, name: str) -> None:
+        """The pod of a node that has ended, if it is there still."""
+        if uid := self._uids.get(name):
+            await self._delete(naming.pod_name(self._spec, name), grace_seconds=None, uid=uid)
 
     def _end(self, name: str, status: NodeStatus) -> None:
         if name in self._stopped:
@@ -495,6 +502,15 @@ class KubernetesPlatform(Platform):
         self._tell(status)
         self._ended[name] = None
         self._forget_the_oldest()
+        if status.reason is EndReason.KILLED and name in self._uids:
+            self._left_behind[name] = None
+            while len(self._left_behind) > PODS_KEPT:
+                self._spawn(self._clear_away(self._take_oldest()))
+
+    def _take_oldest(self) -> str:
+        name = next(iter(self._left_behind))
+        del self._left_behind[name]
+        return name
 
     def _forget_the_oldest(self) -> None:
         """Those without a pod, of which nothing will be heard any more; and only where somebody listens, who has been

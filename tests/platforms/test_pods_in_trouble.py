@@ -826,6 +826,27 @@ def test_a_job_that_is_preempted_for_weeks_does_not_grow(monkeypatch: pytest.Mon
     play(api, scenario)
 
 
+def test_pods_that_a_cluster_leaves_behind_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of programs that ended by themselves stay: there are never many."""
+    monkeypatch.setattr(kubernetes, "PODS_KEPT", 3)
+    api = Api(pod("failed", 0), pod("completed", 1), pod("deleted", 2))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("DELETED", pod("deleted", 2)))
+        for number in range(3, 10):
+            evicted = pod("running", number)
+            evicted["metadata"]["uid"] = f"uid-{number}"
+            evicted["status"] = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
+            api.news.put_nowait(("ADDED", evicted))
+        while len(api.asked) < 4:
+            await asyncio.sleep(0.01)
+
+    play(api, scenario)
+    removed = [(p.rpartition("-")[2], o["preconditions"]["uid"]) for _, p, o in api.asked]
+    assert removed == [(str(number), f"uid-{number}") for number in range(3, 7)]
+
+
 def test_what_nobody_has_heard_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubernetes, "ENDED_KEPT", 1)
     api = Api(*(pod("running", number) for number in range(5)))
