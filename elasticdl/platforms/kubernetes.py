@@ -55,6 +55,7 @@ from elasticdl.platforms.pod_status import (
     on_its_way,
     outlived,
     unreachable,
+    with_cause,
 )
 from elasticdl.platforms.pods import NO_NOTICE, node_pod, notice_seconds, secret_files
 from elasticdl.platforms.room import Line
@@ -434,7 +435,9 @@ class KubernetesPlatform(Platform):
         before = self._statuses.get(name)
         left = before is not None and before.phase is NodePhase.LEAVING
         status = node_status(pod, gone=gone, stopped=name in self._stopped, left=left)
-        status = with_memory(status, pod, self._spec)
+        status = self._not_the_programs_fault(with_memory(status, pod, self._spec))
+        if before is not None:
+            status = with_cause(status, before.message)
         if not gone and on_its_way(pod):
             status = dataclasses.replace(status, message=self._troubles.get(name, ""))
             if name not in self._looking:
@@ -454,6 +457,19 @@ class KubernetesPlatform(Platform):
             self._give_up_after(self._lost_seconds, name, pod)
         elif name in self._timers:
             self._timers.pop(name).cancel()
+
+    def _not_the_programs_fault(self, status: NodeStatus) -> NodeStatus:
+        """Where others of its role have begun, of the same image and with the same command, one that cannot start has
+        met a machine that is not in order: another one may do.
+        """
+        cannot_start = status.reason is EndReason.CANNOT_START
+        if status.phase is NodePhase.RUNNING or (status.exit_code is not None and not cannot_start):
+            self._begun.add(status.role)
+        if not cannot_start or status.role not in self._begun:
+            return status
+        return dataclasses.replace(
+            status, reason=EndReason.KILLED, message=f"its machine cannot start it: {status.message}"
+        )
 
     def _is_ours(self, pod: Document) -> bool:
         """Not of a job that had this name before, whose record was deleted, and whose pods go after it."""

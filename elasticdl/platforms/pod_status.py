@@ -8,11 +8,12 @@ A pod that somebody deletes (a person, the scheduler for something more importan
 not its own idea. Kubernetes' own reasons for ending a pod count the same.
 
 Others may have put containers of theirs beside ours (a proxy, a collector of logs). Ours is the one with the name of
-its role, and what the node does is what that one does.
+its role, and what the node does is what that one does. Those that have to come before it can keep it from beginning.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import signal
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ _ENDED_BY_CLUSTER = (
     "Terminated",
     "UnexpectedAdmissionError",
 )
+_PULLED_LATER = "ImagePullBackOff: "
+_NOT_PULLED = "ErrImagePull: "
 _NOT_YET_SAID = "ReadinessGatesNotReady"
 _UNREADABLE_LOG = "Error on reading termination message from logs"
 _LONGEST_LAST_LINE = 300
@@ -80,6 +83,15 @@ def node_status(
     return NodeStatus(
         name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(pod)[:_LONGEST_MESSAGE]
     )
+
+
+def with_cause(status: NodeStatus, before: str) -> NodeStatus:
+    """The same status, if its words say all. That an image is tried again later does not say what was wrong with it,
+    as the words `before` did.
+    """
+    if status.message.startswith(_PULLED_LATER) and before.startswith(_NOT_PULLED):
+        return dataclasses.replace(status, message=before)
+    return status
 
 
 def lost(pod: Document, *, stopped: bool) -> NodeStatus:
@@ -176,6 +188,8 @@ def _ending(pod: Document, status: Document, terminated: Document, *, left: bool
     if disruption := _disruption(status):
         return EndReason.KILLED, disruption
     if not terminated:
+        if (failure := _failed_before(status)) and not leaving(pod):
+            return EndReason.KILLED, failure
         if leaving(pod) or not status.get("reason"):
             return EndReason.KILLED, "its pod was deleted"
         return EndReason.KILLED, _sentence(status["reason"], status.get("message"))
@@ -194,8 +208,21 @@ def _ending(pod: Document, status: Document, terminated: Document, *, left: bool
         return EndReason.KILLED, f"ended by {signal_name(code - 128)}"
     if code > 128 and own_fault(code - 128):
         return EndReason.ERROR, f"crashed with {signal_name(code - 128)}"
+    return EndReason.ERROR, _code_and_words(code, terminated)
+
+
+def _failed_before(status: Document) -> str:
+    """Of a container that has to end well before ours begins, and has not."""
+    for container in status.get("initContainerStatuses") or []:
+        terminated = (container.get("state") or {}).get("terminated") or {}
+        if code := terminated.get("exitCode"):
+            return f"its container {container.get('name')} has failed: {_code_and_words(code, terminated)}"
+    return ""
+
+
+def _code_and_words(code: int, terminated: Document) -> str:
     last = _last_line(str(terminated.get("message") or ""))
-    return EndReason.ERROR, f"exit code {code}; its last words: {last}" if last else f"exit code {code}"
+    return f"exit code {code}; its last words: {last}" if last else f"exit code {code}"
 
 
 def _ended_before(pod: Document, terminated: Document) -> bool:
@@ -216,7 +243,16 @@ def _waits_for(pod: Document) -> str:
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _sentence(condition.get("reason"), condition.get("message"))
-    waiting = _state(pod).get("waiting") or {}
+    if words := _trouble(_state(pod)):
+        return words
+    for container in status.get("initContainerStatuses") or []:
+        if words := _trouble(container.get("state") or {}):
+            return f"its container {container.get('name')}: {words}"
+    return ""
+
+
+def _trouble(state: Document) -> str:
+    waiting = state.get("waiting") or {}
     if str(waiting.get("reason") or "") in _ON_ITS_WAY:
         return ""
     return _sentence(waiting.get("reason"), waiting.get("message"))

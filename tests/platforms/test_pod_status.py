@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from elasticdl.platforms.platform import EndReason, NodePhase
-from elasticdl.platforms.pod_status import grace_seconds, leaving, lost, node_status, unreachable
+from elasticdl.platforms.pod_status import (
+    grace_seconds,
+    leaving,
+    lost,
+    node_status,
+    on_its_way,
+    unreachable,
+)
 
 PODS = Path(__file__).parent / "pods"
 
@@ -173,3 +180,41 @@ def test_a_container_beside_ours_that_has_ended_is_not_the_node() -> None:
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
     document["status"]["containerStatuses"].insert(0, {"name": "collector", "ready": False, "state": ended})
     assert node_status(document).phase is NodePhase.RUNNING
+
+
+def after_another(document: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Of a pod with a container that somebody has put before ours."""
+    document["status"]["initContainerStatuses"] = [
+        {"name": "done", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
+        {"name": "istio-init", "state": state},
+    ]
+    waiting = {"waiting": {"reason": "PodInitializing"}}
+    document["status"]["containerStatuses"] = [{"name": "worker", "state": waiting, "ready": False}]
+    return document
+
+
+def test_a_container_before_ours_that_fails() -> None:
+    failed = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no iptables\n"}}
+    document = after_another(pod("scheduled"), failed)
+    document["status"]["phase"] = "Failed"
+    status = node_status(document)
+    assert (status.phase, status.reason, status.exit_code) == (NodePhase.FAILED, EndReason.KILLED, None)
+    assert status.message == "its container istio-init has failed: exit code 2; its last words: no iptables"
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"running": {}}, ""),
+        ({"waiting": {"reason": "PodInitializing"}}, ""),
+        (
+            {"waiting": {"reason": "ErrImagePull", "message": "unauthorized"}},
+            "its container istio-init: ErrImagePull: unauthorized",
+        ),
+    ],
+)
+def test_what_keeps_a_container_before_ours_from_beginning(state: dict[str, Any], message: str) -> None:
+    document = after_another(pod("scheduled"), state)
+    assert (node_status(document).phase, node_status(document).message) == (NodePhase.PENDING, message)
+    # Then its events have nothing to add.
+    assert on_its_way(document) == (not message)

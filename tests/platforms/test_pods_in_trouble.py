@@ -397,6 +397,50 @@ def test_a_pod_that_kubernetes_does_not_take_cannot_start() -> None:
     play(api, scenario)
 
 
+@pytest.mark.parametrize("other", ["running", "completed", "failed"])
+def test_one_that_cannot_start_where_others_of_its_role_have_begun_has_met_a_bad_machine(other: str) -> None:
+    api = Api(pod(other, 3), pod("scheduled", 4))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", pod("no-command", 4)))
+        ended = await told(platform, "worker-4", NodePhase.FAILED)
+        assert ended.reason is EndReason.KILLED
+        assert ended.message.startswith("its machine cannot start it: failed to create containerd task")
+
+    play(api, scenario)
+
+
+def test_one_that_cannot_start_where_nobody_has_begun_is_at_fault() -> None:
+    server = pod("running", 0)
+    server["metadata"]["labels"]["elasticdl-replica-type"] = "ps"
+    server["status"]["containerStatuses"][0]["name"] = "ps"
+    api = Api(server, pod("scheduled", 3), pod("no-command", 4))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        statuses = {status.name: status for status in await platform.nodes()}
+        assert statuses["ps-0"].phase is NodePhase.RUNNING
+        assert statuses["worker-4"].reason is EndReason.CANNOT_START
+
+    play(api, scenario)
+
+
+def test_what_is_wrong_with_an_image_stays_told_while_it_is_tried_again_later() -> None:
+    api = Api(pod("not-pulled", 3), pod("back-off", 4))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.news.put_nowait(("MODIFIED", pod("back-off", 3)))
+        api.news.put_nowait(("MODIFIED", pod("running", 4)))
+        await told(platform, "worker-4", NodePhase.RUNNING)
+        words = {status.name: status.message for status in await platform.nodes()}["worker-3"]
+        assert words.startswith("ErrImagePull: rpc error")
+        api.news.put_nowait(("MODIFIED", pod("running", 3)))
+        assert (await told(platform, "worker-3", NodePhase.RUNNING)).message == ""
+
+    play(api, scenario)
+
+
 def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
     document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "elasticdl-rec", "uid": uid}]
     return document
