@@ -126,7 +126,7 @@ $(KERNELS_ENV)/$(STAMP): $(SOURCES)
 
 $(KERAS3_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(KERAS3_ENV)
-	$(KERAS3_ENV)/bin/python $(PIP_INSTALL) -r requirements/keras3.txt -e '.[keras,datasets]' \
+	$(KERAS3_ENV)/bin/python $(PIP_INSTALL) -r requirements/keras3.txt -e '.[keras,kubernetes,datasets]' \
 	  pytest pytest-xdist pytest-timeout hypothesis psutil
 	touch $@
 
