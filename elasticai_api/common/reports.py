@@ -1,9 +1,10 @@
 """Tells the master how far the shards have come, without making the training wait.
 
 What is noted is sent by a thread of its own, one report at a time, at most five a second, where there are many workers
-more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. `flush` waits until all
-that was noted has been answered: before a worker takes it for the end of the data that it gets no shard, and when it
-ends. The same thread gives back what was fetched ahead and is not used (supply.py).
+more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. Where a report would be
+due before long, it goes along when a shard is asked for: what wakes a master costs more than what it does then.
+`flush` waits until all that was noted has been answered: before a worker takes it for the end of the data that it gets
+no shard, and when it ends. The same thread gives back what was fetched ahead and is not used (supply.py).
 
 If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
 program by its next call here.
@@ -110,6 +111,14 @@ class Reports:
         """What was noted of shards does not count any more."""
         with self._moved:
             self._progress.clear()
+
+    def go_along(self) -> None:
+        """The master is about to be asked for something. What was noted is told now, if half of the pause is over."""
+        due = self._sent_at + max(_LEAST_PAUSE_SECONDS, self._pause_seconds / 2)
+        with self._moved:
+            if self._pending() and time.monotonic() >= due:
+                self._hurry = True
+                self._moved.notify_all()
 
     def flush(self, seconds: float | None = None) -> bool:
         """Until everything noted has been answered. False if it takes longer than that."""

@@ -173,6 +173,7 @@ class DataShardService:
                 with self._lock:
                     set_backs = self._set_backs
                 if self._supply.runs_low():
+                    self._reports.go_along()
                     self._put(self._master.fetch(self._dataset_name, self._supply.wanted()), set_backs)
         except ElasticError as error:
             # The program's own next call meets it too, and raises it.
@@ -181,6 +182,7 @@ class DataShardService:
             self._refilling = False
 
     def _fetch(self) -> list[FetchedShard]:
+        self._reports.go_along()
         all_told = self._reports.all_told()
         fetched = self._master.fetch(self._dataset_name, self._supply.wanted())
         if not fetched and not all_told:

@@ -53,6 +53,31 @@ def test_the_more_workers_the_fewer_reports_of_each(job: Any, monkeypatch: pytes
     assert job.service.reports <= 3
 
 
+@pytest.mark.parametrize(("hours_ago", "told"), [(10, False), (20, True)])
+def test_one_that_is_due_before_long_goes_along_with_a_call_for_a_shard(
+    job: Any, monkeypatch: pytest.MonkeyPatch, hours_ago: int, told: bool
+) -> None:
+    # A report every 28 hours.
+    monkeypatch.setenv("WORKER_NUM", str(10**6))
+    service = build_data_shard_service(
+        batch_size=1, dataset_size=100, num_minibatches_per_shard=2, dataset_name="d"
+    )
+    service.fetch_shard()
+    service.report_batch_done()
+    service.flush()
+    reports = service._reports
+    reports._sent_at -= hours_ago * 3600
+    service.report_batch_done()
+    service.fetch_shard()
+    with reports._moved:
+        # It is not told by itself: nobody would wait for hours.
+        assert (
+            reports._moved.wait_for(lambda: not reports._pending() and not reports._sending, 60 * told)
+            == told
+        )
+    assert job.done("d") == 1 + told
+
+
 def test_every_end_of_a_shard_is_told(job: Any) -> None:
     service = build_data_shard_service(
         batch_size=1, dataset_size=50, num_minibatches_per_shard=2, dataset_name="d"
