@@ -31,7 +31,7 @@ def test_found_among_many() -> None:
 
 def test_of_pulls_larger_than_what_is_looked_at() -> None:
     hot = HotIds()
-    for ids in pulls(200, 150_000, HOT, np.random.default_rng(2)):
+    for ids in pulls(100, 150_000, HOT, np.random.default_rng(2)):
         hot.look(ids)
     assert {one.id for one in hot.top()[:3]} == set(HOT.tolist())
 
