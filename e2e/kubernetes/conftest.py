@@ -176,8 +176,12 @@ def three_machines(cluster: Cluster, whole_cluster: None) -> list[str]:
     """That can be stopped, but for the first: the hall of held workers is there."""
     if isinstance(cluster, Given):
         pytest.skip("nobody knows how to stop a machine of this cluster")
-    found = machines(Kubectl(namespace="default"))
-    if len(found) < 3 and not isinstance(cluster, SelfMade):
+    everywhere = Kubectl(namespace="default")
+    if isinstance(cluster, SelfMade):
+        # A machine that another test has just started again takes no pods for some seconds.
+        wait_until(lambda: len(machines(everywhere)) >= 3, "three machines take pods")
+    found = machines(everywhere)
+    if len(found) < 3:
         pytest.skip(f"three machines are wanted that take pods, and there are {found}")
     return found[:3]
 
