@@ -219,6 +219,10 @@ def test_each_row_and_each_sighting_is_in_one_part(ids: list[int], parts: int) -
             wanted = getattr(whole, kind)
             assert sorted(np.concatenate([getattr(part, kind) for part in found])) == sorted(wanted)
         for part in found:
+            # As they are in the bucket. In the order of its index they would pile up in that of whoever takes them in.
+            assert part.ids.tolist() == [
+                each for each in whole.ids.tolist() if each in set(part.ids.tolist())
+            ]
             values |= dict(zip(part.ids.tolist(), part.values.tolist(), strict=True))
     assert values == dict(zip(ids[:half], table.gather(ids[:half], create=False).tolist(), strict=True))
 
