@@ -36,7 +36,7 @@ from elasticdl.cli.notes import note
 from elasticdl.cli.removal import see_off
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Listing
+from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Listing, owners_of, uid_of
 from elasticdl.platforms.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -250,7 +250,7 @@ class ClusterJob(JobView):
         )
         if deleted is None:
             return False
-        await see_off(cluster, {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, say=note)
+        await self._see_off_master(cluster, master)
         record, _ = await self.documents(cluster)
         if not came_up(record):
             status = {"job": self.name, "state": "stopped", "message": f"Stopped before it began: {reason}."}
@@ -298,34 +298,58 @@ class ClusterJob(JobView):
             if master is not None:
                 metadata = master["metadata"]
                 await cluster.delete("Pod", metadata["name"], grace_seconds=0, uid=metadata["uid"])
-                await see_off(cluster, {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, say=note)
+                await self._see_off_master(cluster, master)
             spec = from_yaml(record["data"][SPEC_KEY])
-            await cluster.create(master_pod(spec, owner={**record, "kind": "ConfigMap"}))
+            try:
+                await cluster.create(master_pod(spec, owner={**record, "kind": "ConfigMap"}))
+            except ClusterError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                raise UserError(
+                    f"Job {self.name} has a master: somebody else has started it meanwhile."
+                ) from None
 
         self._jobs.do(make)
         return "its master is started again"
 
+    async def _see_off_master(self, cluster: Cluster, master: Document) -> None:
+        """This very pod: another one of its name is the master that somebody else has started."""
+        labels, uid = {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, uid_of(master)
+        await see_off(cluster, labels, those=lambda pod: uid_of(pod) == uid, say=note)
+
     def delete(self) -> None:
-        if not removable(*self._jobs.do(self._documents_now)):
+        record, master, now = self._jobs.do(self._documents_now)
+        if not removable(record, master, now):
             raise UserError(f"Job {self.name} is running.", hint=f"`{self.command('stop')}` stops it.")
+        self._jobs.do(lambda cluster: self._remove(cluster, uid_of(record)))
 
-        async def remove(cluster: Cluster) -> None:
-            await cluster.delete("ConfigMap", record_name(self.name))
-            # What it owned goes by itself, but not at once; and what was made with kubectl has no owner.
-            labels = {JOB_LABEL: self.name}
-            for kind in _OWNED:
-                for item in (await cluster.list(kind, labels=labels)).items:
-                    await cluster.delete(kind, item["metadata"]["name"])
-            await see_off(cluster, labels, say=note)
-            await self._without(cluster, labels)
+    async def _remove(self, cluster: Cluster, uid: str) -> None:
+        """`uid`: of the job's record. What another job is made of, which may have got the name meanwhile, stays."""
+        labels = {JOB_LABEL: self.name}
+        found = [(kind, item) for kind in _OWNED for item in (await cluster.list(kind, labels=labels)).items]
+        await cluster.delete("ConfigMap", record_name(self.name), uid=uid)
+        # What was made with kubectl has no owner: it was there before, and is the next job's as soon as there is one.
+        there = await cluster.get("ConfigMap", record_name(self.name))
+        taken = there is not None and uid_of(there) != uid
+        unowned = {uid_of(item) for _, item in found if not owners_of(item) and not taken}
 
-        self._jobs.do(remove)
+        def those(item: Document) -> bool:
+            return uid in owners_of(item) or uid_of(item) in unowned
 
-    async def _without(self, cluster: Cluster, labels: dict[str, str]) -> None:
+        # What the record owned goes by itself, but not at once.
+        for kind, item in found:
+            if those(item):
+                await cluster.delete(kind, item["metadata"]["name"], uid=uid_of(item))
+        await see_off(cluster, labels, those=those, say=note)
+        await self._without(cluster, labels, those)
+
+    async def _without(
+        self, cluster: Cluster, labels: dict[str, str], those: Callable[[Document], bool]
+    ) -> None:
         """Until all the rest is gone, too."""
         deadline = time.monotonic() + _OBEY_SECONDS
         for kind in _OWNED:
-            while left := (await cluster.list(kind, labels=labels)).items:
+            while left := [item for item in (await cluster.list(kind, labels=labels)).items if those(item)]:
                 if time.monotonic() > deadline:
                     names = ", ".join(item["metadata"]["name"] for item in left)
                     raise UserError(f"Of job {self.name} this does not go: {kind} {names}.")

@@ -29,13 +29,17 @@ def overdue(pod: Document, *, seconds: float) -> bool:
     return unreachable(pod) or seconds > grace_seconds(pod) + SLACK_SECONDS
 
 
-async def see_off(cluster: Cluster, labels: Mapping[str, str], *, say: Say) -> None:
-    """Returns when none of these pods, which have been deleted, is there any more."""
+async def see_off(
+    cluster: Cluster, labels: Mapping[str, str], *, those: Callable[[Document], bool], say: Say
+) -> None:
+    """Returns when none of those pods, which have been deleted, is there any more. By the labels alone they are not
+    known: somebody else may have made others of the same names meanwhile.
+    """
     begun = time.monotonic()
     forced: set[str] = set()
     longest = 0.0
     told = False
-    while pods := (await cluster.list("Pod", labels=labels)).items:
+    while pods := [pod for pod in (await cluster.list("Pod", labels=labels)).items if those(pod)]:
         seconds = time.monotonic() - begun
         for pod in pods:
             longest = max(longest, grace_seconds(pod))

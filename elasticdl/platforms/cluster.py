@@ -431,6 +431,16 @@ def _asked_to_wait(response: httpx.Response) -> float | None:
     return float(text) if text.isdecimal() else None
 
 
+def uid_of(document: Document) -> str:
+    """Tells an object from all others that ever had its name. "" if the cluster does not know it yet."""
+    return str(document["metadata"].get("uid") or "")
+
+
+def owners_of(document: Document) -> set[str]:
+    """The uids of those with which it goes."""
+    return {str(owner.get("uid")) for owner in document["metadata"].get("ownerReferences") or []}
+
+
 def _is_it(there: Document, asked_for: Document) -> bool:
     """Whether an object is the one that was asked for.
 
@@ -441,12 +451,8 @@ def _is_it(there: Document, asked_for: Document) -> bool:
     if found.get("deletionTimestamp"):
         return False
     if wanted.get("ownerReferences"):
-        return _owners(wanted) == _owners(found) and _labels(wanted) <= _labels(found)
+        return owners_of(asked_for) == owners_of(there) and _labels(wanted) <= _labels(found)
     return there.get("data") == asked_for.get("data") and _labels(wanted) <= _labels(found)
-
-
-def _owners(metadata: Document) -> set[str]:
-    return {str(owner["uid"]) for owner in metadata.get("ownerReferences") or []}
 
 
 def _labels(metadata: Document) -> set[tuple[str, str]]:

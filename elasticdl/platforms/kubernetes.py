@@ -35,7 +35,16 @@ from typing import Any, TypeVar
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterAway, ClusterError, Document, Pauses
+from elasticdl.platforms.cluster import (
+    MAY_NOT,
+    Cluster,
+    ClusterAway,
+    ClusterError,
+    Document,
+    Pauses,
+    owners_of,
+    uid_of,
+)
 from elasticdl.platforms.manifests import place_selector, place_service
 from elasticdl.platforms.platform import (
     MASTER_ROLE,
@@ -309,7 +318,7 @@ class KubernetesPlatform(Platform):
         make = partial(self._cluster.create, pod, errors_borne=_ERRORS_BORNE, patience=_ATTEMPT_SECONDS)
         try:
             made = await self._as_master(make)
-            self._uids.setdefault(node, _uid(made))
+            self._uids.setdefault(node, uid_of(made))
         except ClusterError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -428,7 +437,7 @@ class KubernetesPlatform(Platform):
             self._uids.pop(name, None)
             self._left_behind.pop(name, None)
         else:
-            self._uids[name] = _uid(pod)
+            self._uids[name] = uid_of(pod)
         if name in self._ended:
             self._forget_the_oldest()
             return
@@ -473,8 +482,8 @@ class KubernetesPlatform(Platform):
 
     def _is_ours(self, pod: Document) -> bool:
         """Not of a job that had this name before, whose record was deleted, and whose pods go after it."""
-        owners = [owner.get("uid") for owner in pod["metadata"].get("ownerReferences") or []]
-        return not owners or self._owner["metadata"].get("uid") in owners
+        owners = owners_of(pod)
+        return not owners or uid_of(self._owner) in owners
 
     async def _look_for_troubles(self, status: NodeStatus, pod: Document) -> None:
         async for words in troubles(self._cluster, pod, after=self._look_after_seconds):
@@ -496,7 +505,7 @@ class KubernetesPlatform(Platform):
     async def _remove(self, pod: Document, status: NodeStatus) -> None:
         metadata = pod["metadata"]
         # First, so that nobody can take it for the one that takes its place.
-        await self._delete(metadata["name"], grace_seconds=0, uid=_uid(pod))
+        await self._delete(metadata["name"], grace_seconds=0, uid=uid_of(pod))
         self._end(status.name, status)
 
     async def _clear_away(self, name: str) -> None:
@@ -579,10 +588,6 @@ def _waits(error: ClusterError) -> bool:
 
 async def _wait_for(asked: Awaitable[None]) -> None:
     await asked
-
-
-def _uid(pod: Document) -> str:
-    return str(pod["metadata"].get("uid") or "")
 
 
 def _address(service: Document) -> str:

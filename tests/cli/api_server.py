@@ -15,7 +15,7 @@ import yaml
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.credentials import Credentials
-from elasticdl.platforms.manifests import manifests
+from elasticdl.platforms.manifests import manifests, owned
 
 Document = dict[str, Any]
 PODS = Path(__file__).parents[1] / "platforms" / "pods"
@@ -88,12 +88,15 @@ class ApiServer:
         with self._lock:
             return self.put(kind, _merged(self.objects[kind, name], changes))
 
-    def submitted(self, **flags: Any) -> None:
-        """All objects of a job called job."""
+    def submitted(self, *, with_kubectl: bool = True, **flags: Any) -> None:
+        """All objects of a job called job. Those that were made with kubectl have no owner."""
         given = {"job_name": "job", "image_name": "i", "job_command": "x", "namespace": NAMESPACE, **flags}
-        for document in manifests(JobSpec.build(**given), Credentials.make("job")):
+        record, *others = manifests(JobSpec.build(**given), Credentials.make("job"))
+        owner = {**self.put("configmaps", record), "kind": "ConfigMap"}
+        for document in others:
+            made = document if with_kubectl else owned(document, owner)
             kind = {"NetworkPolicy": "networkpolicies"}.get(document["kind"], f"{document['kind'].lower()}s")
-            self.put(kind, {**document, "status": {"phase": "Pending"}})
+            self.put(kind, {**made, "status": {"phase": "Pending"}})
 
     def master(self, **status: Any) -> None:
         self.change("pods", MASTER, {"status": status, "spec": {"nodeName": "node-0"}})
@@ -143,6 +146,9 @@ class ApiServer:
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
         if method == "POST":
+            if (kind, body["metadata"]["name"]) in self.objects:
+                message = f'{kind} "{body["metadata"]["name"]}" already exists'
+                return 409, {"reason": "AlreadyExists", "message": message}
             return 201, self.put(kind, body)
         if not name:
             wanted = [pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair]
