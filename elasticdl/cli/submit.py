@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -25,19 +26,20 @@ from elasticdl.cli.cluster_jobs import ClusterJob, ClusterJobs
 from elasticdl.cli.cluster_logs import last_lines
 from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
 from elasticdl.cli.display import EXIT_INTERRUPTED, Display
+from elasticdl.cli.removal import Say
 from elasticdl.jobs import reserved
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.pairs import BadValue
 from elasticdl.jobs.pod_fields import parse_pod_fields
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Document
+from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Document, owners_of, uid_of
 from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.kubeconfig import current_namespace
-from elasticdl.platforms.manifests import manifests, owned
+from elasticdl.platforms.manifests import manifests, marked, owned
 from elasticdl.platforms.naming import master_name, record_name
 from elasticdl.platforms.platform import EndReason, NodePhase
 from elasticdl.platforms.pod_events import last_trouble
-from elasticdl.platforms.pod_status import last_end, node_status, on_its_way, unreachable
+from elasticdl.platforms.pod_status import last_end, leaving, node_status, on_its_way, unreachable
 
 # A master whose pod waits for room may wait for hours; the job is submitted all the same.
 _START_SECONDS = 60.0
@@ -45,6 +47,8 @@ _START_SECONDS = 60.0
 _TROUBLE_SECONDS = 8.0
 # How Kubernetes calls a pod that finds no room: a job may well wait for that.
 _WAITS_FOR_ROOM = "Unschedulable"
+# What a job that was deleted has left goes by itself: pods have thirty seconds for their end, the rest none.
+_GOING_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _FOLLOW_SECONDS = 1.0
 # Of the log of a master that has ended, enough for a traceback.
@@ -90,7 +94,7 @@ def submit(spec: JobSpec, display: Display, *, wait: bool) -> int:
     job = ClusterJob(jobs, spec.job_name)
     submitted = False
     try:
-        jobs.do(lambda cluster: _create(cluster, spec))
+        jobs.do(lambda cluster: _create(cluster, spec, display.note))
         submitted = True
         display.begin(
             spec, f"submitted to namespace {spec.cluster.namespace}; follow it with {job.logs_place} -f"
@@ -160,10 +164,10 @@ def _pod_fields(path: Path) -> str:
         raise UserError(f"--cluster_spec: {path}: {problem}") from None
 
 
-async def _create(cluster: Cluster, spec: JobSpec) -> None:
+async def _create(cluster: Cluster, spec: JobSpec, say: Say) -> None:
     record, *others = manifests(spec, Credentials.make(spec.job_name))
     try:
-        owner = await cluster.create(record)
+        owner = await cluster.create(marked(record, secrets.token_hex(8)))
     except ClusterError as error:
         if error.reason == "AlreadyExists":
             raise UserError(
@@ -174,11 +178,39 @@ async def _create(cluster: Cluster, spec: JobSpec) -> None:
         raise
     try:
         for document in others:
-            await cluster.create(owned(document, {**owner, "kind": "ConfigMap"}))
+            await _create_owned(cluster, owned(document, {**owner, "kind": "ConfigMap"}), say)
     except BaseException:
         # Half a job is no job.
-        await cluster.delete("ConfigMap", record["metadata"]["name"])
+        await cluster.delete("ConfigMap", record["metadata"]["name"], uid=uid_of(owner))
         raise
+
+
+async def _create_owned(cluster: Cluster, document: Document, say: Say) -> None:
+    """What is left of a job of the same name, whose record was deleted a moment ago, is waited for."""
+    kind, name = document["kind"], document["metadata"]["name"]
+    deadline, told = time.monotonic() + _GOING_SECONDS, False
+    while True:
+        try:
+            await cluster.create(document)
+            return
+        except ClusterError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        there = await cluster.get(kind, name)
+        if there is not None and not leaving(there) and not owners_of(there):
+            raise UserError(
+                f"There is a {kind} {name} in namespace {cluster.namespace} already, of no job that is there.",
+                hint=f"`kubectl delete {kind.lower()} {name} --namespace={cluster.namespace}` removes it.",
+            )
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"{kind} {name} of a job that had this name before does not go.",
+                hint=f"`kubectl describe {kind.lower()} {name} --namespace={cluster.namespace}` shows what holds it.",
+            )
+        if not told:
+            told = True
+            say(f"Waiting for the end of {kind} {name}, of a job that had this name before.")
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _tell(start: _Start, job: ClusterJob, display: Display) -> None:

@@ -8,9 +8,9 @@ master's are its pod's, and a server that has just started takes some seconds to
 
 Failure modes
     A request that was carried out but whose answer was lost is made twice: a second creation is recognised by who
-    owns the object (of one without an owner: by its content), a second deletion finds nothing, merge patches say the
-    same thing again. An error inside the server (500) may pass, or be that of a webhook which never answers: whoever
-    creates something may ask to be told of it.
+    owns the object (of one without an owner: by its content, in which whoever makes it may have put a mark of his own),
+    a second deletion finds nothing, merge patches say the same thing again. An error inside the server (500) may pass,
+    or be that of a webhook which never answers: whoever creates something may ask to be told of it.
 """
 
 from __future__ import annotations
@@ -451,9 +451,10 @@ def _is_it(there: Document, asked_for: Document) -> bool:
     if found.get("deletionTimestamp"):
         return False
     if wanted.get("ownerReferences"):
-        return owners_of(asked_for) == owners_of(there) and _labels(wanted) <= _labels(found)
-    return there.get("data") == asked_for.get("data") and _labels(wanted) <= _labels(found)
+        return owners_of(asked_for) == owners_of(there) and _has(found, wanted, "labels")
+    same = there.get("data") == asked_for.get("data")
+    return same and all(_has(found, wanted, name) for name in ("labels", "annotations"))
 
 
-def _labels(metadata: Document) -> set[tuple[str, str]]:
-    return set((metadata.get("labels") or {}).items())
+def _has(found: Document, wanted: Document, name: str) -> bool:
+    return (wanted.get(name) or {}).items() <= (found.get(name) or {}).items()

@@ -32,6 +32,8 @@ NO_WISHES = "{}"
 SIGN_OF_LIFE_SECONDS = 120.0
 
 JOB_ROLE = "job"
+# An annotation of the record.
+_SUBMISSION = "elasticdl-submission"
 
 
 def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
@@ -43,6 +45,11 @@ def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
         master_service(spec),
         master_pod(spec),
     ]
+
+
+def marked(record: Document, mark: str) -> Document:
+    """The record with what tells it from that of the same job, submitted by somebody else at the same time."""
+    return {**record, "metadata": {**record["metadata"], "annotations": {_SUBMISSION: mark}}}
 
 
 def owned(document: Document, owner: Document) -> Document:

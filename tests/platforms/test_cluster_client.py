@@ -204,6 +204,22 @@ def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
     play([HANG_UP, exists, reply(200, mine), exists, HANG_UP, exists, reply(200, other)], scenario)
 
 
+def test_what_somebody_else_has_submitted_is_not_taken_for_ours_though_it_says_the_same() -> None:
+    def submitted(by: str) -> dict[str, Any]:
+        document = {"kind": "ConfigMap", **config_map("a", 7, k="v")}
+        document["metadata"]["annotations"] = {"submission": by}
+        return document
+
+    async def scenario(cluster: Cluster) -> None:
+        assert await cluster.create(submitted("me")) == submitted("me")
+        with pytest.raises(ClusterError, match="there"):
+            await cluster.create(submitted("me"))
+
+    exists = refusal(409, "AlreadyExists", "there")
+    away = refusal(503, "ServiceUnavailable", "starting")
+    play([away, exists, reply(200, submitted("me")), away, exists, reply(200, submitted("you"))], scenario)
+
+
 def owned(owner: str, resources: dict[str, Any], **more: str) -> dict[str, Any]:
     metadata = {"name": "p", "labels": {"job": "j"}, "ownerReferences": [{"uid": owner}], **more}
     return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"resources": resources}]}}
