@@ -214,10 +214,8 @@ def _check_entries(where: str, name: str, entries: list[Any]) -> None:
             raise BadValue(
                 f"{where}: the job has a volume of its own that is called {entry['name']}: choose another name"
             )
-        elif name == "volumeMounts" and reserved.is_folder(entry["mountPath"]):
-            raise BadValue(
-                f"{where}: nothing can be mounted at {entry['mountPath']}: what the job itself needs is there"
-            )
+        elif name == "volumeMounts" and (because := reserved.why_not_there(entry["mountPath"])):
+            raise BadValue(f"{where}: nothing can be mounted at {entry['mountPath']}: {because}")
 
 
 def _check_account(where: str, name: str) -> None:

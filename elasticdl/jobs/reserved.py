@@ -53,6 +53,8 @@ _OF_PROGRAMS = frozenset(
 
 SECRET_FOLDER = "/var/run/elasticdl/job"
 NOTICE_FOLDER = "/var/run/elasticdl/notice"
+# Of the master, in its pod. On a volume that is mounted there it would find the journal of another job.
+STATE_FOLDER = "/var/lib/elasticdl"
 # Those of --volume have a number.
 _VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
 
@@ -72,6 +74,21 @@ def same_place(path: str) -> str:
     return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
-def is_folder(path: str) -> bool:
-    """What is mounted there would be in the place of what nodes know each other by, or inside of it."""
-    return any(f"{same_place(path)}/".startswith(f"{folder}/") for folder in (SECRET_FOLDER, NOTICE_FOLDER))
+def why_not_there(path: str) -> str:
+    """What keeps a volume from being mounted at a path: it would be in the place of what is the job's own, or inside of
+    it. (One above it is in nobody's way: what is the job's own is mounted in there.) "" if nothing does.
+    """
+    place = same_place(path)
+    if any(_inside(place, folder) for folder in (SECRET_FOLDER, NOTICE_FOLDER)):
+        return "what the job itself needs is there"
+    if _inside(place, STATE_FOLDER):
+        return (
+            "the master keeps its journal there, which is one job's alone; "
+            "--journal_dir names a folder on a volume for it"
+        )
+    return ""
+
+
+def _inside(path: str, folder: str) -> bool:
+    """Or that folder itself."""
+    return f"{path}/".startswith(f"{folder}/")

@@ -98,8 +98,8 @@ def _checked(pairs: dict[str, str]) -> Volume:
             raise BadValue(f"{name} must be an absolute path, not {path!r}")
     if ":" in volume.mount_path:
         raise BadValue(f"mount_path must be a path without a colon, not {volume.mount_path!r}")
-    if reserved.is_folder(volume.mount_path):
-        raise BadValue(f"mount_path cannot be {volume.mount_path}: what the job itself needs is there")
+    if because := reserved.why_not_there(volume.mount_path):
+        raise BadValue(f"mount_path cannot be {volume.mount_path}: {because}")
     if volume.sub_path.startswith("/") or ".." in volume.sub_path.split("/"):
         raise BadValue(f"sub_path must be a path inside the volume, not {volume.sub_path!r}")
     for name in (volume.claim_name, volume.config_map, volume.secret):

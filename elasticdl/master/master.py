@@ -55,6 +55,8 @@ log = logging.getLogger("elasticdl.master")
 # Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well
 # below a second.
 _RECORDS_BETWEEN_COMPACTIONS = 20_000
+# Beside the state in a journal's snapshot: of which job it is.
+_OF = "of"
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
 # How long a program may take to end after its SIGTERM; and a node of ours, which has been told long before.
@@ -136,8 +138,10 @@ class Master:
 
     def recover(self, kept: str | None = None) -> None:
         """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere (`record.py`)."""
-        lost_machine = moved(self.folder)
         snapshot, records = self._journal.read()
+        if snapshot is not None:
+            self._check_own(snapshot)
+        lost_machine = moved(self.folder)
         if snapshot is not None:
             self.state.restore(snapshot)
         count = 0
@@ -152,7 +156,21 @@ class Master:
             take_over(self, kept)
         else:
             self.cutting.begin()
-        self._journal.compact(self.state.snapshot())
+        self._compact()
+
+    def _check_own(self, snapshot: dict[str, Any]) -> None:
+        """Raises `UserError` if it is of another job, on a volume that both have."""
+        # Not by the JobSpec: another version of us writes the same one in other words. The first journals do not say.
+        found = snapshot.get(_OF) or self.identity
+        if any(found[name] != self.identity[name] for name in ("job", "run")):
+            raise UserError(
+                f"The journal in {self._journal.folder} is not of this job {self.spec.job_name}, but of another one "
+                f"(job {found['job']}, run {found['run']}).",
+                hint="Every job needs a folder of its own. On a cluster --journal_dir makes one for each.",
+            )
+
+    def _compact(self) -> None:
+        self._journal.compact({**self.state.snapshot(), _OF: self.identity})
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
@@ -166,7 +184,7 @@ class Master:
             self._records += 1
             if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
                 self._records = 0
-                self._journal.compact(self.state.snapshot())
+                self._compact()
         except UserError as error:
             # Whoever asked gets no answer; what the state says now is not written and must not be acted on.
             self._cannot_go_on = error

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.jobs.reserved import SECRET_FOLDER, same_place
+from elasticdl.jobs.reserved import SECRET_FOLDER, STATE_FOLDER, same_place
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.volumes import Volume
 from elasticdl.platforms import naming
 
 Document = dict[str, Any]
 
-STATE_FOLDER = "/var/lib/elasticdl"
 _SCRATCH = "/tmp"
 # Readable for the group that all processes of the pod are in.
 _SECRET_MODE = 0o440

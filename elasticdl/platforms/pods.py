@@ -13,12 +13,12 @@ from typing import Any
 
 from elasticdl.jobs.pod_fields import add_to_pod, fields_of, parse_pod_fields
 from elasticdl.jobs.priority import parse_priority
-from elasticdl.jobs.reserved import NOTICE_FOLDER, SECRET_FOLDER
+from elasticdl.jobs.reserved import NOTICE_FOLDER, SECRET_FOLDER, STATE_FOLDER
 from elasticdl.jobs.resources import Resources, grown_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms import naming
 from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest
-from elasticdl.platforms.pod_volumes import STATE_FOLDER, volumes_and_mounts
+from elasticdl.platforms.pod_volumes import volumes_and_mounts
 
 Document = dict[str, Any]
 

@@ -122,6 +122,10 @@ def test_what_is_refused(text: str, because: str) -> None:
             "pod_spec: {volumeMounts: [{name: mine, mountPath: /var/run/elasticdl/notice}]}",
             "pod_spec.volumeMounts: nothing can be mounted at /var/run/elasticdl/notice",
         ),
+        (
+            "master_spec: {volumeMounts: [{name: mine, mountPath: /var/lib/elasticdl/}]}",
+            "master_spec.volumeMounts: nothing can be mounted at /var/lib/elasticdl/: .* --journal_dir",
+        ),
     ],
 )
 def test_what_a_job_sets_itself_cannot_be_replaced(text: str, entry: str) -> None:

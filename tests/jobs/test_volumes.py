@@ -82,9 +82,18 @@ def test_none() -> None:
         ("mount_path=/var/run/elasticdl/job/,host_path=/y", "what the job itself needs is there"),
         ("mount_path=/var/run/elasticdl/job/tls.key,host_path=/y", "what the job itself needs is there"),
         ("mount_path=/var/run/elasticdl/notice,host_path=/y", "what the job itself needs is there"),
+        ("mount_path=/var/lib/elasticdl,claim_name=c", "keeps its journal there.*--journal_dir"),
+        ("mount_path=//var/lib/elasticdl/,claim_name=c", "keeps its journal there"),
+        ("mount_path=/var/lib/elasticdl/journal,claim_name=c", "keeps its journal there"),
         ("/x:/y", "not of the form"),
     ],
 )
 def test_wrong_volumes(text: str, because: str) -> None:
     with pytest.raises(BadValue, match=because):
         grammar.parse(text)
+
+
+@pytest.mark.parametrize("path", ["/var/lib/elasticdl-data", "/var/lib/mine", "/var/run/mine", "/var/lib"])
+def test_places_beside_and_above_ours(path: str) -> None:
+    (volume,) = grammar.parse(f"mount_path={path},claim_name=c")
+    assert volume.mount_path == path

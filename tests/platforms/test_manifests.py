@@ -195,6 +195,12 @@ def test_volumes() -> None:
     assert set(mounts) == {"/a", "/b", "/tmp", "/m", "/s", "/var/run/elasticdl/job", "/var/lib/elasticdl"}
 
 
+def test_a_volume_above_a_folder_of_the_jobs_own_does_not_take_its_place() -> None:
+    spec = node_pod(job(volume="claim_name=c,mount_path=/var/lib"), worker())["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert (mounts["/var/lib"], mounts["/var/lib/elasticdl"]) == ("volume-0", "state")
+
+
 def test_the_environment_arrives_as_written() -> None:
     pod = node_pod(job(), worker(environment={"ODD": "$(HOME) $HOME $$", "MASTER_ADDR": "10.0.0.1:50001"}))
     assert variables(pod)["ODD"] == "$$(HOME) $$HOME $$$$"
