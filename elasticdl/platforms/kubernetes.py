@@ -16,9 +16,9 @@ Failure modes
     a pod is told at once. A node that is stopped while its creation is under way: its pod goes as soon as it is there.
     A master that was cut off and replaced meanwhile: before each attempt to make or end a pod, or to lead a place to
     one, it is asked whether there is another (`before_changes`), and only the very pod that was seen is ended, whoever
-    has its name by now. A job of the same name whose record has just been deleted: its pods are not ours, and what
-    needs their names waits until they are gone. A container of somebody else that runs on when its node has ended: the
-    pod is deleted.
+    has its name by now. A job of the same name whose record has just been deleted: its pods and its services are not
+    ours, and what needs their names waits until they are gone. A container of somebody else that runs on when its node
+    has ended: the pod is deleted.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ PODS_KEPT = 100
 # Errors inside the API server that are passed over before they are told: a new leader takes a second or two.
 _ERRORS_BORNE = 4
 _ERROR = 500
+# That there is something of that name.
+_TAKEN = "AlreadyExists"
 
 _Answer = TypeVar("_Answer")
 
@@ -227,7 +229,7 @@ class KubernetesPlatform(Platform):
         if not any(self._has_address(role) for role in places):
             return {}
         wanted = [(role, place) for role, count in places.items() for place in range(count)]
-        found = await asyncio.gather(*(self._place(role, place, index=place) for role, place in wanted))
+        found = await asyncio.gather(*(self._place_when_free(role, place) for role, place in wanted))
         result: dict[str, list[str]] = {role: [] for role in places}
         for (role, _), address in zip(wanted, found, strict=True):
             result[role].append(address)
@@ -238,6 +240,19 @@ class KubernetesPlatform(Platform):
         if self._spec.program == "definition":
             return role == "ps"
         return self._spec.model.need_tf_config or self._spec.nodes.num_ps > 0
+
+    async def _place_when_free(self, role: str, place: int) -> str:
+        pauses, told = Pauses(patience=math.inf), False
+        while True:
+            try:
+                return await self._place(role, place, index=place)
+            except ClusterError as error:
+                if error.reason != _TAKEN:
+                    raise
+                if not told:
+                    log.warning("%s Waiting for its end.", error.message)
+                told = True
+            await pauses.wait()
 
     async def _place(self, role: str, place: int, *, index: int, errors_borne: int | None = None) -> str:
         """The address of a place, which leads to the node of that number from now on."""
@@ -252,24 +267,29 @@ class KubernetesPlatform(Platform):
     async def _pointed(
         self, name: str, role: str, place: int, index: int, errors_borne: int | None
     ) -> Document:
+        """Raises what is waited for if a job that had this name before has a service there: that one goes after its
+        record, by itself, and its address with it.
+        """
         changes = {"spec": {"selector": place_selector(self._spec, role, index)}}
         through_errors = errors_borne is None
         point = partial(self._cluster.patch, "Service", name, changes, patience=_ATTEMPT_SECONDS)
         service = await self._as_master(point, through_errors=through_errors)
-        if service is not None:
-            return service
-        new = place_service(self._spec, role, place, index=index, owner=self._owner)
-        make = partial(self._cluster.create, new, errors_borne=errors_borne, patience=_ATTEMPT_SECONDS)
-        try:
-            return await self._as_master(make, through_errors=through_errors)
-        except ClusterError as error:
-            if error.reason != "AlreadyExists":
-                raise
-            # Somebody else was faster: a master before this one that is on its way out, or an attempt of ours.
-            service = await self._as_master(point, through_errors=through_errors)
-            if service is None:
-                raise
-            return service
+        if service is None:
+            new = place_service(self._spec, role, place, index=index, owner=self._owner)
+            make = partial(self._cluster.create, new, errors_borne=errors_borne, patience=_ATTEMPT_SECONDS)
+            try:
+                service = await self._as_master(make, through_errors=through_errors)
+            except ClusterError as error:
+                if error.reason != _TAKEN:
+                    raise
+                # Somebody else was faster: a master before this one that is on its way out, or an attempt of ours.
+                service = await self._as_master(point, through_errors=through_errors)
+                if service is None:
+                    raise
+        if leaving(service) or not self._is_ours(service):
+            because = "being deleted" if leaving(service) else "of a job that had this name before"
+            raise ClusterError(f"Service {name} is {because}.", status=409, reason=_TAKEN)
+        return service
 
     # -- pods ------------------------------------------------------------------------------------------------
 
@@ -320,7 +340,7 @@ class KubernetesPlatform(Platform):
             made = await self._as_master(make)
             self._uids.setdefault(node, uid_of(made))
         except ClusterError as error:
-            if error.reason != "AlreadyExists":
+            if error.reason != _TAKEN:
                 raise
             there = await self._cluster.get("Pod", pod["metadata"]["name"])
             if there is None or not self._is_ours(there):
@@ -480,9 +500,9 @@ class KubernetesPlatform(Platform):
             status, reason=EndReason.KILLED, message=f"its machine cannot start it: {status.message}"
         )
 
-    def _is_ours(self, pod: Document) -> bool:
-        """Not of a job that had this name before, whose record was deleted, and whose pods go after it."""
-        owners = owners_of(pod)
+    def _is_ours(self, item: Document) -> bool:
+        """Not of a job that had this name before, whose record was deleted, and whose pods and services go after it."""
+        owners = owners_of(item)
         return not owners or uid_of(self._owner) in owners
 
     async def _look_for_troubles(self, status: NodeStatus, pod: Document) -> None:
@@ -583,7 +603,7 @@ def _waits(error: ClusterError) -> bool:
     """There is no room now, or the cluster has a fault. Many that are counted at once get into each other's way (409),
     and are to try again; what is of a job that had this name before goes by itself.
     """
-    return error.no_room or error.reason in ("Conflict", "AlreadyExists") or error.status == _ERROR
+    return error.no_room or error.reason in ("Conflict", _TAKEN) or error.status == _ERROR
 
 
 async def _wait_for(asked: Awaitable[None]) -> None:

@@ -23,13 +23,18 @@ from elasticdl.platforms.pods import NO_NOTICE, NOTICE_SECONDS
 
 PODS = Path(__file__).parent / "pods"
 FORBIDDEN = 'pods is forbidden: User "system:serviceaccount:lab:elasticdl" cannot do that'
-OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-rec", "uid": "1"}}
+OWNER: dict[str, Any] = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-rec", "uid": "1"}}
 
 
 def pod(name: str, number: int) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((PODS / f"{name}.json").read_text())
     document["metadata"]["name"] = f"rec-edljob-worker-{number}"
     document["metadata"]["labels"]["elasticdl-replica-index"] = str(number)
+    return document
+
+
+def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
+    document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "elasticdl-rec", "uid": uid}]
     return document
 
 
@@ -45,6 +50,8 @@ class Api:
         self.missing: dict[str, int] = {}
         # And these may not be asked for.
         self.forbidden: dict[str, int] = {}
+        # So many changes of services meet those of a job that had the name before, whose record is gone.
+        self.services_of_others = 0
         # What a server adds to its answers that is asked too much.
         self.headers = ""
         # Creations are carried out when this is set.
@@ -82,7 +89,10 @@ class Api:
                 status, reason, message = self.refusals.pop(0)
                 result = {"reason": reason, "message": message}
             elif "/services" in path:
-                result = {"spec": {"clusterIP": f"10.0.0.{len(self.asked)}"}}
+                theirs = method == "PATCH" and self.services_of_others > 0
+                self.services_of_others -= theirs
+                owner = "of another record" if theirs else OWNER["metadata"]["uid"]
+                result = owned({"metadata": {}, "spec": {"clusterIP": f"10.0.0.{len(self.asked)}"}}, owner)
         text = json.dumps(result).encode()
         writer.write(
             f"HTTP/1.1 {status} W\r\nContent-Length: {len(text)}\r\n{self.headers}Connection: close\r\n\r\n".encode()
@@ -441,11 +451,6 @@ def test_what_is_wrong_with_an_image_stays_told_while_it_is_tried_again_later() 
     play(api, scenario)
 
 
-def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
-    document["metadata"]["ownerReferences"] = [{"kind": "ConfigMap", "name": "elasticdl-rec", "uid": uid}]
-    return document
-
-
 def test_one_that_is_there_already_is_ours() -> None:
     api = Api()
     api.refusals = [(409, "AlreadyExists", "there")]
@@ -550,6 +555,35 @@ def test_a_place_of_a_program_leads_to_its_replacement_also_after_a_new_master()
         ("PATCH", "rec-edljob-worker-2"),
     ]
     assert [b["spec"]["selector"]["elasticdl-replica-index"] for _, _, b in services] == ["1", "4"]
+
+
+def test_the_address_of_a_place_is_not_that_of_a_job_that_had_the_same_name() -> None:
+    """Its services go after its record, and with them their addresses."""
+    api = Api()
+    api.services_of_others = 2
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.start(request(0, "ps", place=0))
+        (waiting,) = await platform.nodes()
+        assert waiting.phase is NodePhase.PENDING
+        assert waiting.message == "Service elasticdl-rec-ps-0 is of a job that had this name before."
+        while not made(api):
+            await asyncio.sleep(0.01)
+
+    play(api, scenario, **SERVERS)
+    variables = api.asked[-1][2]["spec"]["containers"][0]["env"]
+    # Of the third.
+    assert {"name": "ELASTICDL_ADVERTISE", "value": "10.0.0.3:50010"} in variables
+
+
+def test_nor_are_those_that_programs_are_told() -> None:
+    api = Api()
+    api.services_of_others = 1
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        assert await platform.addresses({"ps": 1}) == {"ps": ["10.0.0.2:50010"]}
+
+    play(api, scenario, num_ps=1)
 
 
 def test_nodes_that_need_no_address_get_none() -> None:
