@@ -78,8 +78,9 @@ async def _main(job: str, folder: Path) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     sent_away = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
-    # Whatever happens to the cluster's API server, this process has nothing better to do than to wait for it.
-    async with Cluster.connect(patience=math.inf) as cluster:
+    # Whatever happens to the cluster's API server, this process has nothing better to do than to wait for it. By the
+    # account of this pod: KUBECONFIG and HOME may be those of the shell that the job was submitted in.
+    async with Cluster.inside(patience=math.inf) as cluster:
         return await run(cluster, job, folder, sent_away)
 
 

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.platforms.kubeconfig import Access, find_access
+from elasticdl.platforms.kubeconfig import Access, find_access, inside_access
 
 if TYPE_CHECKING:
     import httpx
@@ -113,6 +113,11 @@ class Cluster:
     def connect(cls, *, namespace: str = "", context: str = "", patience: float = 15.0) -> Cluster:
         """By kubectl's configuration, or by the pod's own account. Asks nobody yet."""
         return cls(find_access(namespace=namespace, context=context), patience=patience)
+
+    @classmethod
+    def inside(cls, *, patience: float) -> Cluster:
+        """By the pod's own account, whatever configurations of kubectl there are."""
+        return cls(inside_access(), patience=patience)
 
     async def __aenter__(self) -> Cluster:
         return self

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import ssl
 import subprocess
@@ -23,6 +24,8 @@ from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.nearest import did_you_mean
+
+log = logging.getLogger("elasticdl.platforms")
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The token in a pod is renewed when a good part of its life is over, which is an hour at least.
@@ -75,12 +78,23 @@ class Identity:
             return {"Authorization": f"Basic {word}"}
         with self._lock:
             if self.token_file is not None and time.monotonic() - self._read_at > _TOKEN_SECONDS:
-                self.token = _text_of(self.token_file).strip()
-                self._read_at = time.monotonic()
+                self._read(self.token_file)
             if self.plugin is not None and not self._asked:
                 self.token, self.certified = self.plugin.ask()
                 self._asked = True
             return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def _read(self, file: Path) -> None:
+        """What was read before is good for a while yet: it is kept, and the file read again with the next request."""
+        try:
+            found = _text_of(file).strip()
+        except UserError as error:
+            if not self.token:
+                raise
+            log.warning("%s The token that was read before is used.", error)
+            return
+        if found or not self.token:
+            self.token, self._read_at = found, time.monotonic()
 
     def renew(self) -> bool:
         """After a refusal: whether there may be something newer to try with."""
@@ -177,8 +191,8 @@ def find_access(
     given = os.environ if environment is None else environment
     paths = _paths(given)
     if not paths:
-        return _inside(given, namespace)
-    found = [path for path in paths if path.is_file()]
+        return inside_access(namespace=namespace, environment=given)
+    found = _those_there(paths)
     if not found:
         raise UserError(
             f"No cluster is known: there is no file {', '.join(map(str, paths))}.",
@@ -193,7 +207,7 @@ def current_namespace(*, environment: Mapping[str, str] | None = None) -> str:
     if not paths:
         named = _ACCOUNT / "namespace"
         return _text_of(named).strip() if named.exists() else _DEFAULT_NAMESPACE
-    current, merged = _merged([path for path in paths if path.is_file()])
+    current, merged = _merged(_those_there(paths))
     chosen = merged["contexts"][current][1] if current in merged["contexts"] else {}
     return str(chosen.get("namespace") or _DEFAULT_NAMESPACE)
 
@@ -202,14 +216,22 @@ def _paths(environment: Mapping[str, str]) -> list[Path]:
     """The files that count, whether they are there or not. None: we are in a pod, and use its account."""
     paths = [Path(part).expanduser() for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
     default = Path.home() / ".kube" / "config"
-    if paths or (not default.exists() and environment.get("KUBERNETES_SERVICE_HOST")):
+    if paths or (not _those_there([default]) and environment.get("KUBERNETES_SERVICE_HOST")):
         return paths
     return [default]
 
 
-def _inside(environment: Mapping[str, str], namespace: str) -> Access:
-    host = environment["KUBERNETES_SERVICE_HOST"]
-    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+def _those_there(paths: list[Path]) -> list[Path]:
+    """Not by `Path`: it raises where one may not look, in the home of somebody else say."""
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def inside_access(*, namespace: str = "", environment: Mapping[str, str] | None = None) -> Access:
+    """By the account of the pod that this is, and by nothing else. Raises `UserError` if there is none."""
+    given = os.environ if environment is None else environment
+    if not (host := given.get("KUBERNETES_SERVICE_HOST", "")):
+        raise UserError("This is not in a pod: KUBERNETES_SERVICE_HOST is not set.")
+    port = given.get("KUBERNETES_SERVICE_PORT", "443")
     if not (_ACCOUNT / "token").exists():
         raise UserError(
             "This pod has no service account to ask the cluster with.",

@@ -82,6 +82,29 @@ def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
         identity.headers()
 
 
+def test_a_token_that_cannot_be_read_again_is_kept(tmp_path: Path) -> None:
+    """A disk that fails for a moment is no reason to give up what is accepted still."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    identity = access(one(tmp_path, user={"tokenFile": "token"})).identity
+    assert identity.headers() == {"Authorization": "Bearer old"}
+    token.unlink()
+    identity.renew()
+    assert identity.headers() == {"Authorization": "Bearer old"}
+    # Nor is what has nothing in it yet.
+    token.write_text("\n")
+    assert identity.headers() == {"Authorization": "Bearer old"}
+    token.write_text("new")
+    assert identity.headers() == {"Authorization": "Bearer new"}
+
+
+def test_a_home_that_cannot_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of somebody else, say, or with a name that no folder can have."""
+    monkeypatch.setenv("HOME", f"/{'x' * 300}")
+    with pytest.raises(UserError, match="No cluster is known: there is no file"):
+        find_access(environment={})
+
+
 def test_a_name_and_a_password(tmp_path: Path) -> None:
     identity = access(one(tmp_path, user={"username": "me", "password": "p"})).identity
     assert identity.headers() == {"Authorization": f"Basic {base64.b64encode(b'me:p').decode()}"}
