@@ -15,6 +15,7 @@ import math
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -82,6 +83,9 @@ def write_manifests(spec: JobSpec, path: Path) -> None:
     try:
         # It has the job's token and key in it.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                # One that was there before has the mode that it had.
+                os.fchmod(file.fileno(), 0o600)
             file.write(manifests_text(spec))
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}.") from None

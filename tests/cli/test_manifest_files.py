@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,22 @@ def test_yaml_writes_a_file_for_nobody_else(elasticdl: Any, minimal: list[str], 
     assert f"kubectl apply -f {path}" in result.out
     assert len(list(yaml.safe_load_all(path.read_text()))) == 5
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_whoever_could_read_what_was_there_before_cannot_read_it(
+    elasticdl: Any, minimal: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("an older one")
+    path.chmod(0o664)
+    assert elasticdl("train", *minimal, IMAGE, f"--yaml={path}").code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_is_no_file_keeps_its_mode(elasticdl: Any, minimal: list[str]) -> None:
+    before = os.stat("/dev/null").st_mode
+    assert elasticdl("train", *minimal, IMAGE, "--yaml=/dev/null").code == 0
+    assert os.stat("/dev/null").st_mode == before
 
 
 def test_a_file_that_cannot_be_written(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
