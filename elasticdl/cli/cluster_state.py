@@ -15,7 +15,13 @@ from typing import Any
 
 from elasticdl.master.audit_rows import unrolled
 from elasticdl.platforms.cluster import Document
-from elasticdl.platforms.manifests import NO_WISHES, SIGN_OF_LIFE_SECONDS, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.manifests import (
+    NO_WISHES,
+    SIGN_OF_LIFE_SECONDS,
+    STATUS_KEY,
+    WISHES_KEY,
+    WRITTEN_AT,
+)
 from elasticdl.platforms.platform import NodePhase
 from elasticdl.platforms.pod_status import (
     last_end,
@@ -28,7 +34,7 @@ from elasticdl.platforms.pod_status import (
 
 FINAL = ("succeeded", "failed", "stopped")
 _ENDED = ("Succeeded", "Failed")
-# A master that has missed two of its signs of life, on a cluster whose clocks differ a little.
+# A master that has missed two of its signs of life. Some time for a write that is refused, or meets another.
 _SILENT_SECONDS = 2 * SIGN_OF_LIFE_SECONDS + 60.0
 
 
@@ -75,11 +81,19 @@ def trouble_of(record: Document, master: Document | None, now: float | None) -> 
 
 def _silence(record: Document, master: Document, now: float | None) -> str:
     """Of one that has just been started again, the one before it wrote last."""
-    written = status_of(record).get("now")
-    if not written or now is None or now - max(written, running_since(master)) <= _SILENT_SECONDS:
+    written = _written_at(record)
+    if written is None or now is None or now - max(written, running_since(master)) <= _SILENT_SECONDS:
         return ""
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written))
     return f"it has written nothing since {moment}; its log may tell why"
+
+
+def _written_at(record: Document) -> float | None:
+    """When its master has last, by the cluster's clock; that of the master's own machine may be wrong."""
+    try:
+        return float((record["metadata"].get("annotations") or {})[WRITTEN_AT])
+    except (KeyError, ValueError):
+        return None
 
 
 def came_up(record: Document) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from elasticdl.jobs.errors import UserError
 from elasticdl.platforms import naming
 from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document
-from elasticdl.platforms.manifests import MASTER_KEY
+from elasticdl.platforms.manifests import MASTER_KEY, WRITTEN_AT
 
 log = logging.getLogger("elasticdl.master")
 
@@ -100,7 +100,12 @@ class RecordWriter:
                 return
 
     async def _patch(self, data: dict[str, Any]) -> Document | None:
-        changes = {"metadata": {"resourceVersion": self._version}, "data": data}
+        now = self._cluster.now
+        metadata = {
+            "resourceVersion": self._version,
+            "annotations": {WRITTEN_AT: None if now is None else str(int(now))},
+        }
+        changes = {"metadata": metadata, "data": data}
         record = await self._cluster.patch("ConfigMap", self._name, changes)
         if record is not None:
             self._version = str(record["metadata"]["resourceVersion"])

@@ -25,7 +25,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -98,14 +98,17 @@ class Listing:
 class Cluster:
     """One namespace of a cluster. To be used inside one event loop."""
 
-    def __init__(self, access: Access, *, patience: float) -> None:
+    def __init__(
+        self, access: Access, *, patience: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.namespace = access.namespace
         self.server = access.server
         self._access = access
         self._patience = patience
         self._http: httpx.AsyncClient | None = None
-        # Of the last answer, as the server has written it.
-        self._date = ""
+        self._clock = clock
+        # When the last answer came, by the server's clock and by ours.
+        self._told: tuple[float, float] | None = None
         # Whose connections were made with a certificate that is refused by now. Some may still be read from.
         self._former: list[httpx.AsyncClient] = []
 
@@ -135,11 +138,11 @@ class Cluster:
 
     @property
     def now(self) -> float | None:
-        """When the last answer came, by the server's clock; a person's may be wrong. None if it does not say."""
-        try:
-            return email.utils.parsedate_to_datetime(self._date).timestamp()
-        except (TypeError, ValueError):
+        """What time it is by the server's clock; a person's, or a machine's, may be wrong. None if it does not say."""
+        if self._told is None:
             return None
+        theirs, ours = self._told
+        return theirs + self._clock() - ours
 
     # -- objects ---------------------------------------------------------------------------------------------
 
@@ -281,7 +284,7 @@ class Cluster:
             except http.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
-                self._date = response.headers.get("Date", "")
+                self._note_time(response.headers.get("Date", ""))
                 if response.status_code < 400:
                     answer: Document = response.json()
                     return answer
@@ -333,6 +336,10 @@ class Cluster:
                     raise self._refusal(response)
                 renewed = True
             yield response
+
+    def _note_time(self, date: str) -> None:
+        with contextlib.suppress(TypeError, ValueError):
+            self._told = email.utils.parsedate_to_datetime(date).timestamp(), self._clock()
 
     def _pauses(self, patience: float | None = None) -> Pauses:
         return Pauses(patience=self._patience if patience is None else patience)

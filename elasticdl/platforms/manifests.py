@@ -28,6 +28,9 @@ STATE_KEY = "state.json"
 # The uid of the pod that is the master: by it one that was replaced finds out.
 MASTER_KEY = "master.uid"
 NO_WISHES = "{}"
+# An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
+# the same one; the clocks of machines differ.
+WRITTEN_AT = "elasticdl-written-at"
 # A master writes its status at least as often, whether it has changed or not.
 SIGN_OF_LIFE_SECONDS = 120.0
 

@@ -15,7 +15,7 @@ import yaml
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.credentials import Credentials
-from elasticdl.platforms.manifests import manifests, owned
+from elasticdl.platforms.manifests import WRITTEN_AT, manifests, owned
 
 Document = dict[str, Any]
 PODS = Path(__file__).parents[1] / "platforms" / "pods"
@@ -108,9 +108,10 @@ class ApiServer:
         metadata = {"name": name, "labels": {**pod["metadata"]["labels"], **labels}}
         self.put("pods", {**pod, "metadata": metadata, "status": {**pod["status"], **status}})
 
-    def said(self, **status: Any) -> None:
-        """By the master, in the record."""
-        self.change("configmaps", RECORD, {"data": {"status.json": json.dumps(status)}})
+    def said(self, *, written: float | None = None, **status: Any) -> None:
+        """By the master, in the record. `written`: when that was, by the cluster's clock."""
+        when = {} if written is None else {"metadata": {"annotations": {WRITTEN_AT: str(written)}}}
+        self.change("configmaps", RECORD, {**when, "data": {"status.json": json.dumps(status)}})
 
     @property
     def status(self) -> Document:

@@ -13,16 +13,22 @@ from elasticdl.cli import cluster_jobs
 from elasticdl.cli.cluster_state import trouble_of
 from tests.cli.api_server import MASTER, RECORD, RUNNING, ApiServer, container
 
-# By the cluster's clock; that of its machine is the same.
+# By the cluster's clock.
 NOW = 1_800_000_000.0
 
 
-def job(*, written: float, started: float = 10_000.0) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A record and a master's pod, by the seconds that have passed since each."""
+def job(
+    *, written: float | None, started: float = 10_000.0, behind: float = 0.0
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A record and a master's pod, by the seconds that have passed since each. `behind`: its machine's clock is."""
     api = ApiServer()
     api.submitted()
-    api.said(state="running", now=NOW - written)
-    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - started))
+    api.said(
+        state="running",
+        now=NOW - (written or 0.0) - behind,
+        written=None if written is None else NOW - written,
+    )
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - started - behind))
     api.master(**{**RUNNING, "containerStatuses": container({"running": {"startedAt": began}}, ready=True)})
     api.close()
     return api.objects["configmaps", RECORD], api.objects["pods", MASTER]
@@ -40,14 +46,22 @@ def test_one_that_has_just_been_started_has_had_no_time_to() -> None:
     assert trouble_of(*job(written=5000, started=5), NOW) == ""
 
 
+@pytest.mark.parametrize("behind", [-36_000.0, 360.0, 36_000.0])
+def test_the_clock_of_its_machine_may_be_wrong(behind: float) -> None:
+    assert trouble_of(*job(written=125, behind=behind), NOW) == ""
+    assert bool(trouble_of(*job(written=301, behind=behind, started=100_000), NOW))
+
+
 def test_nobody_is_accused_by_a_clock_that_is_not_known() -> None:
     assert trouble_of(*job(written=5000), None) == ""
+    # As masters wrote before they wrote down when.
+    assert trouble_of(*job(written=None, behind=5000), NOW) == ""
 
 
 @pytest.fixture
 def silent(api: ApiServer) -> ApiServer:
     api.submitted()
-    api.said(state="running", now=time.time() - 1000)
+    api.said(state="running", written=time.time() - 1000)
     api.master(**RUNNING)
     return api
 

@@ -32,6 +32,7 @@ class FakeCluster:
     """The record and the pod of one master."""
 
     namespace = "ours"
+    now = None
 
     def __init__(self) -> None:
         self.data = {"spec.yaml": to_yaml(SPEC), MASTER_KEY: "new"}

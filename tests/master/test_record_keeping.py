@@ -48,6 +48,9 @@ class FakeCluster:
         self.version = 1
         # Of the pod that has the master's name.
         self.uid = "me"
+        # By the API server's clock.
+        self.now: float | None = None
+        self.annotations: dict[str, Any] = {}
 
     def path(self, kind: str, name: str = "") -> str:
         return f"/{kind}/{name}"
@@ -71,6 +74,7 @@ class FakeCluster:
             raise self.refusals.pop()
         if refusal := self.refuses(changes["data"]):
             raise refusal
+        self.annotations |= changes["metadata"].get("annotations", {})
         self.patches.append((asyncio.get_running_loop().time(), changes["data"]))
         self.data = {key: text for key, text in {**self.data, **changes["data"]}.items() if text is not None}
         self._tell("MODIFIED")

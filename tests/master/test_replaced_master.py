@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl.master.writer import RecordWriter, Replaced
 from elasticdl.platforms.cluster import ClusterError
-from elasticdl.platforms.manifests import MASTER_KEY
+from elasticdl.platforms.manifests import MASTER_KEY, WRITTEN_AT
 from tests.master.test_record_keeping import FakeCluster, Play, Scene, busy, play
 
 __all__ = ["play"]
@@ -126,3 +126,22 @@ def test_nor_is_its_last_word_written(play: Play) -> None:
         assert scene.cluster.data == before
 
     play(scenario)
+
+
+def test_every_write_says_when_it_was_by_the_clusters_clock() -> None:
+    """That of the master's machine may be wrong."""
+
+    async def scenario(cluster: FakeCluster) -> None:
+        master = writer(cluster, "me")
+        cluster.now = 1_800_000_000.5
+        await master.claim()
+        assert cluster.annotations == {WRITTEN_AT: "1800000000"}
+        cluster.now = 1_800_000_125.0
+        await master.write({"status.json": "{}"})
+        assert cluster.annotations == {WRITTEN_AT: "1800000125"}
+        # Who does not know it takes back what was said of it.
+        cluster.now = None
+        await master.write({"status.json": "{}"})
+        assert cluster.annotations == {WRITTEN_AT: None}
+
+    with_cluster(scenario)

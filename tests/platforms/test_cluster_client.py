@@ -381,3 +381,23 @@ def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "elasticdl[kubernetes]" in raised.value.hint
 
     play([], scenario)
+
+
+def test_the_time_goes_on_after_an_answer_that_told_it() -> None:
+    """By our own clock only how much of it has passed is known, not what time it is."""
+    passed = 100.0
+
+    async def scenario(connected: Cluster) -> None:
+        nonlocal passed
+        async with Cluster(connected._access, patience=60.0, clock=lambda: passed) as cluster:
+            assert cluster.now is None
+            await cluster.get("ConfigMap", "a")
+            assert cluster.now == 1_800_000_000.0
+            passed += 30.0
+            assert cluster.now == 1_800_000_030.0
+            # One that does not say says nothing against it.
+            await cluster.get("ConfigMap", "a")
+            assert cluster.now == 1_800_000_030.0
+
+    there = reply(200, config_map("a", 1), Date="Fri, 15 Jan 2027 08:00:00 GMT")
+    play([there, reply(200, config_map("a", 1))], scenario)
