@@ -67,7 +67,7 @@ def init(
 
     The image has elasticdl, the packages of the model zoo's requirements.txt, and the model zoo in /model_zoo.
     """
-    path = write_dockerfile(
+    is_new = write_dockerfile(
         Path(),
         model_zoo=model_zoo,
         base_image=base_image,
@@ -77,7 +77,8 @@ def init(
         version=__version__,
         overwrite=overwrite,
     )
-    click.echo(f"{path} is written. `elasticdl zoo build --image=NAME .` builds the image.")
+    state = "is written" if is_new else "is there already, and as it would be written now"
+    click.echo(f"Dockerfile {state}. `elasticdl zoo build --image=NAME .` builds the image.")
 
 
 @zoo.command(context_settings=_CONTEXT)

@@ -92,30 +92,51 @@ def write_dockerfile(
     cluster_spec: Path | None,
     version: str,
     overwrite: bool,
-) -> Path:
-    """Writes the Dockerfile in the folder that the image will be built from, and copies there what lies elsewhere."""
+) -> bool:
+    """Writes the Dockerfile in the folder that the image will be built from, and copies there what lies elsewhere.
+    False if it was there before, word for word.
+    """
     path = folder / "Dockerfile"
-    if path.exists() and not overwrite:
-        raise UserError(
-            f"There is a Dockerfile already: {path}.",
-            hint="It may have been changed by hand. --overwrite replaces it.",
-        )
     zoo = _inside(folder, model_zoo)
     needs = zoo / "requirements.txt" if (folder / zoo).is_dir() else zoo.parent / "requirements.txt"
+    packages = _packages(folder, local_pkg_dir) if local_pkg_dir else _Brought()
+    fields = _file(folder, cluster_spec) if cluster_spec else _Brought()
     plan = ImagePlan(
         model_zoo=zoo.as_posix(),
         requirements=needs.as_posix() if (folder / needs).is_file() else "",
-        packages=_packages(folder, local_pkg_dir).as_posix() if local_pkg_dir else "",
-        cluster_spec=_file(folder, cluster_spec).as_posix() if cluster_spec else "",
+        packages=packages.place,
+        cluster_spec=fields.place,
         base_image=base_image,
         extra_pypi_index=extra_pypi_index,
         version=version,
     )
-    path.write_text(dockerfile(plan))
+    text = dockerfile(plan)
+    is_there = path.is_file() and path.read_bytes() == text.encode()
+    if path.exists() and not is_there and not overwrite:
+        raise UserError(
+            f"There is a Dockerfile already: {path}.",
+            hint="It may have been changed by hand. --overwrite replaces it.",
+        )
+    if packages.files:
+        shutil.rmtree(folder / packages.place, ignore_errors=True)
+        (folder / packages.place).mkdir()
+    for brought in (packages, fields):
+        for file in brought.files:
+            shutil.copy2(file, folder / brought.place)
+    if not is_there:
+        path.write_text(text)
     ignored = folder / ".dockerignore"
     if not ignored.exists():
         ignored.write_text(_IGNORED)
-    return path
+    return not is_there
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Brought:
+    """Where in the folder something is, and the files that have to be copied there for that."""
+
+    place: str = ""
+    files: tuple[Path, ...] = ()
 
 
 def _inside(folder: Path, model_zoo: Path) -> Path:
@@ -133,30 +154,24 @@ def _inside(folder: Path, model_zoo: Path) -> Path:
         ) from None
 
 
-def _packages(folder: Path, packages: Path) -> Path:
-    wheels = sorted((folder / packages).glob("*.whl"))
+def _packages(folder: Path, packages: Path) -> _Brought:
+    wheels = tuple(sorted((folder / packages).glob("*.whl")))
     if not wheels:
         raise UserError(
             f"There is no package (*.whl) in {packages}.",
             hint="`pip wheel --no-deps --wheel-dir=DIR .` in a checkout of elasticdl makes one.",
         )
     try:
-        return (folder / packages).resolve().relative_to(folder.resolve())
+        return _Brought(place=(folder / packages).resolve().relative_to(folder.resolve()).as_posix())
     except ValueError:
-        copies = folder / PACKAGES_FOLDER
-        shutil.rmtree(copies, ignore_errors=True)
-        copies.mkdir()
-        for wheel in wheels:
-            shutil.copy2(wheel, copies)
-        return Path(PACKAGES_FOLDER)
+        return _Brought(place=PACKAGES_FOLDER, files=wheels)
 
 
-def _file(folder: Path, file: Path) -> Path:
+def _file(folder: Path, file: Path) -> _Brought:
     place = folder / file
     if not place.is_file():
         raise UserError(f"There is no file {file}.", hint="--cluster_spec names a YAML or JSON file.")
     try:
-        return place.resolve().relative_to(folder.resolve())
+        return _Brought(place=place.resolve().relative_to(folder.resolve()).as_posix())
     except ValueError:
-        shutil.copy2(place, folder)
-        return Path(file.name)
+        return _Brought(place=file.name, files=(place,))

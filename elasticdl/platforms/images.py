@@ -27,6 +27,11 @@ _HINTS = (
         "from a folder of packages; --extra_pypi_index asks another index.",
     ),
     (
+        ("is not a supported wheel on this platform",),
+        "The package was made by another version of Python than the image has, or on another kind of machine. Make it "
+        "anew, or let `elasticdl zoo init --base_image=IMAGE` name an image with that Python.",
+    ),
+    (
         ("unauthorized", "denied", "authentication required"),
         "Log in to the registry first: `{tool} login REGISTRY`. Has the image the registry's name in front?",
     ),

@@ -98,6 +98,32 @@ def test_an_older_dockerfile_stays_unless_told(elasticdl: Any, here: Path) -> No
     assert (here / ".dockerignore").read_text() == "mine\n"
 
 
+def test_the_same_once_more_is_no_mistake(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
+    away = tmp_path_factory.mktemp("away")
+    (away / "elasticdl-9-py3-none-any.whl").write_text("wheel")
+    flags = ("--model_zoo=zoo", f"--local_pkg_dir={away}")
+    assert "Dockerfile is written." in elasticdl("zoo", "init", *flags).out
+    before = written(here)
+    # What goes into the image may have changed all the same.
+    (away / "elasticdl-9-py3-none-any.whl").write_text("a newer one")
+    result = elasticdl("zoo", "init", *flags)
+    assert result.code == 0, result.err
+    assert "Dockerfile is there already, and as it would be written now." in result.out
+    assert written(here) == before
+    assert (here / "elasticdl_packages/elasticdl-9-py3-none-any.whl").read_text() == "a newer one"
+
+
+def test_what_is_refused_leaves_nothing_behind(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
+    away = tmp_path_factory.mktemp("away")
+    (away / "elasticdl-9-py3-none-any.whl").write_text("wheel")
+    (away / "pods.yaml").write_text("spec: {}")
+    (here / "Dockerfile").write_text("FROM mine\n")
+    before = sorted(here.rglob("*"))
+    flags = [f"--local_pkg_dir={away}", f"--cluster_spec={away}/pods.yaml"]
+    assert elasticdl("zoo", "init", "--model_zoo=zoo", *flags).code == 2
+    assert sorted(here.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -110,6 +110,14 @@ def test_what_a_failing_tool_says(tools: Tools, context: Path) -> None:
     assert "--local_pkg_dir" in caught.value.hint
 
 
+def test_packages_for_another_python(tools: Tools, context: Path) -> None:
+    words = "ERROR: elasticdl-2.0.0-cp312-cp312-linux_x86_64.whl is not a supported wheel on this platform."
+    tools.put("podman", f"echo '{words}' >&2; exit 1")
+    with pytest.raises(UserError) as caught:
+        build_image(image="a:b", folder=context, archive=None, tool=find_tool("podman"), say=ignore)
+    assert "--base_image" in caught.value.hint
+
+
 def test_a_registry_that_refuses(tools: Tools) -> None:
     tools.put(
         "docker", '[ "$1" = version ] && exit 0; echo "denied: requested access to the resource"; exit 1'
