@@ -21,7 +21,7 @@ _WORD = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 # Of other programs.
 _OTHERS = {"features", "logdir", "model_dir", "nodes"}
 _OTHER_PROGRAMS = re.compile(
-    r"^\s*(docker|gcloud|kind|kubectl|minikube|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
+    r"^\s*(docker|gcloud|kind|kubectl|minikube|pip|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
 )
 
 
