@@ -160,8 +160,7 @@ class Comeback:
                     # Nobody remembers which place it was to take.
                     await self._platform.stop(name, grace_seconds=0)
         for node in list(roster.nodes.values()):
-            begun = node.incarnation or node.phase is NodePhase.RUNNING
-            if node.alive and begun and node.name not in found:
+            if node.begun and node.name not in found:
                 status_fields = {
                     "name": node.name,
                     "role": node.role,

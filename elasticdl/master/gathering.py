@@ -262,7 +262,7 @@ class Gathering:
         return all(
             node.name in self.told
             for node in self._state.roster.alive("worker")
-            if node.incarnation or node.phase is NodePhase.RUNNING
+            if node.begun
         )
 
     def waits_for(self, worker: str) -> bool:

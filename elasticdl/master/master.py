@@ -457,10 +457,10 @@ class Master:
 
     async def _notice_the_missing(self) -> None:
         """Nodes that went while there was no master, and left no trace."""
-        # Not those that join from now on, while others are asked about these.
-        joined = [node for node in self.state.roster.nodes.values() if node.alive and node.incarnation]
+        # Not those that begin from now on, while others are asked about these.
+        begun = [node for node in self.state.roster.nodes.values() if node.begun]
         known = {status.name for status in await self._platform.nodes()}
-        for node in [node for node in joined if node.name not in known]:
+        for node in [node for node in begun if node.name not in known]:
             log.info("%s has gone while there was no master.", node.name)
             gone = NodeStatus(
                 name=node.name,

@@ -52,6 +52,11 @@ class Node:
     def joined(self) -> bool:
         return self.alive and bool(self.incarnation)
 
+    @property
+    def begun(self) -> bool:
+        """It was seen to run, or has joined: if the platform does not know it any more, it is gone."""
+        return self.joined or self.phase is NodePhase.RUNNING
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobFailure:

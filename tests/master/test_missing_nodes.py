@@ -12,7 +12,7 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
-from elasticdl.platforms.platform import EndReason, NodePhase, Platform
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, Platform
 
 SPEC = JobSpec.build(
     job_name="j", num_workers=2, num_ps=1, model_zoo="z", model_def="a.b.c", training_data="d"
@@ -74,3 +74,34 @@ def test_one_that_is_sent_away_and_was_never_started_has_ended(
     # One that was is for the platform to tell of.
     assert stops == ["worker-0"]
     assert master.state.roster.nodes["worker-0"].alive
+
+
+def test_one_that_ran_and_had_not_joined_is_missed_too(
+    tmp_path: Path, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its container had begun, and was gone before its program said a word to the next master."""
+    first = Master(spec=SPEC, folder=tmp_path, platform=nowhere, token="t", environment={})
+    first.recover()
+    for name in ("ps-0", "worker-0"):
+        status = {"name": name, "role": name[:-2], "phase": "running", "reason": "", "message": ""}
+        first.do("observe", status={**status, "exit_code": None})
+    first._journal.close()
+    first._events.close()
+    started: list[str] = []
+
+    async def start(request: NodeRequest) -> None:
+        started.append(request.name)
+
+    monkeypatch.setattr(nowhere, "start", start)
+
+    async def come_back() -> None:
+        master = Master(spec=SPEC, folder=tmp_path, platform=nowhere, token="t", environment={})
+        master.recover()
+        running = asyncio.create_task(master.run())
+        while len(started) < 3:
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(come_back(), 60))
+    assert sorted(started) == ["ps-1", "worker-1", "worker-2"]
