@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import enum
+import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ EXIT_COMPLETED = 0
 EXIT_DRAINED = 0  # told to go, finished its batch, reported: nothing of it is left to do
 EXIT_OUT_OF_MEMORY = 17  # an allocation failed (MemoryError): a smaller batch or a larger machine may help
 EXIT_DEFINITION_ERROR = 18  # the model definition cannot work: a retry cannot help
+# Ended in good order, but by somebody's signal that nobody had announced: told as if the signal itself had ended it.
+EXIT_TERMINATED = 128 + signal.SIGTERM
 
 MASTER_ROLE = "master"
 

@@ -20,7 +20,12 @@ from collections.abc import Mapping
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.platforms.platform import EXIT_COMPLETED, EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
+from elasticdl.platforms.platform import (
+    EXIT_COMPLETED,
+    EXIT_DEFINITION_ERROR,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_TERMINATED,
+)
 from elasticdl.ps.identity import ADVERTISE, BIND, PORT, Identity, port_of
 from elasticdl.ps.membership import Member, NotWanted
 from elasticdl.ps.room import room_for_rows
@@ -48,8 +53,8 @@ def main(environment: Mapping[str, str]) -> int:
     # Signals only ever wake the main thread, which does nothing but wait: gRPC's calls are not to be
     # interrupted by exceptions from nowhere. A simple queue is the one thing to wait with that a handler may use in the
     # middle of that waiting: an event's lock would be held.
-    over: queue.SimpleQueue[None] = queue.SimpleQueue()
-    signal.signal(signal.SIGTERM, lambda number, frame: over.put(None))
+    over: queue.SimpleQueue[int] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda number, frame: over.put(EXIT_TERMINATED))
     server = ParameterServer(
         token=identity.token,
         host=environment.get(BIND) or "127.0.0.1",
@@ -57,19 +62,19 @@ def main(environment: Mapping[str, str]) -> int:
         advertise=environment.get(ADVERTISE) or None,
     )
     member = Member(identity, server, settings_of)
-    codes: list[int] = []
 
     def serve() -> None:
+        code = EXIT_FAULT
         try:
-            codes.append(_serve(member))
+            code = _serve(member)
         finally:
-            over.put(None)
+            over.put(code)
 
     threading.Thread(target=serve, name="membership", daemon=True).start()
-    _wait_for(over)
+    # What came first counts: the thread ends after a signal, too.
+    code = _wait_for(over)
     member.close()
-    # Without a code the thread is still at it, and it was a signal that ended the wait.
-    return codes[0] if codes else EXIT_COMPLETED
+    return code
 
 
 def allow_connections() -> None:
@@ -80,12 +85,11 @@ def allow_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def _wait_for(over: queue.SimpleQueue[None]) -> None:
+def _wait_for(over: queue.SimpleQueue[int]) -> int:
     while True:
         # Never for long: a signal that comes just before the thread falls asleep does not wake it.
         with contextlib.suppress(queue.Empty):
-            over.get(timeout=_SIGNAL_SECONDS)
-            return
+            return over.get(timeout=_SIGNAL_SECONDS)
 
 
 def _serve(member: Member) -> int:

@@ -54,6 +54,8 @@ class MasterLink:
         self._moved = threading.Condition()
         self._closed = False
         self._leaving = False
+        # A signal has ended it, and the master had not.
+        self.terminated = False
         self._error: BaseException | None = None
         self._unneeded: Callable[[], None] | None = None
         # What a master has to be told that is not of the line of the one before.
@@ -146,9 +148,11 @@ class MasterLink:
             self._moved.notify_all()
             self._look_whether_needed()
 
+    def _sent_away(self) -> bool:
+        return self._directive.finished or self._directive.drain
+
     def _look_whether_needed(self) -> None:
-        sent_away = self._directive.finished or self._directive.drain
-        if self._unneeded is not None and sent_away and self._error is None:
+        if self._unneeded is not None and self._sent_away() and self._error is None:
             self._unneeded()
 
     @contextlib.contextmanager
@@ -184,7 +188,9 @@ class MasterLink:
         return self.latest()[1]
 
     def leave(self) -> None:
-        """This process has been asked to end (SIGTERM): as if the master had sent it away."""
+        """This process has been asked to end (SIGTERM): as if the master had sent it away, which it may have."""
+        if not self._sent_away():
+            self.terminated = True
         self._leaving = True
         self._take(pb.Directive(drain=True))
 

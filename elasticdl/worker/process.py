@@ -8,13 +8,19 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.importing import users_traceback
 from elasticdl.jobs.spec import JobSpec, from_yaml
-from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_OUT_OF_MEMORY
+from elasticdl.platforms.platform import (
+    EXIT_DEFINITION_ERROR,
+    EXIT_DRAINED,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_TERMINATED,
+)
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.environment import wait_asleep
@@ -55,14 +61,14 @@ def work(link: MasterLink, job_spec: str, token: str) -> int:
         lease_id = loop.lease_id if loop is not None else 0
         message = f"{type(error).__name__}: {error}"
         return _fail(link, "program", message, users_traceback(error), lease_id, 1)
-    return 0
+    return _exit_code(link)
 
 
 def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
     if spec.nodes.num_ps:
         wait_asleep()
     # This imports the framework, which takes seconds: a job that is over does not wait for it.
-    with link.unneeded(_leave_at_once):
+    with link.unneeded(partial(_leave_at_once, link)):
         definition = load_definition(
             model_zoo=spec.model.model_zoo,
             model_def=spec.model.model_def,
@@ -87,9 +93,14 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
     return make_loop(link, spec, token, definition)
 
 
-def _leave_at_once() -> None:
+def _leave_at_once(link: MasterLink) -> None:
     log.info("There is nothing to do for this worker: it ends before it has begun.")
-    end(0)
+    end(_exit_code(link))
+
+
+def _exit_code(link: MasterLink) -> int:
+    """Of a worker that has done all that it was to do."""
+    return EXIT_TERMINATED if link.terminated else EXIT_DRAINED
 
 
 def end(status: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.platforms.platform import EndReason, NodePhase
+from elasticdl.platforms.platform import EXIT_TERMINATED, EndReason, NodePhase
 from elasticdl.platforms.pod_status import (
     grace_seconds,
     leaving,
@@ -107,6 +107,18 @@ def test_an_end_with_0_counts_only_if_nobody_had_asked_for_it(finished: str, rea
     document["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished
     document["metadata"] |= {"deletionTimestamp": "2026-11-16T05:00:40Z", "deletionGracePeriodSeconds": 30}
     assert node_status(document).reason is reason
+
+
+def with_end(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    document["status"]["containerStatuses"][0]["state"]["terminated"] |= fields
+    return document
+
+
+def test_a_node_of_ours_that_was_ended_by_a_signal_in_its_pod() -> None:
+    """By a machine that shuts down, say: nobody has deleted the pod."""
+    document = with_end(pod("failed"), exitCode=EXIT_TERMINATED, reason="Error")
+    status = node_status(document)
+    assert (status.reason, status.message) == (EndReason.KILLED, "ended by SIGTERM")
 
 
 @pytest.mark.parametrize("name", ["running", "failed", "completed", "deleted"])

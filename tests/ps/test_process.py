@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from elasticdl.platforms.credentials import Credentials, tls_name
-from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_TERMINATED
 from elasticdl.ps.checkpoints import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.failures import CallStopped, OldGeneration
 from elasticdl.ps.shares import share
@@ -143,10 +143,11 @@ def test_it_goes_when_drained(job: Job) -> None:
     assert job.process.wait(60) == 0
 
 
-def test_it_goes_when_terminated(job: Job) -> None:
+def test_it_goes_when_terminated_and_says_that_it_was(job: Job) -> None:
+    """Nobody had announced it: it was ended, and has not come to an end of its own."""
     assert job.master.watched.acquire(timeout=60)
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(60) == 0
+    assert job.process.wait(60) == EXIT_TERMINATED
 
 
 def test_it_answers_nothing_before_it_knows_its_generation(job: Job) -> None:
