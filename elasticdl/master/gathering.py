@@ -259,11 +259,7 @@ class Gathering:
     @property
     def complete(self) -> bool:
         """Every worker that there is has told."""
-        return all(
-            node.name in self.told
-            for node in self._state.roster.alive("worker")
-            if node.begun
-        )
+        return all(node.name in self.told for node in self._state.roster.alive("worker") if node.begun)
 
     def waits_for(self, worker: str) -> bool:
         """What this worker says can be understood only when it has told what it remembers."""

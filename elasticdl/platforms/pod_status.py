@@ -28,6 +28,9 @@ Document = Mapping[str, Any]
 # A container that is on its way; anything else that it waits for is a trouble to tell of.
 _ON_ITS_WAY = ("ContainerCreating", "PodInitializing", "")
 _CANNOT_START = ("StartError", "ContainerCannotRun")
+# Of a container that was gone when its runtime, or its kubelet, looked for it: nobody has seen its end. The exit code
+# that it gets then (255, 137) is not its own.
+_NOT_SEEN = ("Unknown", "ContainerStatusUnknown")
 _SIGNALS = {128 + signal.SIGKILL, 128 + signal.SIGTERM}
 # In the reason of the whole pod: the cluster has ended it. (DeadlineExceeded is ours, for a master that has failed.)
 _ENDED_BY_CLUSTER = (
@@ -202,6 +205,8 @@ def _ending(pod: Document, status: Document, terminated: Document, *, left: bool
         return EndReason.OUT_OF_MEMORY, words
     if left or (leaving(pod) and not _ended_before(pod, terminated)):
         return EndReason.KILLED, "its pod was deleted"
+    if why in _NOT_SEEN:
+        return EndReason.KILLED, "its machine was started again, or lost sight of it"
     if code == 0:
         return EndReason.COMPLETED, ""
     if code in _SIGNALS:

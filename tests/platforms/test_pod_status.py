@@ -121,6 +121,18 @@ def test_a_node_of_ours_that_was_ended_by_a_signal_in_its_pod() -> None:
     assert (status.reason, status.message) == (EndReason.KILLED, "ended by SIGTERM")
 
 
+@pytest.mark.parametrize(("code", "reason"), [(255, "Unknown"), (137, "ContainerStatusUnknown")])
+def test_a_machine_that_was_started_again_does_not_know_how_its_containers_ended(
+    code: int, reason: str
+) -> None:
+    """The first is what containerd makes of a container whose process is gone, the second what a kubelet makes of one
+    that containerd does not know.
+    """
+    status = node_status(with_end(pod("failed"), exitCode=code, reason=reason, message="lost"))
+    assert (status.phase, status.reason, status.exit_code) == (NodePhase.FAILED, EndReason.KILLED, code)
+    assert status.message == "its machine was started again, or lost sight of it"
+
+
 @pytest.mark.parametrize("name", ["running", "failed", "completed", "deleted"])
 def test_what_we_have_asked_for_is_no_failure(name: str) -> None:
     assert node_status(pod(name), gone=True, stopped=True).reason is EndReason.STOPPED
