@@ -110,16 +110,19 @@ def lost(pod: Document, *, stopped: bool) -> NodeStatus:
 
 
 def unreachable(pod: Document) -> bool:
-    """The cluster has not heard of its machine for a while: it takes the pod for not ready, its containers for ready.
-    Unless it says that it waits for somebody else's word on it (a readiness gate).
+    """The cluster has not heard of its machine for a while: then it takes the pod for not ready, and changes nothing
+    else of what the machine has said last, by which its containers are. Unless the machine itself has said that it
+    waits for somebody else's word on the pod (a readiness gate).
     """
-    status = pod.get("status") or {}
-    containers = status.get("containerStatuses") or [{}]
-    return all(container.get("ready") for container in containers) and any(
-        condition.get("type") == "Ready"
-        and condition.get("status") != "True"
-        and condition.get("reason") != _NOT_YET_SAID
-        for condition in status.get("conditions") or []
+    conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or []}
+    ready = conditions.get("Ready")
+    # Of all containers that count: those of others may be listed elsewhere than ours.
+    containers = conditions.get("ContainersReady") or {}
+    return (
+        ready is not None
+        and ready.get("status") != "True"
+        and ready.get("reason") != _NOT_YET_SAID
+        and containers.get("status") == "True"
     )
 
 

@@ -203,13 +203,17 @@ def container(state: Document, *, last: Document | None = None, ready: bool = Fa
     return [{"name": "master", "state": state, "lastState": last or {}, "ready": ready}]
 
 
+def _conditions(*, ready: str) -> list[Document]:
+    return [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": "True"}]
+
+
 RUNNING = {
     "phase": "Running",
-    "conditions": [{"type": "Ready", "status": "True"}],
+    "conditions": _conditions(ready="True"),
     "containerStatuses": container({"running": {"startedAt": "2026-11-16T05:35:15Z"}}, ready=True),
 }
 # Nobody has heard of its machine for a while.
-UNREACHABLE = {**RUNNING, "conditions": [{"type": "Ready", "status": "False"}]}
+UNREACHABLE = {**RUNNING, "conditions": _conditions(ready="False")}
 
 
 def _merged(document: Any, changes: Any) -> Any:

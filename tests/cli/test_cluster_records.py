@@ -18,14 +18,25 @@ def master(phase: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": metadata, "status": {"phase": phase}}
 
 
-def lost() -> dict[str, Any]:
-    """Its machine does not answer: the pod is not ready by the cluster's word, its container by the machine's last."""
+def not_ready(*, containers: str) -> dict[str, Any]:
     pod = master("Running")
     pod["status"] |= {
-        "conditions": [{"type": "Ready", "status": "False"}],
+        "conditions": [
+            {"type": "Ready", "status": "False"},
+            {"type": "ContainersReady", "status": containers},
+        ],
         "containerStatuses": [{"ready": True, "state": {"running": {"startedAt": "2026-11-16T05:35:15Z"}}}],
     }
     return pod
+
+
+def lost() -> dict[str, Any]:
+    """Its machine does not answer: the pod is not ready by the cluster's word, its container by the machine's last."""
+    return not_ready(containers="True")
+
+
+def test_a_master_beside_a_container_that_is_not_ready_is_there() -> None:
+    assert state_of(record(state="running"), not_ready(containers="False")) == "running"
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])

@@ -191,12 +191,17 @@ def test_a_pod_that_waits_for_its_readiness_gate_is_at_work() -> None:
     assert node_status(waits).message == ""
 
 
-def test_a_container_beside_ours_that_is_not_ready_says_nothing_of_the_machine() -> None:
-    document = with_ready(pod("running"), "False", "ContainersNotReady")
-    document["status"]["containerStatuses"].insert(
-        0, {"name": "istio-proxy", "ready": False, "state": {"running": {}}}
-    )
+@pytest.mark.parametrize("where", ["containerStatuses", "initContainerStatuses"])
+def test_a_container_beside_ours_that_is_not_ready_says_nothing_of_the_machine(where: str) -> None:
+    """Since Kubernetes 1.28, one that is to run beside ours may be among those that come before it."""
+    document = pod("running")
+    for condition in document["status"]["conditions"]:
+        if condition["type"] in ("Ready", "ContainersReady"):
+            condition |= {"status": "False", "reason": "ContainersNotReady"}
+    proxy = {"name": "istio-proxy", "ready": False, "started": True, "state": {"running": {}}}
+    document["status"].setdefault(where, []).insert(0, proxy)
     assert not unreachable(document)
+    assert node_status(document).message == ""
 
 
 def test_a_container_beside_ours_that_has_ended_is_not_the_node() -> None:
