@@ -148,17 +148,19 @@ class Comeback:
     async def _list_nodes(self) -> None:
         master, roster = self._master, self._master.state.roster
         found = {status.name: status for status in await self._platform.nodes()}
+        adopted, strangers = set(), []
+        # All of them at once: nothing is heard of the end of a node that nobody knows.
         for name, status in found.items():
             if name in roster.nodes:
                 continue
             number = name.rpartition("-")[2]
             if status.role == "worker" and status.phase not in _ENDED:
-                master.do("gathering.adopt", node=name)
+                master.do("gathering.adopt", node=name, place=status.place)
+                adopted.add(name)
             elif number.isdigit():
                 master.do("gathering.skip_number", role=status.role, number=int(number))
                 if status.phase not in _ENDED:
-                    # Nobody remembers which place it was to take.
-                    await self._platform.stop(name, grace_seconds=0)
+                    strangers.append(name)
         for node in list(roster.nodes.values()):
             if node.begun and node.name not in found:
                 status_fields = {
@@ -170,6 +172,13 @@ class Comeback:
                     "message": "gone when the master came back",
                 }
                 master.do("observe", status=status_fields, credit=None)
+        for name in strangers:
+            # Nobody remembers which place it was to take.
+            await self._platform.stop(name, grace_seconds=0)
+        for status in await self._platform.nodes():
+            # It may have ended while it was being listed, and nobody knew it then.
+            if status.name in adopted and status.phase in _ENDED and roster.nodes[status.name].alive:
+                master.note_end(status)
 
     async def _ask_servers(self) -> None:
         """Servers may be of a generation that the snapshot knows nothing of."""

@@ -106,16 +106,20 @@ class Gathering:
         if begun and TRAINING in state.sizes and state.cut_epoch == state.ledger.epoch(TRAINING):
             state.cut_epoch -= 1
 
-    def adopt(self, *, node: str) -> None:
-        """A worker of this job that was started after the snapshot."""
+    def adopt(self, *, node: str, place: int | None = None) -> None:
+        """A worker of this job that was started after the snapshot. `place`: the one that it took, if that is known."""
         roster = self._state.roster
         role, _, number = node.rpartition("-")
         if node in roster.nodes:
             return
         roster.next_number[role] = max(roster.next_number.get(role, 0), int(number) + 1)
-        used = {n.slot for n in roster.alive(role)}
-        slot = next(slot for slot in range(len(used) + 1) if slot not in used)
-        # One slot more than there are places is put right when the node that it replaces turns out to be gone.
+        if place is not None and place < roster.targets[role]:
+            # Whoever had it before is gone, or on its way out, and will be found to be.
+            slot = place
+        else:
+            # It may be one slot more than there are places, until the node that it replaces turns out to be gone.
+            used = {n.slot for n in roster.alive(role)}
+            slot = next(slot for slot in range(len(used) + 1) if slot not in used)
         roster.nodes[node] = Node(
             name=node, role=role, number=int(number), slot=slot, phase=NodePhase.RUNNING
         )

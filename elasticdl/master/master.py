@@ -425,11 +425,12 @@ class Master:
                 # Others may now wait for it to come back, through no fault of theirs.
                 self.liveness.excuse()
             if ended:
-                self._note_end(status)
+                self.note_end(status)
             else:
                 self._observe(status, None)
 
-    def _note_end(self, status: NodeStatus) -> None:
+    def note_end(self, status: NodeStatus) -> None:
+        """The platform has said that a node has ended, or knows of it no more."""
         if status.role == "worker" and self.plan.servers:
             # Many may go together, and a server that is asked may be gone too.
             self._spawn(self._observe_end(status))
@@ -469,7 +470,7 @@ class Master:
                 reason=EndReason.KILLED,
                 message="it went while there was no master",
             )
-            self._note_end(gone)
+            self.note_end(gone)
 
     async def _look_for_stalls(self) -> None:
         while True:

@@ -185,6 +185,7 @@ def _status(value: object) -> NodeStatus:
         exit_code=fields.take("exit_code", _whole_or_none),
         message=fields.take("message", _text),
         gets_more_memory=fields.take("gets_more_memory", _flag),
+        place=fields.take("place", _whole_or_none),
     )
     fields.end()
     return status

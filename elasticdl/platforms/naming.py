@@ -69,11 +69,21 @@ def node_labels(job: str, node: str, place: int) -> dict[str, str]:
 
 def node_of(pod: dict[str, object]) -> str:
     """The node that a pod is, "" if it is none."""
-    metadata = pod.get("metadata")
-    given = metadata.get("labels") if isinstance(metadata, dict) else None
-    if not given or ROLE_LABEL not in given or INDEX_LABEL not in given:
+    given = _labels_of(pod)
+    if ROLE_LABEL not in given or INDEX_LABEL not in given:
         return ""
     return f"{given[ROLE_LABEL]}-{given[INDEX_LABEL]}"
+
+
+def place_of(pod: dict[str, object]) -> int | None:
+    """Which of the places of its role a pod was made for."""
+    number = _labels_of(pod).get(PLACE_LABEL, "").rpartition("-")[2]
+    return int(number) if number.isdigit() else None
+
+
+def _labels_of(pod: dict[str, object]) -> dict[str, str]:
+    metadata = pod.get("metadata")
+    return (metadata.get("labels") if isinstance(metadata, dict) else None) or {}
 
 
 def address(host: str, port: int) -> str:

@@ -70,6 +70,8 @@ class NodeStatus:
     message: str = ""
     # It ran out of memory, and there is more for the next one in its place.
     gets_more_memory: bool = False
+    # Which of the places of its role it took, where the platform remembers that for those who were not there.
+    place: int | None = None
 
 
 class Platform(abc.ABC):

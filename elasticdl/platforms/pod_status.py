@@ -64,28 +64,28 @@ def node_status(
     terminated = _state(pod).get("terminated") or {}
     ended = bool(gone or terminated or status.get("phase") in ("Succeeded", "Failed"))
     node = naming.node_of(dict(pod))
-    role = node.rpartition("-")[0]
+    pending = NodeStatus(
+        name=node,
+        role=node.rpartition("-")[0],
+        phase=NodePhase.PENDING,
+        place=naming.place_of(dict(pod)),
+    )
     if ended:
         reason, message = _ending(pod, status, terminated, left=left)
-        if stopped:
-            reason = EndReason.STOPPED
         code = terminated.get("exitCode")
-        return NodeStatus(
-            name=node,
-            role=role,
+        return dataclasses.replace(
+            pending,
             phase=NodePhase.SUCCEEDED if code == 0 else NodePhase.FAILED,
-            reason=reason,
+            reason=EndReason.STOPPED if stopped else reason,
             exit_code=code,
             message=message[:_LONGEST_MESSAGE],
         )
     if leaving(pod):
-        return NodeStatus(name=node, role=role, phase=NodePhase.LEAVING, message=_disruption(status))
+        return dataclasses.replace(pending, phase=NodePhase.LEAVING, message=_disruption(status))
     if _state(pod).get("running"):
         words = f"{machine_of(pod)} does not answer" if unreachable(pod) else ""
-        return NodeStatus(name=node, role=role, phase=NodePhase.RUNNING, message=words)
-    return NodeStatus(
-        name=node, role=role, phase=NodePhase.PENDING, message=_waits_for(pod)[:_LONGEST_MESSAGE]
-    )
+        return dataclasses.replace(pending, phase=NodePhase.RUNNING, message=words)
+    return dataclasses.replace(pending, message=_waits_for(pod)[:_LONGEST_MESSAGE])
 
 
 def with_cause(status: NodeStatus, before: str) -> NodeStatus:

@@ -53,7 +53,7 @@ def test_pods_that_have_not_ended(name: str, phase: NodePhase, message: str) -> 
     assert (status.phase, status.reason, status.exit_code) == (phase, EndReason.NONE, None)
     assert status.message.startswith(message)
     assert bool(message) == bool(status.message)
-    assert status.role == "worker"
+    assert (status.role, status.place) == ("worker", 0)
 
 
 @pytest.mark.parametrize(
