@@ -35,7 +35,7 @@ from elasticdl.platforms.manifests import (
     STATUS_KEY,
     WISHES_KEY,
 )
-from elasticdl.platforms.watching import Synced, watch
+from elasticdl.platforms.watching import Change, watch
 
 log = logging.getLogger("elasticdl.master")
 
@@ -146,7 +146,7 @@ class RecordKeeper:
 
     async def _watch(self) -> None:
         async for change in watch(self._cluster, "ConfigMap", fields={"metadata.name": self._name}):
-            if isinstance(change, Synced):
+            if not isinstance(change, Change):
                 continue
             if change.gone:
                 return

@@ -18,7 +18,7 @@ Failure modes
     one, it is asked whether there is another (`before_changes`), and only the very pod that was seen is ended, whoever
     has its name by now. A job of the same name whose record has just been deleted: its pods and its services are not
     ours, and what needs their names waits until they are gone. A container of somebody else that runs on when its node
-    has ended: the pod is deleted.
+    has ended: the pod is deleted. A pod that came and went while the watch was broken: it is missed in the next list.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from elasticdl.platforms.pod_status import (
 )
 from elasticdl.platforms.pods import NO_NOTICE, node_pod, notice_seconds, secret_files
 from elasticdl.platforms.room import Line
-from elasticdl.platforms.watching import Synced, watch
+from elasticdl.platforms.watching import Asked, Synced, watch
 
 log = logging.getLogger("elasticdl.platforms")
 
@@ -133,6 +133,8 @@ class KubernetesPlatform(Platform):
         self._stopped: set[str] = set()
         # Whose pods this process has made.
         self._made: set[str] = set()
+        # Whose pods the watch has told of.
+        self._seen: set[str] = set()
         # Of the pods that are there.
         self._uids: dict[str, str] = {}
         # Those that were ended by others and are there still, in that order.
@@ -442,17 +444,37 @@ class KubernetesPlatform(Platform):
 
     async def _watch(self) -> None:
         labels = {naming.JOB_LABEL: self._spec.job_name, "app": naming.APP}
+        made: set[str] = set()
         async for change in watch(self._cluster, "Pod", labels=labels):
-            if isinstance(change, Synced):
+            if isinstance(change, Asked):
+                made = set(self._made)
+            elif isinstance(change, Synced):
                 self._synced.set()
+                for name in made - self._seen - self._ended.keys():
+                    self._miss(name)
             else:
                 self._see(change.document, change.gone)
+
+    def _miss(self, name: str) -> None:
+        """Its pod was made before all were listed, and is not among them: it came and went while nobody watched."""
+        self._uids.pop(name, None)
+        self._end(
+            name,
+            NodeStatus(
+                name=name,
+                role=name.rpartition("-")[0],
+                phase=NodePhase.FAILED,
+                reason=EndReason.KILLED,
+                message="its pod was deleted before it was seen",
+            ),
+        )
 
     def _see(self, pod: Document, gone: bool) -> None:
         name = naming.node_of(pod)
         if not name or name.rpartition("-")[0] == MASTER_ROLE or not self._is_ours(pod):
             return
         self._taken = True
+        self._seen.add(name)
         if gone:
             self._uids.pop(name, None)
             self._left_behind.pop(name, None)
@@ -568,6 +590,7 @@ class KubernetesPlatform(Platform):
             del self._statuses[name]
             self._stopped.discard(name)
             self._made.discard(name)
+            self._seen.discard(name)
 
     def _tell(self, status: NodeStatus) -> None:
         before = self._statuses.get(status.name)

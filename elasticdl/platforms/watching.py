@@ -3,8 +3,9 @@
 A watch is a long answer of the API server, one line a change. It ends all the time: after some minutes, when the server
 restarts, when a connection breaks. It is then taken up where it was; and where the server does not remember so far back
 (410), all is listed anew and compared with what was known, so that whoever listens hears of every object that is there
-and of every one that is gone, if not of all its states in between. While nothing changes, next to nothing is asked:
-also where somebody in between ends every watch at once, as pauses grow until one has told something.
+and of every one that is gone, if not of all its states in between. Of one that came and went in between nothing is
+heard here; so each list is marked, for those who know what should be in it. While nothing changes, next to nothing is
+asked: also where somebody in between ends every watch at once, as pauses grow until one has told something.
 """
 
 from __future__ import annotations
@@ -45,8 +46,13 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asked:
+    """All that is there is being asked for: at the beginning, and whenever there was a gap."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Synced:
-    """All that was there at the beginning has been told."""
+    """All that was there when it was asked for has been told."""
 
 
 async def watch(
@@ -55,7 +61,7 @@ async def watch(
     *,
     labels: Mapping[str, str] | None = None,
     fields: Mapping[str, str] | None = None,
-) -> AsyncIterator[Change | Synced]:
+) -> AsyncIterator[Change | Asked | Synced]:
     """For ever. Raises `ClusterError` only if one may not look at all."""
     known: dict[str, Document] = {}
     version = ""
@@ -65,13 +71,13 @@ async def watch(
     while True:
         try:
             if not version:
+                yield Asked()
                 listing = await cluster.list(kind, labels=labels, fields=fields)
                 for change in _differences(known, listing.items):
                     yield change
                 version = listing.version
-                if not synced:
-                    synced = True
-                    yield Synced()
+                synced = True
+                yield Synced()
             query = {
                 **selection(labels, fields),
                 "watch": "true",

@@ -16,7 +16,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.platforms import cluster as cluster_module
 from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError
 from elasticdl.platforms.kubeconfig import Access, Identity
-from elasticdl.platforms.watching import Change, Synced, watch
+from elasticdl.platforms.watching import Asked, Change, Synced, watch
 
 Reply = tuple[int, dict[str, str], bytes]
 HANG_UP: Reply = (0, {}, b"")
@@ -360,13 +360,17 @@ def test_who_may_not_look_is_told() -> None:
     play([refusal(403, "Forbidden", "cannot list configmaps")], scenario)
 
 
-def test_the_beginning_is_marked() -> None:
+def test_every_list_is_marked() -> None:
     async def scenario(cluster: Cluster) -> None:
+        marks: list[object] = []
         async for change in watch(cluster, "ConfigMap"):
-            assert isinstance(change, Synced)
-            break
+            marks.append(change.name if isinstance(change, Change) else type(change))
+            if len(marks) == 6:
+                break
+        assert marks == [Asked, "a", Synced, Asked, "b", Synced]
 
-    play([listing(1)], scenario)
+    there = [config_map(name, version) for version, name in enumerate("ab", start=1)]
+    play([listing(1, *there[:1]), refusal(410, "Expired", "too old"), listing(2, *there)], scenario)
 
 
 def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,10 @@ class Api:
         # Creations are carried out when this is set.
         self.open = asyncio.Event()
         self.open.set()
+        # And lists, which are made at once, arrive when this is.
+        self.listed = asyncio.Event()
+        self.listed.set()
+        self.lists = 0
         self.asked: list[tuple[str, str, Any]] = []
         self.news: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
@@ -72,6 +76,10 @@ class Api:
         if method == "GET" and "/pods/" in path:
             found = [pod for pod in self.pods if pod["metadata"]["name"] == path.rpartition("/")[2]]
             status, result = (200, found[0]) if found else (404, {"reason": "NotFound", "message": "gone"})
+        elif method == "GET" and "/pods" in path:
+            self.lists += 1
+            result["items"] = list(self.pods)
+            await self.listed.wait()
         if "/events" in path:
             self.looks += 1
             result["items"] = self.events
@@ -103,11 +111,14 @@ class Api:
 
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 W\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while True:
+        kind = ""
+        # Who has got an error goes, and the news are for whoever comes next.
+        while kind != "ERROR":
             kind, item = await self.news.get()
             line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
             writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
             await writer.drain()
+        writer.close()
 
 
 def play(
@@ -180,6 +191,67 @@ def test_a_pod_whose_machine_is_lost_is_given_up_after_its_grace() -> None:
     assert (method, path.rpartition("/")[2]) == ("DELETE", "rec-edljob-worker-3")
     assert options["gracePeriodSeconds"] == 0
     assert options["preconditions"] == {"uid": leaving["metadata"]["uid"]}
+
+
+EXPIRED = ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+def test_a_pod_that_was_made_and_deleted_while_nobody_watched_is_missed() -> None:
+    api = Api(pod("running", 3))
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        await platform.start(request(4))
+        api.news.put_nowait(EXPIRED)
+        ended = await told(platform, "worker-4", NodePhase.FAILED)
+        assert (ended.reason, ended.message) == (EndReason.KILLED, "its pod was deleted before it was seen")
+        assert {s.name: s.phase for s in await platform.nodes()}["worker-3"] is NodePhase.RUNNING
+
+    play(api, scenario)
+
+
+def test_pods_that_a_list_cannot_have_are_not_missed() -> None:
+    """One that was made when the list had been asked for, and one for which there is no room."""
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.listed.clear()
+        api.news.put_nowait(EXPIRED)
+        while api.lists < 2:
+            await asyncio.sleep(0.01)
+        await platform.start(request(4))
+        api.refusals = [(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: team')] * 1000
+        await platform.start(request(5))
+        api.listed.set()
+        for number in (4, 5):
+            api.news.put_nowait(("ADDED", pod("running", number)))
+        for number in (4, 5):
+            await told(platform, f"worker-{number}", NodePhase.RUNNING)
+
+    play(api, scenario)
+
+
+def test_one_that_was_seen_before_its_creation_was_answered_is_not_missed() -> None:
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await platform.nodes()
+        api.open.clear()
+        starting = asyncio.create_task(platform.start(request(4)))
+        api.news.put_nowait(("ADDED", pod("scheduled", 4)))
+        while not api.looks:
+            await asyncio.sleep(0.01)
+        api.open.set()
+        await starting
+        api.pods.append(pod("scheduled", 4))
+        api.news.put_nowait(EXPIRED)
+        while api.lists < 2:
+            await asyncio.sleep(0.01)
+        api.news.put_nowait(("MODIFIED", pod("running", 4)))
+        await told(platform, "worker-4", NodePhase.RUNNING)
+
+    play(api, scenario)
 
 
 def unheard_of(number: int) -> dict[str, Any]:
