@@ -45,6 +45,11 @@ class JobSpec(Head):
     def program(self) -> Literal["definition", "command"]:
         return "command" if self.model.job_command else "definition"
 
+    @property
+    def addressed(self) -> bool:
+        """The nodes of its program know each other by addresses, which belong to places and not to processes."""
+        return self.program == "command" and (self.model.need_tf_config or self.nodes.num_ps > 0)
+
     def values(self) -> dict[str, Any]:
         """Every flag's value by the flag's name."""
         return {

@@ -122,7 +122,7 @@ class Plan:
             workers=nodes.num_workers,
             servers=nodes.num_ps if spec.kind == "train" and not command else 0,
             other_roles=others if command else (),
-            addressed=spec.model.need_tf_config,
+            addressed=spec.addressed,
             # The folder of a job on a cluster is its master's alone.
             saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir or spec.cluster.journal_dir),
             replicas=nodes.ps_replicas,

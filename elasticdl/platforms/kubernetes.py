@@ -239,9 +239,7 @@ class KubernetesPlatform(Platform):
 
     def _has_address(self, role: str) -> bool:
         """By the job alone, so that it is the same for every master of it."""
-        if self._spec.program == "definition":
-            return role == "ps"
-        return self._spec.model.need_tf_config or self._spec.nodes.num_ps > 0
+        return self._spec.addressed or (self._spec.program == "definition" and role == "ps")
 
     async def _place_when_free(self, role: str, place: int) -> str:
         pauses, told = Pauses(patience=math.inf), False

@@ -67,6 +67,9 @@ def test_one_that_was_never_there_is_replaced_too() -> None:
         ({**COMMAND, "num_workers": 2}, {"worker", "evaluator"}),
         # Two at one address would be mistaken for each other.
         ({**COMMAND, "num_workers": 2, "need_tf_config": True, "num_ps": 1}, set()),
+        ({**COMMAND, "num_workers": 2, "need_tf_config": True}, set()),
+        # Paddle's know each other, too.
+        ({**COMMAND, "num_workers": 2, "num_ps": 1}, set()),
     ],
 )
 def test_who_is_replaced_early(flags: dict[str, object], roles: set[str]) -> None:
