@@ -44,9 +44,13 @@ def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob, command: s
         wait_until(lambda: "saved" in machine.sh("ls"), "it has done what it does at its end")
 
 
-def test_a_program_ends_its_shard(held: HeldJob) -> None:
+@pytest.mark.parametrize(
+    "flags", [(), ("--need_tf_config=true", "--num_chief=0")], ids=["plain", "addressed"]
+)
+def test_a_program_ends_its_shard(held: HeldJob, flags: tuple[str, ...]) -> None:
+    """Who takes its place comes at once, or where it has an address, when it has ended."""
     held.limit(3)
-    held.apply_program("--num_workers=2")
+    held.apply_program("--num_workers=2", *flags)
     held.wait_for_held(3, "worker-0", "worker-1")
     held.delete_pod("worker-0")
     held.wait_for_notice("worker-0")

@@ -245,7 +245,7 @@ class AllReduceService(AllReduceServicer):
             last_step=state.plan.max_step,
             finished=bool(state.outcome) or not self._alive(worker),
             fresh=not state.steps.holders,
-            leaving=self._alive(worker) and state.roster.nodes[worker].draining,
+            leaving=self._alive(worker) and state.roster.nodes[worker].goes,
         )
         _fill_in_data(standing, state, dataset)
         return standing

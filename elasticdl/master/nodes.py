@@ -7,9 +7,10 @@ number, the share of the model they serve, which their replacement takes over.
 
 Failure modes
     Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit; where the next one
-    can work beside it, as soon as it is told to go. Ended by its own error or for want of memory: replaced as
-    often as --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with
-    that error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
+    can work beside it, as soon as it is told to go, else when it has gone. From then on it gets nothing more to
+    do, in either case. Ended by its own error or for want of memory: replaced as often as
+    --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with that
+    error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
     A program of the user's own may end by itself, with 0: then its place is done, and stays empty.
 """
 
@@ -40,7 +41,10 @@ class Node:
     message: str = ""
     incarnation: str = ""
     address: str = ""
+    # It is to go, and its place is another's already.
     draining: bool = False
+    # Somebody ends it. Where two cannot have one place, the next one comes when it has gone.
+    leaving: bool = False
     # How often those before it, and it, ran out of memory.
     memory_doublings: int = 0
 
@@ -54,8 +58,13 @@ class Node:
 
     @property
     def begun(self) -> bool:
-        """It was seen to run, or has joined: if the platform does not know it any more, it is gone."""
-        return self.joined or self.phase is NodePhase.RUNNING
+        """It was seen to run, or to be ended, or has joined: if the platform does not know it any more, it is gone."""
+        return self.joined or self.phase is NodePhase.RUNNING or (self.alive and self.leaving)
+
+    @property
+    def goes(self) -> bool:
+        """It gets nothing more to do. If it ends for want of it, it has not come to its end."""
+        return self.draining or self.leaving
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,7 @@ class Roster:
         return [
             n
             for n in self.nodes.values()
-            if n.phase is NodePhase.PENDING and not n.incarnation and not n.draining
+            if n.phase is NodePhase.PENDING and not n.incarnation and not n.goes
         ]
 
     def _fill(self, role: str, target: int) -> None:
@@ -113,7 +122,7 @@ class Roster:
             for n in self.nodes.values()
             if n.role == role
             and n.reason is EndReason.COMPLETED
-            and not n.draining
+            and not n.goes
             and n.slot < self.targets[role]
         }
 
@@ -173,6 +182,7 @@ class Roster:
             return None, None
         if status.phase is NodePhase.LEAVING:
             node.message = status.message
+            node.leaving = True
             node.draining = node.draining or node.role in self.replaced_early
             return None, None
         node.phase = status.phase
@@ -183,7 +193,7 @@ class Roster:
     def _consequence(self, node: Node, status: NodeStatus) -> JobFailure | None:
         if status.reason is EndReason.OUT_OF_MEMORY:
             node.memory_doublings += 1
-        if self.closing or node.draining or status.reason is EndReason.STOPPED:
+        if self.closing or node.goes or status.reason is EndReason.STOPPED:
             return None
         if status.reason is EndReason.CANNOT_START:
             return JobFailure(message=f"{node.name} cannot start: {status.message}")

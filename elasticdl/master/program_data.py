@@ -137,7 +137,7 @@ class ProgramData:
         if self._state.outcome or self._state.stopping or self._ledger.finished(dataset):
             return True
         node = self._state.roster.nodes.get(worker)
-        if node is None or not node.alive or node.draining:
+        if node is None or not node.alive or node.goes:
             return True
         # It may sit on the first half of a batch whose second half would come with the next shard.
         return any(lease.dataset == dataset for lease in self._ledger.held_by(worker))

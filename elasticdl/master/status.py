@@ -64,7 +64,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
                 "phase": n.phase.value,
                 "reason": n.reason.value,
                 "message": n.message,
-                "draining": n.draining,
+                "draining": n.goes,
                 "joined": n.joined,
                 "shards": state.ledger.leases.count(n.name),
             }

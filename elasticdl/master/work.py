@@ -146,7 +146,7 @@ class Work:
         if name == TRAINING and (state.cut is not None or state.stopping):
             return False
         node = state.roster.nodes.get(worker)
-        if node is None or not node.joined or node.draining:
+        if node is None or not node.joined or node.goes:
             return False
         return state.ledger.leasable(name) or state.ledger.answered(name, worker, request_id)
 

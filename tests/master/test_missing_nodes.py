@@ -76,14 +76,15 @@ def test_one_that_is_sent_away_and_was_never_started_has_ended(
     assert master.state.roster.nodes["worker-0"].alive
 
 
-def test_one_that_ran_and_had_not_joined_is_missed_too(
-    tmp_path: Path, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("phase", ["running", "leaving"])
+def test_one_that_had_not_joined_is_missed_too(
+    tmp_path: Path, nowhere: Platform, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    """Its container had begun, and was gone before its program said a word to the next master."""
+    """Its container had begun, or it was deleted before that, and then it was gone when the next master came."""
     first = Master(spec=SPEC, folder=tmp_path, platform=nowhere, token="t", environment={})
     first.recover()
     for name in ("ps-0", "worker-0"):
-        status = {"name": name, "role": name[:-2], "phase": "running", "reason": "", "message": ""}
+        status = {"name": name, "role": name[:-2], "phase": phase, "reason": "", "message": ""}
         first.do("observe", status={**status, "exit_code": None})
     first._journal.close()
     first._events.close()

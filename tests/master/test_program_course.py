@@ -18,6 +18,7 @@ PLAN = Plan(
     program="command",
     workers=2,
     other_roles=(("ps", 1), ("chief", 1), ("evaluator", 1)),
+    addressed=True,
     max_node_failures=1,
     max_shard_failures=1,
 )
@@ -221,3 +222,42 @@ def test_a_program_may_end_before_its_data() -> None:
     assert job.state.outcome == "succeeded"
     assert audit.exact
     assert audit.rows[0].stopped
+
+
+@pytest.mark.parametrize("name", ["chief-0", "worker-0"])
+@pytest.mark.parametrize("reason", [EndReason.KILLED, EndReason.COMPLETED])
+def test_who_is_being_ended_ends_its_program_early_and_has_not_come_to_its_end(
+    name: str, reason: EndReason
+) -> None:
+    """Its place has one address, so the next one comes when it has gone. The second reason is what a platform makes of
+    its exit code where the clocks of two machines differ.
+    """
+    job = Programs()
+    assert name.rpartition("-")[0] not in job.plan.replaced_early
+    job.announce(epochs=1)
+    lease = job.fetch(name)
+    job.observe(NodeStatus(name=name, role=name.rpartition("-")[0], phase=NodePhase.LEAVING))
+    assert job.fetch(name) is None
+    assert job.state.data.may_end("d", name)
+    assert name in job.alive()
+    assert job.state.roster.wanted() == [], "nobody else is at its address"
+    job.report(lease)
+    # A master that comes back knows it too.
+    assert job.replayed().roster.nodes[name].leaving
+    restored = JobState(job.plan)
+    restored.restore(json.loads(json.dumps(job.state.snapshot())))
+    assert not restored.work.may_lease("d", name, 99)
+
+    others = [other for other in ("chief-0", "worker-0", "worker-1") if other != name]
+    while (lease := job.fetch(others[0])) is not None:
+        job.report(lease)
+    for other in others:
+        job.end(other)
+    job.end(name, reason)
+    assert job.state.outcome == ""
+    (next_one,) = job.state.roster.wanted()
+    assert next_one.role == name.rpartition("-")[0]
+    job.start()
+    job.end(next_one.name)
+    assert job.state.outcome == "succeeded"
+    assert Audit.of(job.state.ledger).exact
