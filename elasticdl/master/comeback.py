@@ -162,7 +162,7 @@ class Comeback:
                 if status.phase not in _ENDED:
                     strangers.append(name)
         for node in list(roster.nodes.values()):
-            if node.begun and node.name not in found:
+            if node.seen and node.name not in found:
                 status_fields = {
                     "name": node.name,
                     "role": node.role,
@@ -175,10 +175,14 @@ class Comeback:
         for name in strangers:
             # Nobody remembers which place it was to take.
             await self._platform.stop(name, grace_seconds=0)
+        # What was told of them before they were known.
         for status in await self._platform.nodes():
-            # It may have ended while it was being listed, and nobody knew it then.
-            if status.name in adopted and status.phase in _ENDED and roster.nodes[status.name].alive:
+            if status.name not in adopted or not roster.nodes[status.name].alive:
+                continue
+            if status.phase in _ENDED:
                 master.note_end(status)
+            elif status.phase is NodePhase.LEAVING:
+                master.observe(status)
 
     async def _ask_servers(self) -> None:
         """Servers may be of a generation that the snapshot knows nothing of."""

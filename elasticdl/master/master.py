@@ -368,7 +368,7 @@ class Master:
             reason=EndReason.STOPPED,
             message="it had not begun",
         )
-        self._observe(not_begun, None)
+        self.observe(not_begun)
 
     def _request(self, node: Node) -> NodeRequest:
         if self.plan.runs_command:
@@ -427,7 +427,7 @@ class Master:
             if ended:
                 self.note_end(status)
             else:
-                self._observe(status, None)
+                self.observe(status)
 
     def note_end(self, status: NodeStatus) -> None:
         """The platform has said that a node has ended, or knows of it no more."""
@@ -435,12 +435,12 @@ class Master:
             # Many may go together, and a server that is asked may be gone too.
             self._spawn(self._observe_end(status))
         else:
-            self._observe(status, None)
+            self.observe(status)
 
     async def _observe_end(self, status: NodeStatus) -> None:
-        self._observe(status, await self._fencing.last_push(status.name))
+        self.observe(status, await self._fencing.last_push(status.name))
 
-    def _observe(self, status: NodeStatus, credit: dict[str, int] | None) -> None:
+    def observe(self, status: NodeStatus, credit: dict[str, int] | None = None) -> None:
         fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
         self.do("observe", status=fields, credit=credit)
 
@@ -459,9 +459,9 @@ class Master:
     async def _notice_the_missing(self) -> None:
         """Nodes that went while there was no master, and left no trace."""
         # Not those that begin from now on, while others are asked about these.
-        begun = [node for node in self.state.roster.nodes.values() if node.begun]
+        seen = [node for node in self.state.roster.nodes.values() if node.seen]
         known = {status.name for status in await self._platform.nodes()}
-        for node in [node for node in begun if node.name not in known]:
+        for node in [node for node in seen if node.name not in known]:
             log.info("%s has gone while there was no master.", node.name)
             gone = NodeStatus(
                 name=node.name,

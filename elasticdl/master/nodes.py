@@ -58,8 +58,12 @@ class Node:
 
     @property
     def begun(self) -> bool:
-        """It was seen to run, or to be ended, or has joined: if the platform does not know it any more, it is gone."""
-        return self.joined or self.phase is NodePhase.RUNNING or (self.alive and self.leaving)
+        return self.joined or self.phase is NodePhase.RUNNING
+
+    @property
+    def seen(self) -> bool:
+        """It has begun, or somebody was ending it before it did: if the platform does not know it, it is gone."""
+        return self.begun or (self.alive and self.leaving)
 
     @property
     def goes(self) -> bool:

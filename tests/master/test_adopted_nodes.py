@@ -83,17 +83,13 @@ def come_back(tmp_path: Path) -> Iterator[Callable[[Platform], Master]]:
     def back(platform: Platform) -> Master:
         before = make(platform)
         for name in ("chief-0", "worker-0", "worker-1"):
-            observe(before, running(name))
+            before.observe(running(name))
         return make(platform, before.record())
 
     yield back
     for master in made:
         master._journal.close()
         master._events.close()
-
-
-def observe(master: Master, status: NodeStatus) -> None:
-    master._observe(status, None)
 
 
 async def look_around(master: Master) -> None:
@@ -119,7 +115,7 @@ def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any
     master.do("gathering.close")
     for name in ("worker-2", "worker-0"):
         platform.end(name, EndReason.COMPLETED)
-        observe(master, platform.known[name])
+        master.observe(platform.known[name])
     assert alive(master, "worker") == {}, "what has come to its end is not run once more"
 
 
@@ -157,3 +153,12 @@ def test_one_that_has_ended_when_the_list_arrives_is_replaced(come_back: Any) ->
     platform.on_list = ends
     asyncio.run(look_around(master))
     assert not master.state.roster.nodes["worker-2"].alive
+
+
+def test_one_that_somebody_is_ending_is_known_to_be_leaving(come_back: Any) -> None:
+    leaving = replace(running("worker-2", 1), phase=NodePhase.LEAVING)
+    master: Master = come_back(Busy(running("chief-0", 0), running("worker-0", 0), leaving))
+    asyncio.run(look_around(master))
+    assert master.state.roster.nodes["worker-2"].leaving
+    master.do("gathering.close")
+    assert alive(master, "worker") == {"worker-0": 0, "worker-2": 1, "worker-3": 1}
