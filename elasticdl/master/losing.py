@@ -22,7 +22,7 @@ def lost_with(state: JobState, node: Node) -> bool:
     if state.training_over and state.task != "export":
         return False
     if node.role == "ps":
-        return bool(node.incarnation) and state.placing.lost(node.slot)
+        return state.placing.lost(node)
     if state.plan.allreduce:
         return state.steps.forget(node.name)
     # The worker's own model is worth nothing before its first batch is done.

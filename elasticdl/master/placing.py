@@ -125,13 +125,13 @@ class Placing:
         """The model has been, for an evaluation or a checkpoint."""
         self._had_turn = False
 
-    def lost(self, server: int) -> bool:
+    def lost(self, node: Node) -> bool:
         """A server is. True: with it, the only copy of something."""
-        if self.map is None or server not in self.map.servers:
+        if self.map is None or not _counts(node) or node.slot not in self.map.servers:
             return False
         self._due = True
         self._impatient = False
-        return not self._promote({server})
+        return not self._promote({node.slot})
 
     def forget(self) -> None:
         """The model is lost: the next generation begins with a map of its own."""
@@ -203,7 +203,7 @@ class Placing:
     # -- questions -------------------------------------------------------------------------------------------
 
     def _joined(self) -> dict[int, Node]:
-        return {node.slot: node for node in self._state.roster.alive("ps") if node.incarnation}
+        return {node.slot: node for node in self._state.roster.alive("ps") if _counts(node)}
 
     @property
     def present(self) -> list[int]:
@@ -302,6 +302,13 @@ class Placing:
         self._impatient = snapshot["impatient"]
         # Journals of before have none.
         self._had_turn = snapshot.get("had_turn", True)
+
+
+def _counts(node: Node) -> bool:
+    """Whether a server is, or was as long as it lived, the one in its slot. Who has been sent away holds nothing, and
+    somebody else may have the slot before it has ended.
+    """
+    return bool(node.incarnation) and not node.draining
 
 
 def fewest_servers(rows: int, *, copies: float, replicas: int, room: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 from elasticdl.master.directives import directive_for
 from elasticdl.master.placing import plain
 from elasticdl.master.plan import Plan
+from elasticdl.platforms.platform import EndReason
 from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
 
 PLAN = Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
@@ -109,6 +110,93 @@ def test_more_and_fewer_servers(job: Any) -> None:
     assert {node.name for node in servers if node.draining} == {"ps-1", "ps-2", "ps-3"}
     assert job.state.ps_addresses() == ["here:0"]
     assert job.state.generation == 1
+
+
+@pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
+def leaving(request: Any, toy_job: Any) -> Any:
+    """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
+    job = toy_job(Plan(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
+    job.start_nodes()
+    job.do("scale", role="ps", target=2)
+    let_move(job)
+    assert job.state.roster.nodes["ps-2"].draining
+    job.do("scale", role="ps", target=3)
+    return job
+
+
+def is_even(job: Any) -> bool:
+    found = Counter(placed(job).primary)
+    return found.keys() == {0, 1, 2} and max(found.values()) - min(found.values()) <= 1
+
+
+def test_nothing_goes_to_a_server_that_goes(leaving: Any) -> None:
+    assert leaving.state.placing.present == [0, 1]
+    assert leaving.state.placing.waits
+    assert not leaving.state.placing.moving
+    assert leaving.state.ps_addresses() == ["here:0", "here:1"]
+
+
+def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leaving: Any) -> None:
+    leaving.start_nodes()
+    assert leaving.state.roster.nodes["ps-3"].slot == 2
+    assert leaving.state.ps_incarnations() == ["i-ps-0", "i-ps-1", "i-ps-3"]
+    let_move(leaving)
+    assert is_even(leaving)
+    before = placed(leaving)
+    leaving.end("ps-2", EndReason.COMPLETED, 0)
+    assert placed(leaving) == before
+    assert leaving.state.generation == 1
+    assert leaving.state.ps_addresses() == ["here:0", "here:1", "here:3"]
+    assert leaving.replayed().snapshot() == leaving.state.snapshot()
+
+
+def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving: Any) -> None:
+    leaving.start_nodes()
+    before = placed(leaving)
+    assert set(before.filling.values()) == {2}
+    leaving.end("ps-2", EndReason.COMPLETED, 0)
+    assert placed(leaving) == before, "nothing is begun anew"
+    let_move(leaving)
+    assert is_even(leaving)
+    assert leaving.state.generation == 1
+
+
+def test_a_server_that_was_sent_away_ends_before_its_successor_joins(leaving: Any) -> None:
+    waiting = [node.name for node in leaving.state.roster.wanted()]
+    assert waiting == ["ps-3"]
+    before = placed(leaving)
+    leaving.end("ps-2", EndReason.COMPLETED, 0)
+    assert placed(leaving) == before
+    leaving.start_nodes()
+    let_move(leaving)
+    assert is_even(leaving)
+    assert leaving.state.generation == 1
+
+
+def test_the_successor_of_a_server_that_still_goes_is_lost(leaving: Any) -> None:
+    """Nobody takes the other one for it."""
+    leaving.start_nodes()
+    let_move(leaving)
+    leaving.end("ps-3")
+    if leaving.plan.replicas == 1:
+        assert leaving.state.generation == 2
+        assert leaving.state.placing.map is None
+    else:
+        assert leaving.state.generation == 1
+        assert placed(leaving).servers == {0, 1}
+    leaving.start_nodes()
+    let_move(leaving)
+    assert is_even(leaving)
+    assert leaving.state.ps_addresses() == ["here:0", "here:1", "here:4"]
+
+
+def test_a_master_that_has_forgotten_the_successor_does_not_take_the_other_one_for_it(leaving: Any) -> None:
+    newer = first_map(3, replicas=leaving.plan.replicas, version=99)
+    leaving.do("placing.adopt", generation=1, buckets=plain(newer))
+    if leaving.plan.replicas == 1:
+        assert leaving.state.generation == 2
+    else:
+        assert placed(leaving).servers == {0, 1}
 
 
 def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
