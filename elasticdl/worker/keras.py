@@ -126,7 +126,11 @@ class KerasTrainer(Trainer):
         loss, gradients = self._clipped(batch)
         rate = self._optimized.learning_rate(int(self._optimized.native.iterations.numpy()))
         if gradients:
-            training.apply([tf.convert_to_tensor(gradient) for gradient in gradients.values()])
+            given = (gradients.get(name) for name in self._known.trainable)
+            training.apply([None if one is None else tf.convert_to_tensor(one) for one in given])
+        else:
+            # Schedules go on all the same.
+            self._optimized.native.iterations.assign_add(1)
         self.tables.update(self.row_gradients(), rate)
         return loss
 
@@ -136,17 +140,19 @@ class KerasTrainer(Trainer):
             self._optimized.native.iterations.assign_add(1)
             return self._clipped(batch)
         loss, gradients = training.gradients(batch.features, batch.labels)
-        return float(loss), {
-            name: gradient.numpy() for name, gradient in zip(self._known.trainable, gradients, strict=True)
-        }
+        return float(loss), self._by_name(gradients)
+
+    def _by_name(self, gradients: list[Any]) -> dict[str, Array]:
+        """Without variables that have no gradient."""
+        pairs = zip(self._known.trainable, gradients, strict=True)
+        return {name: gradient.numpy() for name, gradient in pairs if gradient is not None}
 
     def _clipped(self, batch: Batch) -> tuple[float, dict[str, Array]]:
         """Where there are tables: gradients that are clipped together with those of rows."""
         self.tables.forget()
         loss, gradients = self._trained(batch).gradients(batch.features, batch.labels)
         rows = self.tables.take()
-        names = list(self._known.trainable)
-        dense = {name: one.numpy() for name, one in zip(names, gradients, strict=True)}
+        dense = self._by_name(gradients)
         clipped = self._optimized.clip_arrays(
             {**dense, **{f"{_ROWS}{table}": found.values for table, found in rows.items()}}
         )
@@ -154,7 +160,7 @@ class KerasTrainer(Trainer):
             table: RowGradients(ids=found.ids, values=clipped[f"{_ROWS}{table}"])
             for table, found in rows.items()
         }
-        return float(loss), {name: clipped[name] for name in names}
+        return float(loss), {name: clipped[name] for name in dense}
 
     def row_gradients(self) -> dict[str, RowGradients]:
         found, self._row_gradients = self._row_gradients, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.keras import failures
 from elasticdl.worker.keras_errors import definition_error, describe, program_error, summary
 from elasticdl.worker.keras_optimizer import KerasOptimizer
+
+log = logging.getLogger("elasticdl.worker")
 
 
 class Step:
@@ -126,13 +129,29 @@ class Training:
         return loss
 
     def _gradients(self, features: Any, labels: Any) -> Any:
+        """Of a variable that the loss does not depend on: None, for Keras leaves it as it is. By a gradient of zeros it
+        would decay, or become zero.
+        """
         loss, gradients = self._derive(features, labels, _same)
-        known = [_or_zeros(gradient, one) for gradient, one in zip(gradients, self._variables(), strict=True)]
+        self._tell_of_unused(gradients)
+        known = [gradient for gradient in gradients if gradient is not None]
         if not self._handles:
             # Callbacks look at it to know the time.
             self._optimizer.native.iterations.assign_add(1)
             known = self._optimizer.clip(known)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in known]
+        left = iter(known)
+        return loss, [None if one is None else tf.convert_to_tensor(next(left)) for one in gradients]
+
+    def _tell_of_unused(self, gradients: list[Any]) -> None:
+        """Once, when the graph is made. Where Keras applies gradients, it does so itself."""
+        pairs = zip(gradients, self._variables(), strict=True)
+        unused = [getattr(one, "path", one.name) for gradient, one in pairs if gradient is None]
+        if unused:
+            log.warning(
+                "The loss of %s does not depend on %s: there is no gradient, and nothing changes them.",
+                self._name,
+                ", ".join(unused),
+            )
 
     def _apply(self, gradients: list[Any]) -> None:
         self._optimizer.native.apply_gradients(zip(gradients, self._variables(), strict=True))
@@ -157,10 +176,6 @@ class Training:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _or_zeros(gradient: Any, variable: Any) -> Any:
-    return tf.zeros(variable.shape, variable.dtype) if gradient is None else gradient
 
 
 def _any_size(value: Any) -> Any:

@@ -106,8 +106,8 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
-        """The loss, and the gradient of every trainable parameter, clipped as the optimizer says; no
-        update. Those of rows of tables, clipped as well, are then to be had by `row_gradients`.
+        """The loss, and the gradient of every trainable parameter that it depends on, clipped as the optimizer says;
+        no update. Those of rows of tables, clipped as well, are then to be had by `row_gradients`.
         """
 
     @abc.abstractmethod

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.ps.store import Push
+from elasticdl.wire import ps_pb2
+
 
 def test_the_mean_of_n_gradients_is_one_update(make_store: Any) -> None:
     small = make_store(grads_to_wait=3)
@@ -76,9 +79,19 @@ def test_waiting_gradients_are_part_of_a_frozen_copy(make_store: Any) -> None:
 
 
 def test_a_parameter_that_some_gradients_lack_counts_them_as_zero(make_store: Any) -> None:
-    from elasticdl.ps.store import Push
-
     small = make_store(grads_to_wait=2)
     small.push([4.0, 0.0], worker="a")
     small.store.push(Push(worker="b", sequence=1, version=0, learning_rate=0.5, generation=1, gradients={}))
     np.testing.assert_allclose(small.x, [0.0, 2.0])
+
+
+@pytest.mark.parametrize("grads_to_wait", [1, 2])
+def test_a_parameter_that_no_gradient_has_is_left_alone(make_store: Any, grads_to_wait: int) -> None:
+    """Also by an optimizer that makes zeros of what has a gradient of zeros."""
+    small = make_store(ps_pb2.OptimizerConfig(name="ftrl", flavor="keras"), grads_to_wait=grads_to_wait)
+    for worker in ("a", "b"):
+        small.store.push(
+            Push(worker=worker, sequence=1, version=0, learning_rate=0.5, generation=1, gradients={})
+        )
+    assert small.version == 2 // grads_to_wait
+    assert small.x == [1.0, 2.0]

@@ -119,6 +119,24 @@ def test_one_worker_alone_trains_its_rows_as_a_matrix(
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
+def test_a_model_of_nothing_but_tables_follows_its_schedule(
+    make_definition: Callable[..., ModelDefinition],
+) -> None:
+    given = tf.keras.Input((3,), dtype="int64")
+    rows = layers.Flatten()(elasticdl.keras.Embedding(1, initializer="normal", name="weights")(given))
+    schedule = tf.keras.optimizers.schedules.PiecewiseConstantDecay([2], [0.1, 0.0])
+    definition = make_definition(
+        loss=lambda labels, predictions: (labels - predictions) ** 2,
+        optimizer=lambda: tf.keras.optimizers.SGD(schedule),
+        eval_metrics_fn=dict,
+    )
+    trained = KerasTrainer(definition=definition, model=tf.keras.Model(given, rows))
+    model = OwnModel(trained, restore_from="", first_step=0)
+    model.prepare(BATCH)
+    losses = [model.train(BATCH, position=16, batches=1) for _ in range(6)]
+    assert losses[0] > losses[1] > losses[2] > losses[3] == losses[4] == losses[5]
+
+
 def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_path: Path) -> None:
     half = OwnModel(trainer(), restore_from="", first_step=0)
     whole = OwnModel(trainer(), restore_from="", first_step=0)
