@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,11 +54,14 @@ class ServedModel(Model):
         self._lookups = Lookups(client)
         self._exchange = Exchange(nudge=nudge)
         self._ahead: RowsAhead | None = None
-        # What the exchange has pulled, for the next batch.
+        # For what both threads change: what the exchange has pulled, for the next batch; the newest step that is known;
+        # and the pushes, one at most, that have been given to the exchange and are not part of that yet.
+        self._between = threading.Lock()
         self._pulled: Values | None = None
+        self._step = 0
+        self._under_way = 0
         self._since_pull = 0
         self._versions: dict[int, int] = {}
-        self._step = 0
         self._ready = False
         # A batch was passed over. What it has left in the model that is not trained, such as moving averages, must go:
         # the next pull is of everything.
@@ -101,7 +105,9 @@ class ServedModel(Model):
 
     def _use(self, pulled: Values) -> None:
         self._versions = dict(pulled.versions)
-        self._step = max(self._versions.values(), default=0)
+        with self._between:
+            # What was pulled before the last push is of an older step.
+            self._step = max([self._step, *self._versions.values()])
         if pulled.trainable:
             self._trainer.set_parameters(
                 Parameters(trainable=dict(pulled.trainable), state=dict(pulled.state))
@@ -142,7 +148,8 @@ class ServedModel(Model):
         applied: Callable[[float], None] | None,
         upcoming: Batch | None,
     ) -> float:
-        pulled, self._pulled = self._pulled, None
+        with self._between:
+            pulled, self._pulled = self._pulled, None
         if pulled is not None:
             self._use(pulled)
         ahead.begin(batch, upcoming)
@@ -159,8 +166,13 @@ class ServedModel(Model):
             if applied is not None:
                 applied(loss)
             if pulls or self._spoiled:
-                self._pulled = self._pull_values()
+                values = self._pull_values()
+                with self._between:
+                    self._pulled = values
 
+        self.settle()
+        with self._between:
+            self._under_way = 1
         self._exchange.give(exchange)
         return loss
 
@@ -169,8 +181,9 @@ class ServedModel(Model):
     ) -> Callable[[], None]:
         """The push of a batch's gradients, with everything that belongs to it as it is now."""
         state = self._trainer.state()
-        if self._client.tolerant and self._is_spoiled(state):
-            state, self._spoiled = {}, True
+        spoiled = self._client.tolerant and self._is_spoiled(state)
+        if spoiled:
+            state = {}
         arguments: dict[str, Any] = {
             "state": state,
             "learning_rate": self._trainer.learning_rate(self.step),
@@ -183,7 +196,11 @@ class ServedModel(Model):
         }
 
         def push() -> None:
-            self._step = max(self._client.push(gradients, **arguments).values(), default=0)
+            # Not before: another thread may be at the pull behind the push before.
+            self._spoiled = self._spoiled or spoiled
+            reached = self._client.push(gradients, **arguments)
+            with self._between:
+                self._step, self._under_way = max([self._step, *reached.values()]), 0
             if self._client.passed_over is not None:
                 self._spoiled = True
                 log.warning(
@@ -240,7 +257,9 @@ class ServedModel(Model):
 
     @property
     def step(self) -> int:
-        return self._step
+        """With the push that is on its way: so it is the same however long that takes."""
+        with self._between:
+            return self._step + self._under_way
 
     def close(self) -> None:
         self._exchange.close()

@@ -200,6 +200,93 @@ def test_the_next_batch_is_computed_while_the_last_one_is_pushed(
     assert len(applied) == 2
 
 
+@pytest.fixture
+def asked_rates(monkeypatch: pytest.MonkeyPatch) -> Callable[[TorchTrainer], list[int]]:
+    """Has the steps written down that learning rates are asked for."""
+
+    def write_down(own: TorchTrainer) -> list[int]:
+        steps: list[int] = []
+        rate = own.learning_rate
+        monkeypatch.setattr(own, "learning_rate", lambda step: (steps.append(step), rate(step))[1])
+        return steps
+
+    return write_down
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["the push has ended", "the push is on its way"])
+def test_a_schedule_goes_by_batches_however_long_a_push_takes(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+    asked_rates: Callable[[TorchTrainer], list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    ended: bool,
+) -> None:
+    model, own = served(asynchronous=True)
+    steps = asked_rates(own)
+    push, row_gradients = model._client.push, own.row_gradients
+    next_is_ready, applied = threading.Semaphore(0), threading.Semaphore(0)
+
+    def slow_push(*arguments: Any, **more: Any) -> Any:
+        assert ended or next_is_ready.acquire(timeout=60)
+        return push(*arguments, **more)
+
+    def make_ready() -> Any:
+        # The rate of this batch has been asked for, and nobody has waited for the push before.
+        if len(steps) > 1:
+            next_is_ready.release()
+        return row_gradients()
+
+    monkeypatch.setattr(model._client, "push", slow_push)
+    monkeypatch.setattr(own, "row_gradients", make_ready)
+    for number, batch in enumerate(batches(5)):
+        model.prepare(batch)
+        model.train(
+            batch, position=batch.position, batches=number + 1, applied=lambda loss: applied.release()
+        )
+        if ended:
+            assert applied.acquire(timeout=60)
+        assert model.step == number + 1
+    next_is_ready.release()
+    model.settle()
+    assert steps == [0, 1, 2, 3, 4]
+    assert model.step == 5
+
+
+def test_values_that_come_late_do_not_set_a_schedule_back(
+    served: Callable[..., tuple[ServedModel, TorchTrainer]],
+    asked_rates: Callable[[TorchTrainer], list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are of before the last push."""
+    model, own = served(asynchronous=True)
+    given = batches(3)
+    model.prepare(given[0])
+    steps = asked_rates(own)
+    pull, gradients = model._client.pull, own.gradients
+    begun, applied = threading.Semaphore(0), threading.Semaphore(0)
+
+    def late_pull(**more: Any) -> Any:
+        found = pull(**more)
+        assert begun.acquire(timeout=60)
+        return found
+
+    def compute(batch: Batch) -> Any:
+        # What has been pulled by now is what this batch is computed with.
+        if batch is not given[0]:
+            begun.release()
+        return gradients(batch)
+
+    monkeypatch.setattr(model._client, "pull", late_pull)
+    monkeypatch.setattr(own, "gradients", compute)
+    for number, batch in enumerate(given):
+        model.train(
+            batch, position=batch.position, batches=number + 1, applied=lambda loss: applied.release()
+        )
+        assert applied.acquire(timeout=60)
+    begun.release()
+    model.settle()
+    assert steps == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("asynchronous", "pulls"), [(False, 3), (True, 4)])
 def test_values_are_pulled_every_so_many_batches(
     served: Callable[..., tuple[ServedModel, TorchTrainer]],
