@@ -9,9 +9,10 @@ the calls to its journal, and after a kill makes them again. Two rules serve tha
 - Calls that a worker may repeat are safe to repeat: `lease` by its request number, `progress` because it
   tells a position and not a count, `truncate` because it tells an end and not an amount.
 
-Failure modes: a worker that dies is `release_worker`ed, and only what it had not reported is done again. A
-worker that was thought dead and is not gets `LostLease` for whatever it reports on what it lost. When the
-state of the training itself is lost, `rollback` goes to a checkpoint's ledger, and all leases are void.
+Failure modes: a worker that dies is `credit`ed with what others know of its work and `release_worker`ed, and only
+the rest is done again. A worker that was thought dead and is not gets `LostLease` for whatever it reports on what
+it lost. When the state of the training itself is lost, `rollback` goes to a checkpoint's ledger, and all leases are
+void.
 
 How one data set is accounted for is in `account.py`, who holds what in `leases.py`; the words are in `shards.py`.
 What a master that has forgotten something does with its ledger is in `reclaiming.py`.
@@ -131,6 +132,27 @@ class Ledger:
             self.leases.forget(holding)
         return done
 
+    def credit(self, dataset: str, worker: str, *, lease_id: int, position: int, batches: int) -> int:
+        """A worker that is no more had come to this position of that lease. Returns the samples newly done.
+
+        A worker gets leases with growing numbers, and works on those of a data set in that order. So what it held
+        with lower ones is done, though it could not say so any more. A lease that is not its own stays whose it is.
+        A position at the start of a lease, as in one without order inside, says nothing of the lease itself.
+        """
+        account = self.accounts[dataset]
+        done = 0
+        for other, holding in self.leases.held_by(worker):
+            if other is not account or holding.lease_id > lease_id:
+                continue
+            if holding.lease_id < lease_id:
+                reached = holding.end
+                made = holding.batches + -(-holding.remaining // account.spec.batch_size)
+            else:
+                reached, made = min(position, holding.end), batches
+            if reached > holding.position:
+                done += self.progress(holding.lease_id, reached, made, worker)
+        return done
+
     def pass_shards(self, dataset: str, *, epoch: int, place: int, steps: int) -> int:
         """For data that is gone through in order by all workers together: everything before that place is done.
 
@@ -171,11 +193,12 @@ class Ledger:
                 raise ShardGivesUp(what)
         return returned
 
-    def forget_worker(self, worker: str) -> list[Returned]:
+    def forget_worker(self, worker: str, *, failed_lease: int | None = None) -> list[Returned]:
         """As `release_worker`, for a worker that will never come again: its request numbers go too."""
-        returned = self.release_worker(worker)
-        self.requests.forget_worker(worker)
-        return returned
+        try:
+            return self.release_worker(worker, failed_lease=failed_lease)
+        finally:
+            self.requests.forget_worker(worker)
 
     def split(
         self, dataset: str, idle_worker: str, margin_batches: int = 2, *, exclude: Collection[int] = ()

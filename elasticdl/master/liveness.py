@@ -6,7 +6,8 @@ by being given a little more time.
 Failure modes
     A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. A program that has
     not said a word long after its start, while others have, is *silent*: it hangs before its first call. Whoever
-    waits for something else (a cut, a parameter server that comes back) is neither.
+    waits for something else (a cut, a parameter server that comes back) is neither. One that has told of its own error
+    and does not end is *lingering*: until it has ended, nobody gets what it holds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from elasticdl.platforms.platform import NodePhase
 
 # TensorFlow waits half a minute before it looks whether a lost parameter server is back.
 _RECOVERY_FACTOR = 3.0
+# A worker that has told of its error has nothing more to do; a cluster may take some seconds to tell of its end.
+_LAST_SECONDS = 30.0
 
 
 class Liveness:
@@ -32,6 +35,7 @@ class Liveness:
         self._heard: set[str] = set()
         self._moved: set[str] = set()
         self._first_heard_at = float("inf")
+        self._failed_at: dict[str, float] = {}
 
     # -- what is heard ---------------------------------------------------------------------------------------
 
@@ -64,6 +68,7 @@ class Liveness:
             self._progress_at.clear()
         else:
             self._progress_at.pop(worker, None)
+            self._failed_at.pop(worker, None)
 
     # -- what follows from it --------------------------------------------------------------------------------
 
@@ -98,6 +103,11 @@ class Liveness:
             and self._state.roster.nodes[worker].phase is not NodePhase.PENDING
             and now - self._started_at.setdefault(worker, now) > limit
         ]
+
+    def lingering(self, now: float) -> list[str]:
+        """Workers that have failed some time ago and are still there."""
+        self._failed_at = {worker: self._failed_at.get(worker, now) for worker in self._state.failed}
+        return [worker for worker, at in self._failed_at.items() if now - at > _LAST_SECONDS]
 
     def has_moved(self, worker: str) -> bool:
         """It has come further at least once."""

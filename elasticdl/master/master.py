@@ -37,6 +37,7 @@ from elasticdl.master.leftovers import Leftovers
 from elasticdl.master.liveness import Liveness
 from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
+from elasticdl.master.older import FORM, in_words_of_today
 from elasticdl.master.pauses import Pauses
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
@@ -145,7 +146,10 @@ class Master:
         if snapshot is not None:
             self.state.restore(snapshot)
         count = 0
+        # Not in the first journals.
+        form = snapshot.get("form", 1) if snapshot is not None else FORM
         for record in records:
+            record = in_words_of_today(record, form)
             self.state.apply(record["do"], record["with"])
             count += 1
         if snapshot is not None or count:
@@ -485,6 +489,10 @@ class Master:
                 self.do("data.take_back", worker=worker)
                 continue
             log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
+            await self._platform.stop(worker, grace_seconds=0)
+        for worker in self.liveness.lingering(now):
+            self.liveness.excuse(worker)
+            log.warning("%s has failed and does not end: it is ended.", worker)
             await self._platform.stop(worker, grace_seconds=0)
         for worker in self.liveness.silent(now):
             log.warning("%s has said nothing since its start: it is ended and started again.", worker)

@@ -86,6 +86,14 @@ def _shortened(snapshot: dict[str, Any]) -> dict[str, Any]:
         "results": results,
         "results_forgotten": snapshot["results_forgotten"] + len(snapshot["results"]) - len(results),
         **{name: snapshot[name][-_LONGEST_TEXT:] for name in ("message", "traceback", "last_error")},
+        "failed": {
+            node: {
+                **failed,
+                "message": failed["message"][:_LONGEST_MESSAGE],
+                "traceback": failed["traceback"][-_LONGEST_MESSAGE:],
+            }
+            for node, failed in snapshot["failed"].items()
+        },
         "saved": {**saved, "ledger": saved["ledger"] is not None or None} if saved else None,
         "saving": {**saving, "ledger": {}, "files": []} if saving else None,
         "evaluation": {**evaluation, "states": []} if evaluation else None,

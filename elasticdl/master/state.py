@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from elasticdl.master.course import EPOCH_TASK, settle
@@ -37,6 +37,7 @@ from elasticdl.master.gathering import Gathering
 from elasticdl.master.ledger import Ledger, LedgerError, ShardGivesUp
 from elasticdl.master.losing import lose_model, lost_with
 from elasticdl.master.nodes import JobFailure, Node, Roster
+from elasticdl.master.older import FORM
 from elasticdl.master.placing import Placing
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_course import node_ended
@@ -49,6 +50,15 @@ from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 # A job's record has little room.
 _REMARKS = 20
 _REMARK_LENGTH = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """What a worker has said of its own end, and on which shard it came to it."""
+
+    lease_id: int = 0
+    message: str = ""
+    traceback: str = ""
 
 
 class JobState:
@@ -101,6 +111,8 @@ class JobState:
         self.message = ""
         self.traceback = ""
         self.last_error = ""
+        # Workers that have told of an error and have not ended yet. Until they have, what they hold is theirs.
+        self.failed: dict[str, Failed] = {}
         self.last_report: dict[str, int] = {}
         self.epoch_loss: dict[int, tuple[float, int]] = {}
         # Shards that idle workers wait for, and from where on: asked of their owners, not yet answered. Not
@@ -166,10 +178,10 @@ class JobState:
         return taken
 
     def observe(
-        self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
+        self, *, status: dict[str, Any], credit: dict[str, Any] | None = None, traceback: str = ""
     ) -> None:
         """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
-        applied.
+        applied; all those before it they have applied, too.
         """
         what = NodeStatus(
             name=status["name"],
@@ -192,12 +204,14 @@ class JobState:
         elif lost_with(self, node) and not self.outcome:
             lose_model(self)
 
-    def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
+    def _worker_ended(self, node: Node, credit: dict[str, Any] | None) -> None:
         if credit is not None:
-            # Not if the batch was reported before, or belongs to a shard that was given up.
-            with contextlib.suppress(LedgerError):
-                self.ledger.progress(credit["lease_id"], credit["position"], credit["batches"], node.name)
-        self.ledger.forget_worker(node.name)
+            self._credit(node.name, **credit)
+        failed = self.failed.pop(node.name, Failed())
+        try:
+            self.ledger.forget_worker(node.name, failed_lease=failed.lease_id or None)
+        except ShardGivesUp as gives_up:
+            self.fail_job(JobFailure(message=f"{gives_up}\n{failed.message}"), failed.traceback)
         self.last_report.pop(node.name, None)
         self.work.forget_proposals(node.name)
         if self.cut is not None and node.name in self.cut.reached:
@@ -207,6 +221,16 @@ class JobState:
                 self.cut.files.clear()
         if self.evaluation is not None and self.evaluation.finisher == node.name:
             self.evaluation.finisher = ""
+
+    def _credit(
+        self, worker: str, *, lease_id: int, position: int, batches: int, alone: bool = False
+    ) -> None:
+        """`alone`: of no other shard than this one (`older.py`)."""
+        if alone:
+            with contextlib.suppress(LedgerError):
+                self.ledger.progress(lease_id, position, batches, worker)
+        elif TRAINING in self.ledger.datasets():
+            self.ledger.credit(TRAINING, worker, lease_id=lease_id, position=position, batches=batches)
 
     def scale(self, *, role: str, target: int) -> None:
         if role == "ps":
@@ -236,13 +260,23 @@ class JobState:
         new = [line[:_REMARK_LENGTH] for line in remarks if line[:_REMARK_LENGTH] not in self.remarks]
         self.remarks = (self.remarks + new)[:_REMARKS]
 
-    def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
+    def fail(
+        self, *, node: str, kind: str, message: str, traceback: str, lease_id: int, at_once: bool = False
+    ) -> None:
         """A node's own error. The node exits after it; what that means is decided when the platform says
         so.
+
+        A worker may have pushed more to the parameter servers than it has told, and something may still be on its way
+        to them. So its shards go to others only when it has ended, and has been credited with that. `at_once`: even
+        there they do not wait for that (`older.py`).
         """
         self.last_error = traceback or message
         if kind in ("definition", "data"):
             self.fail_job(JobFailure(message=message), traceback)
+            return
+        known = self.roster.nodes.get(node)
+        if self.plan.servers and known is not None and known.alive and not at_once:
+            self.failed[node] = Failed(lease_id=lease_id, message=message, traceback=traceback)
             return
         try:
             self.ledger.release_worker(node, failed_lease=lease_id or None)
@@ -316,7 +350,9 @@ class JobState:
 
     def snapshot(self) -> dict[str, Any]:
         return {
+            "form": FORM,
             **{name: getattr(self, name) for name in self._PLAIN},
+            "failed": {name: asdict(failed) for name, failed in self.failed.items()},
             "results_forgotten": self.results_forgotten,
             "remarks": self.remarks,
             "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
@@ -336,6 +372,7 @@ class JobState:
         for name in self._PLAIN:
             setattr(self, name, snapshot[name])
         # Not in the first journals.
+        self.failed = {name: Failed(**failed) for name, failed in snapshot.get("failed", {}).items()}
         self.results_forgotten = snapshot.get("results_forgotten", 0)
         self.remarks = snapshot.get("remarks", [])
         self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}

@@ -33,6 +33,8 @@ class ToyWorker:
 class ToyJob:
     """Drives a `JobState` the way the master does, one small step at a time, and keeps its journal."""
 
+    make_worker = ToyWorker
+
     def __init__(self, plan: Plan, *, sizes: dict[str, int] | None = None) -> None:
         self.plan = plan
         self.state = JobState(plan)
@@ -60,7 +62,7 @@ class ToyJob:
         for node in self.state.roster.wanted():
             self.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
             if node.role == "worker":
-                self.workers[node.name] = ToyWorker(node.name)
+                self.workers[node.name] = self.make_worker(node.name)
                 for dataset, size in sorted(self.sizes.items()):
                     if dataset not in self.state.sizes:
                         self.do("announce", dataset=dataset, size=size)
@@ -91,11 +93,7 @@ class ToyJob:
             files = [{"name": "worker.edl", "bytes": 1, "crc32": 1}] if directive.cut_save_to else []
             self.do("reach_cut", worker=worker.name, cut=directive.cut_wanted, files=files)
             return True
-        for truncation in directive.truncations:
-            held = {lease.lease_id: lease for lease in self.state.ledger.held_by(worker.name)}
-            lease = held[truncation.lease_id]
-            end = max(truncation.end, lease.position)
-            self.do("truncate", worker=worker.name, lease_id=truncation.lease_id, end=end)
+        if any(self._give_up(worker, one.lease_id, one.end) for one in directive.truncations):
             return True
         if directive.evaluation:
             return self._evaluate(worker, directive.evaluation)
@@ -112,6 +110,13 @@ class ToyJob:
         if directive.cut_wanted > directive.cut_passed:
             return False
         return self._train(worker)
+
+    def _give_up(self, worker: ToyWorker, lease_id: int, end: int) -> bool:
+        """A part of a shard, for somebody who waits for it. False if it refuses."""
+        held = {lease.lease_id: lease for lease in self.state.ledger.held_by(worker.name)}
+        end = max(end, held[lease_id].position)
+        self.do("truncate", worker=worker.name, lease_id=lease_id, end=end)
+        return True
 
     def _lease(self, worker: ToyWorker, dataset: str) -> list[Any]:
         worker.requests += 1
@@ -240,6 +245,18 @@ class Nowhere(Platform):
 @pytest.fixture
 def nowhere() -> Platform:
     return Nowhere()
+
+
+@pytest.fixture
+def stopped(nowhere: Platform, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of nodes that the platform was asked to stop."""
+    names: list[str] = []
+
+    async def stop(name: str, *, grace_seconds: float) -> None:
+        names.append(name)
+
+    monkeypatch.setattr(nowhere, "stop", stop)
+    return names
 
 
 @pytest.fixture

@@ -17,18 +17,6 @@ from tests.master.fake_time import Clock
 
 
 @pytest.fixture
-def stopped(nowhere: Platform, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of nodes that the platform was asked to stop."""
-    names: list[str] = []
-
-    async def stop(name: str, *, grace_seconds: float) -> None:
-        names.append(name)
-
-    monkeypatch.setattr(nowhere, "stop", stop)
-    return names
-
-
-@pytest.fixture
 def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
     spec = JobSpec.build(
         job_name="silent",

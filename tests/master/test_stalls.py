@@ -1,7 +1,10 @@
-"""A worker that holds a shard and does not move loses it; one that waits for something else does not."""
+"""A worker that holds a shard and does not move loses it; one that waits for something else does not. Nor may one keep
+it that has failed and does not end.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,3 +101,33 @@ def test_the_first_batch_may_take_its_time(master: Master, clock: Clock) -> None
     lease(master, "worker-0")
     clock.now += 10_000
     assert master.liveness.stalled(clock()) == []
+
+
+def test_who_has_failed_and_does_not_end_is_ended(master: Master, clock: Clock, stopped: list[str]) -> None:
+    """Also before anybody has done a batch, and whoever else hangs."""
+
+    def look() -> None:
+        asyncio.run(master.end_the_stuck(clock()))
+
+    lease(master, "worker-0")
+    lease(master, "worker-1")
+    master.do("fail", node="worker-0", kind="program", message="bad", traceback="", lease_id=1)
+    look()
+    clock.now += 29
+    look()
+    assert stopped == []
+    clock.now += 2
+    look()
+    look()
+    assert stopped == ["worker-0"]
+    for _ in range(2):
+        clock.now += 31
+        look()
+    assert stopped == ["worker-0", "worker-0"]
+    status = {"name": "worker-0", "role": "worker", "phase": "failed", "reason": "stopped", "message": ""}
+    master.do("observe", status={**status, "exit_code": None})
+    assert [lease.worker for lease in master.state.ledger.held("training")] == ["worker-1"]
+    for _ in range(2):
+        clock.now += 31
+        look()
+    assert stopped == ["worker-0", "worker-0"]

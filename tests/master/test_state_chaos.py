@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from elasticdl.master.audit import Audit
 from elasticdl.master.plan import Plan
+from tests.master.pushing_job import PushingJob
 
 PLANS = {
     "servers": Plan(
@@ -62,6 +64,37 @@ def test_ends_exact_whatever_is_killed(toy_job: Callable[..., Any], name: str, s
     assert audit.exact, audit.reason
     if not plan.max_step:
         assert all(row.done == 101 for row in audit.rows if row.dataset == "training")
+    assert job.replayed().snapshot() == job.state.snapshot()
+
+
+@pytest.mark.parametrize(("name", "seed"), RUNS)
+def test_the_model_has_had_what_the_ledger_says_whatever_is_killed_or_fails(name: str, seed: int) -> None:
+    plan = replace(PLANS[name], max_node_failures=100, max_shard_failures=100)
+    job = PushingJob(plan, seed=seed, sizes=SIZES if plan.evaluates else {"training": 101})
+    source = random.Random(seed)
+    ends = [12]
+
+    def chaos() -> None:
+        if ends[0] and source.random() < 0.05:
+            alive = [n for n in job.state.roster.nodes.values() if n.alive and n.incarnation]
+            if alive:
+                ends[0] -= 1
+                chosen = source.choice(alive)
+                if chosen.role == "worker" and source.random() < 0.5:
+                    job.fail(chosen.name)
+                else:
+                    job.end(chosen.name)
+        if source.random() < 0.03:
+            job.state = job.replayed()
+
+    job.run(random_source=source, chaos=chaos)
+    assert job.state.outcome == "succeeded", job.state.message
+    audit = Audit.of(job.state.ledger)
+    assert audit.exact, audit.reason
+    job.check()
+    if not plan.max_step:
+        assert len(job.model) == 101 * plan.epochs
+    assert all(job.state.roster.nodes[name].alive for name in job.state.failed)
     assert job.replayed().snapshot() == job.state.snapshot()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from elasticdl.master.audit import Audit
 from elasticdl.master.ledger import LedgerError
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
+from elasticdl.platforms.platform import EndReason
 
 PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=3)
 
@@ -19,6 +21,30 @@ def started(toy_job: Callable[..., Any], plan: Plan = PLAN, **more: Any) -> Any:
     job = toy_job(plan, **more)
     job.start_nodes()
     return job
+
+
+def lease_one(job: Any, worker: str, request_id: int) -> Any:
+    return job.do("lease", dataset="training", worker=worker, count=1, request_id=request_id)[0]
+
+
+def pushed(lease: Any, position: int, batches: int) -> dict[str, int]:
+    """The last push of a worker that has ended, as all servers have it."""
+    return {"lease_id": lease.lease_id, "position": position, "batches": batches}
+
+
+def progress(*leases: tuple[int, int, int, bool]) -> dict[str, Any]:
+    return {"progress": list(leases), "bad": [], "loss_sum": 0.0, "loss_batches": 0, "stop_training": False}
+
+
+def fail(job: Any, worker: str, lease: Any, traceback: str = "") -> None:
+    job.do(
+        "fail",
+        node=worker,
+        kind="program",
+        message="bad",
+        traceback=traceback,
+        lease_id=lease.lease_id,
+    )
 
 
 def test_early_stopping_ends_at_the_end_of_the_epoch(toy_job: Callable[..., Any]) -> None:
@@ -62,22 +88,15 @@ def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: 
     job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_shard_failures=1))
     for number in range(2):
         worker = f"worker-{number}"
-        lease = job.do("lease", dataset="training", worker=worker, count=1, request_id=1)[0]
-        job.do(
-            "fail",
-            node=worker,
-            kind="program",
-            message="bad",
-            traceback=f"trace {number}",
-            lease_id=lease.lease_id,
-        )
-        if number == 0:
-            from elasticdl.platforms.platform import EndReason
-
-            job.end(worker, EndReason.ERROR, 1)
-            job.start_nodes()
+        fail(job, worker, lease_one(job, worker, 1), f"trace {number}")
+        assert not job.state.outcome
+        job.end(worker, EndReason.ERROR, 1)
+        job.start_nodes()
     assert job.state.outcome == "failed"
+    assert job.state.message.startswith("The program has failed 2 times on samples")
+    assert job.state.message.endswith("bad")
     assert job.state.traceback == "trace 1"
+    assert not job.state.ledger.check()
 
 
 def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any]) -> None:
@@ -123,16 +142,101 @@ def test_the_last_push_of_a_dead_worker_counts(toy_job: Callable[..., Any]) -> N
     assert job.state.ledger.steps == 1
 
 
+def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) -> None:
+    """They are gone through in the order of their numbers, and the last push is of the second."""
+    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=10))
+    first, second, third = (lease_one(job, "worker-0", number) for number in (1, 2, 3))
+    others = lease_one(job, "worker-1", 1)
+    job.do("report", worker="worker-0", report_id=1, **progress((first.lease_id, first.start + 4, 1, False)))
+    job.end("worker-0", credit=pushed(second, second.start + 4, 1))
+    assert job.state.ledger.samples_done("training") == 14
+    assert job.state.ledger.steps == 4
+    assert [lease.lease_id for lease in job.state.ledger.held("training")] == [others.lease_id]
+    assert job.state.ledger.to_do("training", 2) == [(second.start + 4, second.end), (third.start, third.end)]
+    assert not job.state.ledger.check()
+
+
+def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96})
+    first, second = (lease_one(job, "worker-0", number) for number in (1, 2))
+    job.do("truncate", worker="worker-0", lease_id=first.lease_id, end=first.start + 8)
+    job.end("worker-0", credit=pushed(second, second.start + 4, 1))
+    assert job.state.ledger.samples_done("training") == 12
+    assert (first.start + 8, first.end) in job.state.ledger.to_do("training", 2)
+
+
+def test_in_a_shard_without_order_a_push_counts_for_those_before_it(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8), sizes={"training": 96})
+    _, second = (lease_one(job, "worker-0", number) for number in (1, 2))
+    job.end("worker-0", credit=pushed(second, second.start, 1))
+    assert job.state.ledger.samples_done("training") == 8
+    assert job.state.ledger.steps == 2
+    assert job.state.ledger.to_do("training", 1) == [(second.start, second.end)]
+
+
+def test_evaluated_shards_are_not_credited_for_pushes(toy_job: Callable[..., Any]) -> None:
+    plan = Plan(workers=2, servers=1, batch_size=4, shard_size=8, evaluates=True, evaluation_steps=1)
+    job = started(toy_job, plan, sizes={"training": 100, "evaluation": 20})
+    while job.state.evaluation is None:
+        assert any(job.work(w) for w in list(job.workers.values())) or job.master_step()
+    job._lease(job.workers["worker-0"], "evaluation")
+    job._lease(job.workers["worker-0"], "training")
+    last = job.state.ledger.held_by("worker-0")[-1]
+    name = job.state.evaluation.dataset
+    done = job.state.ledger.samples_done(name)
+    job.end("worker-0", credit=pushed(last, last.start + 4, 1))
+    assert job.state.ledger.samples_done(name) == done
+    assert job.state.ledger.leasable(name)
+
+
+def test_what_a_failed_worker_has_pushed_counts(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=16))
+    lease = lease_one(job, "worker-0", 1)
+    fail(job, "worker-0", lease)
+    # Its last push may still be on the way: nobody else gets any of it, and a cut waits.
+    assert job.state.ledger.held_by("worker-0")
+    assert lease_one(job, "worker-1", 1).start != lease.start
+    job.end("worker-0", EndReason.ERROR, 1, credit=pushed(lease, lease.start + 12, 3))
+    assert job.state.ledger.samples_done("training") == 12
+    assert job.state.ledger.steps == 3
+    again = lease_one(job, "worker-1", 2)
+    assert (again.start, again.end, again.failures) == (lease.start + 12, lease.end, 1)
+
+
+def test_where_the_model_is_not_on_servers_a_failed_worker_loses_its_shards_at_once(
+    toy_job: Callable[..., Any],
+) -> None:
+    job = started(toy_job, Plan(kind="predict", workers=2, batch_size=4), sizes={"prediction": 100})
+    lease = job.do("lease", dataset="prediction", worker="worker-0", count=1, request_id=1)[0]
+    fail(job, "worker-0", lease)
+    assert not job.state.ledger.held_by("worker-0")
+    assert not job.state.failed
+
+
+def test_a_failure_is_remembered_until_the_worker_has_ended(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=16))
+    lease = lease_one(job, "worker-0", 1)
+    fail(job, "worker-0", lease)
+    again = JobState(job.state.plan)
+    again.restore(json.loads(json.dumps(job.state.snapshot())))
+    assert again.snapshot() == job.state.snapshot()
+    job.state = again
+    # Calls are repeated where the answer was lost.
+    fail(job, "worker-0", lease)
+    job.end("worker-0", EndReason.ERROR, 1)
+    assert not job.state.failed
+    fail(job, "worker-0", lease)
+    assert not job.state.failed
+    job.start_nodes()
+    assert lease_one(job, "worker-1", 1).failures == 1
+
+
 def test_a_command_that_is_none_is_refused(toy_job: Callable[..., Any]) -> None:
     with pytest.raises(LedgerError, match="snapshot"):
         toy_job(PLAN).state.apply("snapshot", {})
 
 
 def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> None:
-    import json
-
-    from elasticdl.master.state import JobState
-
     plan = Plan(
         workers=2, servers=1, batch_size=4, shard_size=8, epochs=2, evaluates=True, evaluation_steps=3
     )
