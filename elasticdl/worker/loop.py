@@ -7,7 +7,8 @@ callbacks that an epoch is over, give up parts of shards that others wait for, e
 then the next batch.
 
 Failure modes
-    Killed: the master hands the unreported rest of the shards to others. The program raises: the master is
+    Killed: the master hands the rest of the shards to others; what was pushed and not reported, parameter
+    servers tell it. The program raises: what is part of the model is reported, if that is quick, then the master is
     told, with the traceback, which shard it was; this process exits with 1. The definition cannot work
     (`UserError`): the master is told and the job ends; exit code EXIT_DEFINITION_ERROR. Out of memory: exit
     code EXIT_OUT_OF_MEMORY.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
 import time
 from pathlib import Path
 
@@ -40,6 +42,9 @@ log = logging.getLogger("elasticdl.worker")
 
 # How long the news of a lost model may take from the servers' side to the master's.
 _NEWS_SECONDS = 1.0
+# How long a program that has failed waits for its last reports to be answered. It need not succeed: of what was pushed
+# the servers know.
+_LAST_WORDS_SECONDS = 2.0
 
 
 class TrainingLoop:
@@ -86,6 +91,14 @@ class TrainingLoop:
         self.lease_id = 0
 
     def run(self) -> None:
+        try:
+            self._run()
+        except Exception:
+            if self._served:
+                self._say_last_words()
+            raise
+
+    def _run(self) -> None:
         while True:
             try:
                 if not self._step():
@@ -94,6 +107,31 @@ class TrainingLoop:
                 # The servers are of another generation already, or waiting for them has become pointless: the
                 # directive that says so is here or on its way.
                 self._link.wait(lambda: self._link.directive().generation != self._generation, _NEWS_SECONDS)
+
+    @property
+    def _served(self) -> bool:
+        """The model is on parameter servers, and does not end with this worker."""
+        return self._model is not None and not isinstance(self._model, OwnModel)
+
+    def _say_last_words(self) -> None:
+        """Reports what is part of the model, after an error."""
+
+        def say() -> None:
+            assert self._model is not None
+            for what in (self._model.settle, self._reporter.flush):
+                try:
+                    what()
+                except Exception as error:  # noqa: BLE001 - the one before it is what counts
+                    log.warning("After the error: %s: %s", type(error).__name__, error)
+
+        # Servers and the master are waited for by themselves for longer than anybody should wait here.
+        words = threading.Thread(target=say, name="last-words", daemon=True)
+        try:
+            words.start()
+        except (RuntimeError, MemoryError) as error:
+            log.warning("What was not reported is left to the parameter servers: %s", error)
+        else:
+            words.join(_LAST_WORDS_SECONDS)
 
     def _step(self) -> bool:
         """Does one thing. False when it was the last."""
@@ -236,8 +274,7 @@ class TrainingLoop:
         if self._model is not None:
             self._model.settle()
         self._reporter.flush()
-        served = self._model is not None and not isinstance(self._model, OwnModel)
-        if served and directive.generation == self._generation:
+        if self._served and directive.generation == self._generation:
             # Servers that were restored wait with their copy for somebody who says what this job trains with; and while
             # there is a cut nobody comes to a batch.
             self._make_ready()
@@ -383,6 +420,9 @@ class TrainingLoop:
 
         if batch.bad:
             self._reporter.note_bad(batch.bad, "training")
+            if self._served:
+                # If this worker dies, its pushes tell of its batches, and of nothing between them.
+                self._reporter.flush()
         if batch.size:
             self._prepare(batch)
             callbacks = self._callback_runner(directive)
@@ -391,7 +431,7 @@ class TrainingLoop:
             batches += 1
             loss = self._model.train(
                 batch,
-                position=batch.position,
+                position=position,
                 batches=batches,
                 applied=applied if self._model.works_ahead else None,
                 upcoming=self._queue.upcoming() if self._queue is not None else None,

@@ -188,9 +188,10 @@ class ServedModel(Model):
             "state": state,
             "learning_rate": self._trainer.learning_rate(self.step),
             "versions": self._versions,
-            # A part of a shard without order inside cannot be credited if this worker dies now.
-            "lease_id": batch.shard.lease_id if batch.last or not batch.atomic else 0,
-            "position": position,
+            "lease_id": batch.shard.lease_id,
+            # A part of a shard without order inside cannot be credited if this worker dies now; the shards before it
+            # can.
+            "position": position if batch.last or not batch.atomic else batch.shard.start,
             "batches": batches,
             "rows": self._trainer.row_gradients(),
         }
