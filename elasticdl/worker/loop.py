@@ -299,13 +299,14 @@ class TrainingLoop:
             # All of it is done or will be; the report that says so may still be on its way.
             return
         position, _ = self._positions.get(truncation.lease_id, (0, 0))
-        end = max(truncation.end, position)
-        self._ends[truncation.lease_id] = end
-        self._link.memory.ends_at(truncation.lease_id, end)
-        self._link.call(
-            self._link.stub.Truncate,
-            pb.TruncateRequest(node=self._link.node, lease_id=truncation.lease_id, end=end),
-        )
+        self._end_at(truncation.lease_id, max(truncation.end, position))
+
+    def _end_at(self, lease_id: int, end: int) -> None:
+        """What lies behind is for others."""
+        self._ends[lease_id] = end
+        self._link.memory.ends_at(lease_id, end)
+        request = pb.TruncateRequest(node=self._link.node, lease_id=lease_id, end=end)
+        self._link.call(self._link.stub.Truncate, request)
 
     def _make_ready(self) -> bool:
         """Sees to it that the model has its parameters: a worker that has not trained yet needs a sample for that."""
@@ -394,6 +395,10 @@ class TrainingLoop:
         lease_id = self.lease_id = batch.shard.lease_id
         end = self._ends.get(lease_id, batch.shard.end)
         position, batches = self._positions.get(lease_id, (batch.shard.start, 0))
+        if batch.atomic and position < end < batch.shard.end:
+            # A part of it was promised to others before it was seen to have no order inside: no part of it can be done.
+            end = position
+            self._end_at(lease_id, end)
         if lease_id in self._reporter.lost or position >= end:
             if batch.last:
                 self._model.settle()
