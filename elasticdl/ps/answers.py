@@ -10,6 +10,7 @@ from elasticdl.ps.buckets import BucketMap
 from elasticdl.ps.cohorts import NO_BATCH, LastPush
 from elasticdl.ps.peers import Waiting
 from elasticdl.ps.tensors import Array
+from elasticdl.ps.versions import Newer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,9 @@ class Initializing:
 @dataclass(frozen=True, kw_only=True)
 class Pulled:
     initialized: bool
+    # Of the oldest; and the buckets that are newer.
     version: int = 0
+    newer: Newer = ()
     unchanged: bool = False
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)

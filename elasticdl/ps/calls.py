@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from elasticdl.ps import _kernels
-from elasticdl.ps.bodies import Body, Mask, describe, lay_out, pack, unpack
+from elasticdl.ps.bodies import Body, Mask, describe, lay_out, numbers, pack, unpack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cutting import Cut, Cuts
 from elasticdl.ps.lanes import Outgoing
@@ -21,6 +21,7 @@ from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.table import TRANSFER, Ids, convert
 from elasticdl.ps.tensors import Array, raw_bytes
+from elasticdl.ps.versions import UNKNOWN, by_bucket, of_wire, to_wire, told, within
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
 
@@ -30,7 +31,7 @@ class Values:
     """A model, as pulled: all of it, or nothing if no server had anything new. Arrays are read-only."""
 
     initialized: bool
-    # By the number of the server: to be given to the next pull and push.
+    # By the number of the bucket: to be given to the next pull and push.
     versions: Mapping[int, int] = field(default_factory=dict)
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)
@@ -59,21 +60,25 @@ def share_of(
 class PullCall:
     """The dense part of a model."""
 
-    def __init__(self, generation: int, known: dict[int, int], frozen: str = "") -> None:
+    def __init__(self, generation: int, known: Mapping[int, int], frozen: str = "") -> None:
         self._generation = generation
-        self.known = known
+        self._known = by_bucket(known)
         self.frozen = frozen
         self.unchanged = np.zeros(BUCKETS, np.bool_)
         self._initialized = True
-        # By server: that of the oldest of its values; and, where it sent none, that of those which are known.
         self._versions: dict[int, int] = {}
-        self._known_versions: dict[int, int] = {}
         self._groups: dict[str, dict[str, Array]] = {TRAINABLE: {}, STATE: {}}
 
+    def forget(self) -> None:
+        """From now on everything is sent, though it may be known."""
+        self._known = by_bucket({})
+
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+        known, newer = within(self._known, mask)
         request = ps_pb2.PullRequest(
             frozen=self.frozen,
-            known_version=self.known.get(server, -1),
+            # Where it is not the same of all of them, which is rare, they are all sent.
+            known_version=UNKNOWN if newer else known,
             generation=self._generation,
             buckets=pack(mask),
         )
@@ -86,9 +91,7 @@ class PullCall:
         self.unchanged[done] = reply.unchanged
         if done.any():
             self._initialized = self._initialized and reply.initialized
-            # A server is asked more than once if buckets move to it meanwhile, and goes on from answer to answer.
-            versions = self._known_versions if reply.unchanged else self._versions
-            versions[server] = min(versions.get(server, reply.version), reply.version)
+            self._versions |= told(done, reply.version, of_wire(reply.newer))
         for group, members in Body(frame.body.toreadonly()).groups(reply.arrays).items():
             self._groups[group] |= members
         return moved
@@ -96,7 +99,7 @@ class PullCall:
     def values(self) -> Values:
         return Values(
             initialized=self._initialized,
-            versions=dict(sorted({**self._known_versions, **self._versions}.items())),
+            versions=self._versions,
             trainable=self._groups[TRAINABLE],
             state=self._groups[STATE],
         )
@@ -194,8 +197,7 @@ class PushCall:
             name: _sendable(given.values, transfer) for name, given in rows.items()
         }
         self._transfer = transfer
-        self._versions = versions
-        self._newest = max(versions.values(), default=-1)
+        self._versions = by_bucket(versions)
         self.accepted = True
         self.refused = 0
         self.reached: dict[int, int] = {}
@@ -203,8 +205,8 @@ class PushCall:
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
         request = ps_pb2.PushRequest()
         request.CopyFrom(self._head)
-        # One that has come since the pull has its buckets from those that were asked then.
-        request.version = self._versions.get(server, self._newest)
+        request.version, newer = within(self._versions, mask)
+        request.newer.extend(to_wire(newer))
         request.buckets = pack(mask)
         heads, body = share_of(self._groups, self._buckets, mask)
         request.arrays.extend(heads)
@@ -228,10 +230,11 @@ class PushCall:
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
         reply = ps_pb2.PushReply.FromString(frame.head)
         moved = moved_of(reply.moved)
-        if (mask & ~moved).any():
+        done = mask & ~moved
+        if done.any():
             self.accepted = self.accepted and reply.accepted
             self.refused = max(self.refused, reply.refused)
-            self.reached[server] = reply.version
+            self.reached |= dict.fromkeys(numbers(done), reply.version)
         return moved
 
 

@@ -166,13 +166,13 @@ class ParameterClient:
         return done_before
 
     def pull(self, *, frozen: str = "", known_versions: Mapping[int, int] | None = None) -> Values:
-        """The values of now, or of a frozen copy; nothing where all servers are at the versions known."""
-        pulled = PullCall(self._generation, dict(known_versions or {}), frozen)
+        """The values of now, or of a frozen copy; nothing where all buckets are at the versions known."""
+        pulled = PullCall(self._generation, known_versions or {}, frozen)
         with self._lane() as lane:
             lane.call(messages.PULL, everything(), pulled.prepare, pulled.accept)
             if pulled.unchanged.any() and not pulled.unchanged.all():
                 # Half a model is of no use: the rest too, though it may be known.
-                pulled.known = {}
+                pulled.forget()
                 lane.call(messages.PULL, pulled.unchanged.copy(), pulled.prepare, pulled.accept)
         return pulled.values()
 
@@ -222,11 +222,12 @@ class ParameterClient:
         position: int = 0,
         batches: int = 0,
     ) -> dict[int, int]:
-        """Has one batch applied, exactly once on every server, and returns their versions.
+        """Has one batch applied, exactly once to every bucket, and returns their versions: of those of one server, that
+        of the oldest.
 
-        Lease, position and batches tell which batch it was. Raises `StaleGradients` if a server refused: the
-        same batch then comes again. Raises `UserError` if the gradients are not finite; if that is tolerated, nothing
-        of the batch is applied and `passed_over` tells it.
+        `versions` are those of the pull. Lease, position and batches tell which batch it was. Raises `StaleGradients`
+        if a server refused: the same batch then comes again. Raises `UserError` if the gradients are not finite; if
+        that is tolerated, nothing of the batch is applied and `passed_over` tells it.
         """
         if self._buckets is None:
             raise ValueError("initialize comes before push")

@@ -28,6 +28,7 @@ from elasticdl.ps.table import MOST_PARTS, TableSpec
 from elasticdl.ps.table_files import Description, SavedTables
 from elasticdl.ps.tables import ROWS_PREFIX, RowPart, Tables
 from elasticdl.ps.tensors import Array
+from elasticdl.ps.versions import Newer
 from elasticdl.wire import ps_pb2
 
 
@@ -57,6 +58,7 @@ class Push:
 
     worker: str
     sequence: int
+    # Of the values that the gradients were computed with: that of the oldest, and the buckets that were newer.
     version: int
     learning_rate: float
     gradients: Mapping[str, Array]
@@ -71,6 +73,12 @@ class Push:
     # What it is for; None: everything there is. Where the sender believes each array to be.
     buckets: Mask | None = None
     array_buckets: Mapping[str, int] = field(default_factory=dict)
+    newer: Newer = ()
+
+    def age(self, cohort: Cohort) -> int:
+        """How many updates these buckets have had since they were pulled, which were all pulled alike."""
+        pulled = next((version for mask, version in self.newer if (mask & cohort.mask).any()), self.version)
+        return cohort.version - pulled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +213,14 @@ class Holdings:
 
     # -- pushes ----------------------------------------------------------------------------------------------
 
+    def cohorts_of(self, push: Push, mask: Mask) -> list[Cohort]:
+        """Those of some buckets that a push is for. Each was pulled at one version: as cut up by that, what is done to
+        a bucket is the same wherever it is done, and whatever other buckets are there.
+        """
+        for newer, _ in push.newer:
+            self.cohorts.select(newer & mask)
+        return self.cohorts.select(mask)
+
     def check(self, push: Push, mask: Mask) -> None:
         """Raises `UserError` if what a push has for some buckets cannot be applied."""
         part = self._part(push, mask)
@@ -237,7 +253,7 @@ class Holdings:
             if cohort.waiting >= self._settings.grads_to_wait:
                 self._apply_waiting(cohort)
         else:
-            staleness = cohort.version - push.version
+            staleness = push.age(cohort)
             modulated = self._settings.lr_staleness_modulation and staleness > 1
             learning_rate = push.learning_rate / staleness if modulated else push.learning_rate
             self.dense.apply(part.gradients, learning_rate, cohort.step + 1)
@@ -250,7 +266,7 @@ class Holdings:
         nothing = LastPush()
         behind = [
             cohort
-            for cohort in self.cohorts.select(mask)
+            for cohort in self.cohorts_of(push, mask)
             if cohort.last.get(push.worker, nothing).sequence < push.sequence
         ]
         self.apply(push, behind)

@@ -11,6 +11,7 @@ from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.table import TRANSFER, Ids
 from elasticdl.ps.tables import RowPart, of_config
 from elasticdl.ps.tensors import Array, raw_bytes
+from elasticdl.ps.versions import of_wire
 from elasticdl.wire import ps_pb2
 
 # Kinds of frames: what is asked for.
@@ -44,6 +45,7 @@ def read_push(request: ps_pb2.PushRequest, body: memoryview) -> Push:
         worker=request.worker,
         sequence=request.sequence,
         version=request.version,
+        newer=of_wire(request.newer),
         learning_rate=request.learning_rate,
         gradients=groups.get(TRAINABLE, {}),
         state=groups.get(STATE, {}),

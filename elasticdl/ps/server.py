@@ -27,6 +27,7 @@ from elasticdl.ps.store import Pulled, Store
 from elasticdl.ps.streams import Streams, follow
 from elasticdl.ps.table import TRANSFER
 from elasticdl.ps.tensors import Array
+from elasticdl.ps.versions import to_wire
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import add_port, new_server
 from elasticdl.wire.frames import OK, Connection, ConnectionLost, Frame
@@ -184,6 +185,7 @@ class _Calls:
         reply = ps_pb2.PullReply(
             initialized=pulled.initialized,
             version=pulled.version,
+            newer=to_wire(pulled.newer),
             unchanged=pulled.unchanged,
             arrays=heads,
             moved=_bits(pulled.moved),

@@ -126,10 +126,13 @@ class WorkerCalls(Guarded):
         if not all(cohort.initialized for cohort in cohorts):
             return Pulled(initialized=False, moved=moved)
         version = min((cohort.version for cohort in cohorts), default=0)
-        if len(cohorts) == 1 and known_version == version and not moved.any():
+        newer = [(cohort.mask, cohort.version) for cohort in cohorts if cohort.version > version]
+        if known_version == version and not newer and not moved.any():
             return Pulled(initialized=True, version=version, unchanged=True, moved=moved)
         trainable, state = self._holdings.values(mine)
-        return Pulled(initialized=True, version=version, trainable=trainable, state=state, moved=moved)
+        return Pulled(
+            initialized=True, version=version, newer=newer, trainable=trainable, state=state, moved=moved
+        )
 
     def pull_rows(
         self,
@@ -220,7 +223,7 @@ class WorkerCalls(Guarded):
                 raise WorkerFenced(f"the master has given up {push.worker}")
             asked = EVERYTHING if push.buckets is None else push.buckets
             mine = asked & self._roles.serving
-            cohorts = self._holdings.cohorts.select(mine)
+            cohorts = self._holdings.cohorts_of(push, mine)
             new = self._not_yet(push, cohorts)
             if new:
                 self._check(push, new, bad)
@@ -234,7 +237,7 @@ class WorkerCalls(Guarded):
             if message is not None and tells_first:
                 ticket = self._tell(applied, body, push=message)
             if accepted:
-                self._count(push, max(cohort.version for cohort in accepted) - push.version)
+                self._count(push, max(push.age(cohort) for cohort in accepted))
                 with self._updating():
                     self._holdings.apply(push, accepted)
                 if self._pushes % _SAMPLED == 0:
@@ -311,6 +314,6 @@ class WorkerCalls(Guarded):
         self.tallies.mine().not_finite += 1
 
     def _is_stale(self, cohort: Cohort, push: Push) -> bool:
-        tolerated = cohort.version - self._settings.sync_version_tolerance
+        too_old = push.age(cohort) > self._settings.sync_version_tolerance
         # Where nothing is applied, nothing is too old for it.
-        return self._settings.synchronous and push.version < tolerated and not push.not_finite
+        return self._settings.synchronous and too_old and not push.not_finite

@@ -86,6 +86,14 @@ class InitializeReply(_message.Message):
     moved: bytes
     def __init__(self, done_before: bool = ..., moved: _Optional[bytes] = ...) -> None: ...
 
+class BucketVersion(_message.Message):
+    __slots__ = ("buckets", "version")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    buckets: bytes
+    version: int
+    def __init__(self, buckets: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+
 class PullRequest(_message.Message):
     __slots__ = ("frozen", "known_version", "generation", "buckets")
     FROZEN_FIELD_NUMBER: _ClassVar[int]
@@ -99,18 +107,20 @@ class PullRequest(_message.Message):
     def __init__(self, frozen: _Optional[str] = ..., known_version: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ...) -> None: ...
 
 class PullReply(_message.Message):
-    __slots__ = ("initialized", "version", "unchanged", "arrays", "moved")
+    __slots__ = ("initialized", "version", "unchanged", "arrays", "moved", "newer")
     INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
+    NEWER_FIELD_NUMBER: _ClassVar[int]
     initialized: bool
     version: int
     unchanged: bool
     arrays: _containers.RepeatedCompositeFieldContainer[ArrayHead]
     moved: bytes
-    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., moved: _Optional[bytes] = ...) -> None: ...
+    newer: _containers.RepeatedCompositeFieldContainer[BucketVersion]
+    def __init__(self, initialized: bool = ..., version: _Optional[int] = ..., unchanged: bool = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., moved: _Optional[bytes] = ..., newer: _Optional[_Iterable[_Union[BucketVersion, _Mapping]]] = ...) -> None: ...
 
 class RowsHead(_message.Message):
     __slots__ = ("table", "ids", "dtype", "width")
@@ -145,7 +155,7 @@ class PullRowsReply(_message.Message):
     def __init__(self, moved: _Optional[bytes] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets", "not_finite")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets", "not_finite", "newer")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +168,7 @@ class PushRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
+    NEWER_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
@@ -170,7 +181,8 @@ class PushRequest(_message.Message):
     generation: int
     buckets: bytes
     not_finite: str
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ..., not_finite: _Optional[str] = ...) -> None: ...
+    newer: _containers.RepeatedCompositeFieldContainer[BucketVersion]
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ..., not_finite: _Optional[str] = ..., newer: _Optional[_Iterable[_Union[BucketVersion, _Mapping]]] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("accepted", "version", "moved", "refused")

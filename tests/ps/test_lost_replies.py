@@ -95,7 +95,7 @@ def test_every_batch_counts_once(start_servers: Any, proxies: list[Proxy]) -> No
         gradients = {name: np.full(300, batch, np.float32) for name in ("a", "b")}
         versions = client.push(gradients, learning_rate=1.0, versions=versions)
         servers.stores[unlucky].push = push
-        assert versions == {0: batch, 1: batch}
+        assert set(versions.values()) == {batch}
     assert [proxy.losses for proxy in proxies] == [6, 6]
     assert [store.status().pushes for store in servers.stores] == [12, 12]
     for value in client.pull().trainable.values():

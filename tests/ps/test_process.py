@@ -165,7 +165,7 @@ def test_it_starts_from_a_checkpoint(job: Job, tmp_path: Path) -> None:
     client = job.client(1)
     assert client.initialize(MODEL, {}, SGD) is True
     pulled = client.pull()
-    assert pulled.versions == {0: 7}
+    assert set(pulled.versions.values()) == {7}
     for name, value in values.items():
         np.testing.assert_array_equal(pulled.trainable[name], value)
 
@@ -210,7 +210,7 @@ def test_it_outlives_its_master(job: Job) -> None:
     again = job.master.joined.get(timeout=60)
     assert again == job.request
     job.master.want(generation=1)
-    assert client.pull().versions == {0: 1}
+    assert set(client.pull().versions.values()) == {1}
     job.master.want(generation=2)
     assert not job.client(2).pull().initialized
 

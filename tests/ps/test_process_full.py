@@ -61,7 +61,7 @@ def test_a_full_server_refuses_new_rows_and_goes_on(job: Job) -> None:
     # Nothing of the push that was refused is there, and everything goes on with what is.
     other = job.client(1, worker="worker-1")
     assert other.initialize(DENSE, {}, ADAGRAD, [TABLE]) is True
-    assert other.pull().versions == {0: pushed // AT_ONCE}
+    assert set(other.pull().versions.values()) == {pushed // AT_ONCE}
     known = np.arange(0, pushed, 7)
     before = other.pull_rows({"users": known})["users"]
     other.push({"w": np.ones(4, np.float32)}, rows=gradients(known), learning_rate=0.1, versions={})

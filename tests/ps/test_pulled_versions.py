@@ -1,18 +1,22 @@
-"""A server that is asked twice in one pull, since buckets have moved to it meanwhile, has gone on in between: what was
-pulled is as old as the first of its answers.
-"""
+"""What a worker knows of the age of what it has pulled: bucket by bucket, wherever a bucket was then and is now."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from elasticdl.ps.bodies import mask_of, pack
-from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.calls import PullCall
+from elasticdl.ps.bodies import mask_of, pack, unpack
+from elasticdl.ps.buckets import BUCKETS, first_map
+from elasticdl.ps.calls import PullCall, PushCall
+from elasticdl.ps.replication import Routes
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import OK, Frame
 
+ALL = np.ones(BUCKETS, np.bool_)
 HALF = mask_of(range(BUCKETS // 2))
+QUARTER = mask_of(range(BUCKETS // 4))
+ROUTES = Routes(map=first_map(2, replicas=1))
 
 
 def answer(**said: object) -> Frame:
@@ -20,24 +24,68 @@ def answer(**said: object) -> Frame:
     return Frame(OK, reply.SerializeToString(), memoryview(b""))
 
 
-def test_values_are_as_old_as_the_oldest_of_them() -> None:
+def versions(first: int, second: int) -> dict[int, int]:
+    """Of the one half of the buckets, and of the other."""
+    return {bucket: first if HALF[bucket] else second for bucket in range(BUCKETS)}
+
+
+def known(call: PullCall, mask: Any) -> int:
+    return ps_pb2.PullRequest.FromString(call.prepare(ROUTES, 0, mask).head).known_version
+
+
+def push(pulled: dict[int, int], mask: Any) -> ps_pb2.PushRequest:
+    call = PushCall(ps_pb2.PushRequest(), {}, {}, {}, "float32", pulled)
+    return ps_pb2.PushRequest.FromString(call.prepare(ROUTES, 0, mask).head)
+
+
+def test_a_server_that_is_asked_twice_has_gone_on_in_between() -> None:
+    """Since buckets have moved to it meanwhile."""
     call = PullCall(1, {})
     call.accept(0, HALF, answer(version=5))
     assert call.accept(1, ~HALF, answer(version=6, moved=pack(~HALF))).sum() == BUCKETS // 2
     call.accept(0, ~HALF, answer(version=7))
-    assert call.values().versions == {0: 5}
+    assert call.values().versions == versions(5, 7)
+
+
+def test_some_of_a_server_are_newer() -> None:
+    call = PullCall(1, {})
+    call.accept(0, ALL, answer(version=5, newer=[ps_pb2.BucketVersion(buckets=pack(~HALF), version=8)]))
+    assert call.values().versions == versions(5, 8)
 
 
 def test_what_is_known_is_replaced_by_what_is_pulled_after_all() -> None:
-    call = PullCall(1, {0: 5, 1: 5})
+    call = PullCall(1, versions(5, 5))
     call.accept(0, HALF, answer(version=5, unchanged=True))
     call.accept(1, ~HALF, answer(version=6))
     np.testing.assert_array_equal(call.unchanged, HALF)
+    call.forget()
+    assert known(call, HALF) == -1
     call.accept(0, HALF, answer(version=8))
-    assert call.values().versions == {0: 8, 1: 6}
+    assert call.values().versions == versions(8, 6)
 
 
 def test_all_of_it_may_be_known() -> None:
-    call = PullCall(1, {0: 5})
-    call.accept(0, np.ones(BUCKETS, np.bool_), answer(version=5, unchanged=True))
-    assert call.values().versions == {0: 5}
+    call = PullCall(1, versions(5, 5))
+    assert known(call, ALL) == 5
+    call.accept(0, ALL, answer(version=5, unchanged=True))
+    assert call.values().versions == versions(5, 5)
+
+
+def test_what_has_moved_is_known_as_it_was_where_it_came_from() -> None:
+    """A server that has got buckets since must not take them for as new as its own."""
+    call = PullCall(1, versions(7, 6))
+    assert known(call, HALF) == 7
+    assert known(call, ~HALF) == 6
+    assert known(call, ALL) == -1
+
+
+def test_gradients_are_as_old_as_what_was_pulled_wherever_it_is_now() -> None:
+    pulled = versions(7, 6)
+    request = push(pulled, QUARTER)
+    assert (request.version, list(request.newer)) == (7, [])
+    request = push(pulled, QUARTER | ~HALF)
+    assert request.version == 6
+    (newer,) = request.newer
+    assert newer.version == 7
+    np.testing.assert_array_equal(unpack(newer.buckets), QUARTER)
+    assert push({}, ALL).version == -1
