@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.ps.bodies import Mask, describe, lay_out, mask_of, numbers, pack
 from elasticdl.ps.buckets import BUCKETS
@@ -52,7 +53,10 @@ class Peers:
         # Those that were, and to which incarnation of whom: maps go on to list a handover until the master has heard of
         # it, and whoever has taken a bucket refuses to be handed it again.
         self._handed: dict[int, tuple[int, str]] = {}
+        # Buckets of which there may be something here. And, by bucket, the newest map by which something of it has come
+        # before that map: until then the bucket stays, and if the one that comes does not give it any more, it goes.
         self._held_before: Mask = np.ones(BUCKETS, np.bool_)
+        self._ahead: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
 
     # -- maps ------------------------------------------------------------------------------------------------
 
@@ -94,10 +98,11 @@ class Peers:
             if bucket not in self._handed
         ]
         self._hand_over()
-        gone = ~self.roles.held & self._held_before
+        kept = self.roles.held | (self._ahead > self.roles.version)
+        gone = ~kept & self._held_before
         if gone.any():
             holdings.drop(gone)
-        self._held_before = self.roles.held
+        self._held_before = kept
 
     def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
         """Copies buckets that are to be copied, a little at a time to each server. Whether it has copied something."""
@@ -226,6 +231,9 @@ class Peers:
             raise NotHere(f"ps-{sender} is not the primary of these buckets any more")
         if entry.version <= self.roles.version:
             mask = mask & self.roles.held
+        else:
+            self._held_before = self._held_before | mask
+            self._ahead[mask] = np.maximum(self._ahead[mask], entry.version)
         if entry.HasField("handover"):
             self.roles.take(mask, entry.version)
         return mask
