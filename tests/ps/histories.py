@@ -1,6 +1,9 @@
 """For tests: a history of pushes and acknowledgements, with servers that are lost, added and removed at random, workers
 that end, models that are lost and restored, and a network that delays everything; and what must hold of it.
 
+In some of them it matters how old gradients are: either old ones are refused, and whoever lives gets through all the
+same, or they count less, and do so in all copies.
+
 The stores are real, all between them is simulated, and every run is settled by its seed.
 """
 
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 
 import elasticdl
 from elasticdl.ps import messages, peers
-from elasticdl.ps.answers import Fencing, Initializing
+from elasticdl.ps.answers import Fencing, Initializing, Pushed
 from elasticdl.ps.bodies import Mask, pack, unpack
 from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
 from elasticdl.ps.calls import share_of
@@ -36,6 +39,7 @@ from elasticdl.ps.replication import Outbox, Routes
 from elasticdl.ps.store import Pushing, ServerSettings, Store
 from elasticdl.ps.table import TableSpec, buckets_of, convert
 from elasticdl.ps.tables import to_config as table_config
+from elasticdl.ps.versions import by_bucket, to_wire, told, within
 from elasticdl.wire import master_pb2, ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
@@ -88,7 +92,8 @@ class Server:
     generations: Generations
     # Cut off from the master, which has given it up; it does not know.
     cut_off: bool = False
-    seen: int = 0
+    # What the master has told it, on its way.
+    directives: list[master_pb2.Directive] = field(default_factory=list)
     # By outbox: how far it has been sent; acknowledgements on their way back.
     sent: dict[int, tuple[Outbox, int]] = field(default_factory=dict)
     acks: list[tuple[Outbox, int]] = field(default_factory=list)
@@ -103,6 +108,14 @@ class Worker:
     ready: bool = False
     sequence: int = 0
     left: Mask | None = None
+    # What is left is to be pulled, and pushed only then.
+    pulling: bool = False
+    versions: dict[int, int] = field(default_factory=dict)
+    # Some of the batch was too old, and it comes again; so often so far.
+    refused: bool = False
+    tries: int = 0
+    # It has pulled the newest there is, and nobody has pushed anything since.
+    alone: bool = False
     asked: list[tuple[Server, Mask, Initializing | Pushing]] = field(default_factory=list)
     acknowledged: int = 0
     # The master has given it up: it is dead, or does not know, and goes on until it is refused.
@@ -142,6 +155,24 @@ class Fence:
     least: int = 1_000_000
 
 
+class Copies:
+    """Those of one bucket, compared."""
+
+    def __init__(self) -> None:
+        self._dense: dict[str, NDArray[np.float32]] = {}
+        self._rows = np.full((len(IDS), TABLE.width), np.nan)
+
+    def compare(self, store: Store, mask: Mask, rows: NDArray[np.float64]) -> None:
+        """What a server has of some buckets, and of their ids."""
+        for name, value in store._holdings.values(mask)[0].items():
+            known = self._dense.setdefault(name, value.copy())
+            np.testing.assert_array_equal(value, known, err_msg=f"{name} on {store.number}")
+        mine = mask[ID_BUCKETS]
+        before = self._rows[mine]
+        np.testing.assert_array_equal(rows, np.where(np.isnan(before), rows, before))
+        self._rows[mine] = rows
+
+
 class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -160,12 +191,18 @@ class World:
         # Synchronous training now and then: so many pushes are added up before their mean is applied. A power of two:
         # then nothing is rounded.
         self.waits = self.chance.choice([1, 1, 4])
+        # Old gradients are refused; or they count less.
+        self.strict, self.modulated = seed // 2 % 4 == 2, seed // 2 % 4 == 3
+        if self.modulated:
+            self.waits = 1
         # Of what is copied to another server at once: a row, or whole buckets.
         self.part_bytes = ROW_BYTES if seed % 2 else 4 << 20
         self.transfer = self.chance.choice(["float32", "float16", "bfloat16"])
         self.server_settings = ServerSettings(
+            asynchronous=not self.strict,
             grads_to_wait=self.waits,
-            sync_version_tolerance=1_000_000,
+            sync_version_tolerance=seed // 8 % 4 // 3 if self.strict else 1_000_000,
+            lr_staleness_modulation=self.modulated,
             max_bad_gradients=1_000_000,
         )
         self.optimizer = self.chance.choice([SGD, SGD, SGD, OWN_SGD])
@@ -182,9 +219,13 @@ class World:
         self.models_to_lose = self.chance.choice([0, 0, 0, 1])
         self.workers_to_end = self.chance.choice([0, 1, 4])
         self.workers = [self.employ() for _ in range(self.chance.randint(1, 3))]
-        if self.chance.random() < 0.7:
+        ages = self.strict or self.modulated
+        if self.chance.random() < 0.7 or ages:
             # There is more to be lost from the first.
             self.begin()
+        if ages:
+            for _ in range(self.chance.randint(1, 4)):
+                self.leave_in_part()
 
     def employ(self) -> Worker:
         self.employed += 1
@@ -223,8 +264,9 @@ class World:
 
     def tell(self, server: Server) -> None:
         """A server hears what the master wants."""
-        server.generations.obey(self.directive())
-        server.seen = self.map.version
+        for directive in [*server.directives, self.directive()]:
+            server.generations.obey(directive)
+        server.directives.clear()
 
     def routes(self) -> Routes:
         return Routes(map=self.map, addresses={}, incarnations=dict(self.incarnations))
@@ -342,7 +384,12 @@ class World:
 
     def tell_server(self) -> None:
         if self.living:
-            self.tell(self.chance.choice(list(self.living.values())))
+            server = self.chance.choice(list(self.living.values()))
+            if self.chance.random() < 0.8:
+                self.tell(server)
+            else:
+                # It takes its time, and others know better by then.
+                server.directives.append(self.directive())
 
     def running(self) -> list[Server]:
         return [*self.living.values(), *self.zombies]
@@ -409,42 +456,52 @@ class World:
         if worker.dead or worker.credited is not None:
             return False
         if worker.left is None:
-            if worker.ready and worker.sequence == worker.batches:
-                return False
-            worker.sequence += worker.ready
+            if worker.ready and not worker.refused:
+                if worker.sequence == worker.batches:
+                    return False
+                worker.sequence += 1
+                worker.tries = 0
+            worker.refused = False
+            worker.pulling = worker.ready and self.is_to_pull(worker)
+            worker.alone = worker.pulling and self.settling
             worker.left = ALL.copy()
+        if worker.pulling:
+            # Of each server, if it works: this is about pushes.
+            moved = False
+            for _ in worker.routes.map.servers:
+                moved = self.pull(worker) or moved
+            return moved
         still = []
         for server, mask, call in worker.asked:
             if server not in self.running() or self.chance.random() < (0 if self.settling else 0.02):
                 # It is gone, or the answer is lost: it will be asked again.
                 continue
             if server.store.poll(call.waiting):
-                moved = call.answer().moved
-                worker.left &= ~mask if moved is None else (~mask | moved)
+                answer = call.answer()
+                done = mask if answer.moved is None else mask & ~answer.moved
+                worker.left &= ~done
+                if isinstance(answer, Pushed) and done.any() and not answer.accepted:
+                    worker.refused = True
             else:
                 still.append((server, mask, call))
         worker.asked = still
         if not worker.left.any():
             worker.left = None
             worker.ready = True
-            worker.acknowledged = worker.sequence
+            if worker.refused:
+                # Each time for a batch of somebody else's.
+                worker.tries += 1
+                assert not worker.alone, "it is refused for nothing"
+                assert worker.tries <= sum(each.batches for each in self.workers), "it never gets through"
+            else:
+                worker.acknowledged = worker.sequence
             return True
-        if self.chance.random() < self.freshness or self.settling:
-            worker.routes = self.routes()
-        owners = np.array(worker.routes.map.primary)
         busy = np.zeros(BUCKETS, np.bool_)
         for _, mask, _ in worker.asked:
             busy |= mask
-        free = worker.left & ~busy
-        if not free.any():
+        server, mask = self.turn_to(worker, worker.left & ~busy)
+        if server is None:
             return False
-        number = self.chance.choice(np.unique(owners[free]).tolist())
-        # Somebody whose map is old may well reach one that was given up.
-        found = [server for server in self.running() if server.number == number]
-        if not found:
-            return False
-        server = self.chance.choice(found)
-        mask = free & (owners == number)
         try:
             call = self.push(worker, server, mask) if worker.ready else self.initialize(server, mask)
         except WorkerFenced:
@@ -454,6 +511,42 @@ class World:
             return False
         worker.asked.append((server, mask, call))
         return True
+
+    def is_to_pull(self, worker: Worker) -> bool:
+        if self.modulated:
+            # Now and then only: much of what is pushed is old.
+            return not worker.versions or self.chance.random() < 0.3
+        return self.strict
+
+    def turn_to(self, worker: Worker, wanted: Mask) -> tuple[Server | None, Mask]:
+        """Somebody who has some of these buckets, as far as the worker knows; and which."""
+        if self.chance.random() < self.freshness or self.settling:
+            worker.routes = self.routes()
+        owners = np.array(worker.routes.map.primary)
+        if not wanted.any():
+            return None, wanted
+        number = self.chance.choice(np.unique(owners[wanted]).tolist())
+        # Somebody whose map is old may well reach one that was given up.
+        found = [server for server in self.running() if server.number == number]
+        return self.chance.choice(found) if found else None, wanted & (owners == number)
+
+    def pull(self, worker: Worker) -> bool:
+        if not worker.pulling or worker.left is None:
+            return False
+        server, mask = self.turn_to(worker, worker.left)
+        if server is None:
+            return False
+        try:
+            pulled = server.store.pull(lambda pulled: pulled, generation=self.generation, buckets=mask)
+        except ServerFailure:
+            return False
+        assert pulled.moved is not None
+        done = mask & ~pulled.moved
+        worker.versions |= told(done, pulled.version, pulled.newer)
+        worker.left &= ~done
+        if not worker.left.any():
+            worker.pulling, worker.left = False, ALL.copy()
+        return bool(done.any())
 
     def initialize(self, server: Server, mask: Mask) -> Initializing:
         heads, parts = share_of({"trainable": self.drawn, "state": {}}, DENSE_BUCKETS, mask)
@@ -472,28 +565,27 @@ class World:
 
     def push(self, worker: Worker, server: Server, mask: Mask) -> Pushing:
         request, body = self.push_of(worker, mask)
+        for other in self.workers:
+            other.alone = other.alone and other is worker
         return server.store.begin_push(read_push(request, body), message=request, body=(body,))
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
-        if worker.is_bad(worker.sequence):
-            return ps_pb2.PushRequest(
-                worker=worker.name,
-                sequence=worker.sequence,
-                learning_rate=1.0,
-                generation=self.generation,
-                buckets=pack(mask),
-                not_finite="t",
-            ), memoryview(b"")
-        minus = {name: -np.ones(3, np.float32) for name in DENSE}
-        heads, parts = share_of({"trainable": minus, "state": {}}, DENSE_BUCKETS, mask)
+        version, newer = within(by_bucket(worker.versions), mask)
         request = ps_pb2.PushRequest(
             worker=worker.name,
             sequence=worker.sequence,
+            version=version,
+            newer=to_wire(newer),
             learning_rate=1.0,
             generation=self.generation,
             buckets=pack(mask),
-            arrays=heads,
         )
+        if worker.is_bad(worker.sequence):
+            request.not_finite = "t"
+            return request, memoryview(b"")
+        minus = {name: -np.ones(3, np.float32) for name in DENSE}
+        heads, parts = share_of({"trainable": minus, "state": {}}, DENSE_BUCKETS, mask)
+        request.arrays.extend(heads)
         touched = worker.ids(worker.sequence)
         if touched.any():
             ids = IDS[touched & mask[ID_BUCKETS]]
@@ -506,6 +598,9 @@ class World:
 
     def check_nothing_lost(self) -> None:
         """Whatever happens next, what was acknowledged is there."""
+        if self.modulated:
+            # How much of it, is another matter.
+            return
         least = sum(worker.good(worker.acknowledged) for worker in self.workers) // self.waits
         if not any(worker.acknowledged for worker in self.workers):
             return
@@ -538,6 +633,7 @@ class World:
 
     def check_all(self) -> None:
         seen = np.zeros(BUCKETS, int)
+        copies = Copies()
         # Of each worker: the last batch that each bucket has had.
         last: dict[str, NDArray[np.int64]] = {
             worker.name: np.full(BUCKETS, -1, np.int64) for worker in self.workers
@@ -553,7 +649,10 @@ class World:
                     had = {
                         worker.name: cohort.last.get(worker.name, NOTHING).sequence for worker in self.workers
                     }
-                    self.check_cohort(store, cohort.mask, had)
+                    if self.modulated:
+                        copies.compare(store, cohort.mask, self.sums(store, cohort.mask))
+                    else:
+                        self.check_cohort(store, cohort.mask, had)
                     pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
                     assert cohort.waiting == pushes % self.waits
                     assert cohort.refused == sum(had.values()) - pushes
@@ -580,6 +679,24 @@ class World:
         wanted = sum(worker.sightings(had[worker.name]) for worker in self.workers)
         wanted = np.repeat(wanted[mask[ID_BUCKETS], None], TABLE.width, axis=1)
         np.testing.assert_array_equal(self.sums(store, mask), wanted)
+
+    def check_fresh(self) -> None:
+        """Whatever has been, the gradient of one who is alone is not old."""
+        before = self.dense()
+        worker = Worker(name="last", routes=self.routes(), batches=1, ready=True)
+        self.workers.append(worker)
+        self.settle()
+        for name, value in self.dense().items():
+            np.testing.assert_allclose(value, before[name] + 1, rtol=1e-5, err_msg=name)
+
+    def dense(self) -> dict[str, NDArray[np.float32]]:
+        found: dict[str, NDArray[np.float32]] = {}
+        for server in self.living.values():
+            with server.store._lock:
+                values, _ = server.store._holdings.values(server.store._roles.serving)
+                found |= {name: value.copy() for name, value in values.items()}
+        assert found.keys() == DENSE.keys()
+        return found
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -614,7 +731,7 @@ class World:
         self.settling = True
         self.zombies.clear()
         self.come_back()
-        for _ in range(400):
+        for _ in range(2000):
             before = self.map.version
             self.plan()
             moved = self.map.version != before
@@ -642,6 +759,19 @@ class World:
                 while self.deliver(server) or self.acknowledge(server):
                     pass
 
+    def leave_in_part(self) -> None:
+        """A worker dies in the middle of its first push: from then on buckets differ in how often they were updated."""
+        worker = self.employ()
+        worker.ready, worker.sequence, worker.pulling, worker.left = True, 1, True, ALL.copy()
+        while worker.pulling:
+            self.pull(worker)
+        count = self.chance.randint(1, len(self.living) - 1)
+        for server in self.chance.sample(list(self.living.values()), count):
+            self.push(worker, server, np.array(self.map.primary) == server.number)
+        worker.ended = worker.dead = True
+        self.workers.append(worker)
+        self.fences.append(Fence(worker))
+
     def is_done(self, worker: Worker) -> bool:
         return worker.credited is not None or worker.acknowledged == worker.batches
 
@@ -650,5 +780,7 @@ class World:
             for _ in range(steps):
                 self.step()
             self.settle()
-        self.check_all()
+            self.check_all()
+            if self.modulated:
+                self.check_fresh()
         assert NOBODY not in self.map.backup or len(self.wanted) < 2

@@ -1,8 +1,9 @@
 """Servers with a fault in them: the histories of `histories.py` show it.
 
-A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. One that so
-few schedules meet that histories rarely find it is in `test_handover.py`: a handover that does not wait for everybody.
-What is pushed between two parts of a bucket and not told is in `test_filling_in_parts.py`.
+A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. Those that
+so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for
+everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_filling_given_up.py`, and
+what is pushed between two parts of a bucket and not told in `test_filling_in_parts.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 from elasticdl.ps.answers import Fencing
 from elasticdl.ps.buckets import first_map
 from elasticdl.ps.generations import Generations
-from elasticdl.ps.holdings import Holdings
+from elasticdl.ps.holdings import Holdings, Push
 from elasticdl.ps.peers import Peers
 from elasticdl.ps.replication import Roles
 from elasticdl.ps.store import Store
@@ -24,7 +25,7 @@ from elasticdl.wire import master_pb2
 from tests.ps.histories import World
 
 # So many histories may pass by a fault before one meets it.
-HISTORIES = 24
+HISTORIES = 32
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -159,6 +160,19 @@ def a_fence_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "begin_fence", forget)
 
 
+def a_gradient_is_as_old_as_the_oldest_bucket_says(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Push, "age", lambda self, cohort: cohort.version - self.version)
+
+
+def a_backup_finds_a_gradient_younger(patch: pytest.MonkeyPatch) -> None:
+    replay = Holdings.replay
+
+    def younger(self: Holdings, push: Any, mask: Any) -> None:
+        replay(self, type(push)(**{**vars(push), "version": push.version + 1}), mask)
+
+    patch.setattr(Holdings, "replay", younger)
+
+
 FAULTS: list[Plant] = [
     a_backup_drops_an_update,
     a_backup_drops_the_rows_of_an_update,
@@ -173,6 +187,8 @@ FAULTS: list[Plant] = [
     a_server_restores_before_it_has_a_map,
     a_fence_speaks_for_what_is_not_handed_over_yet,
     a_fence_is_forgotten,
+    a_gradient_is_as_old_as_the_oldest_bucket_says,
+    a_backup_finds_a_gradient_younger,
 ]
 
 
