@@ -28,7 +28,7 @@ from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
 from elasticdl.ps.bodies import Mask, mask_of
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.custom import PYTHON
-from elasticdl.ps.failures import NothingHeld, NotReady, OldGeneration
+from elasticdl.ps.failures import NothingHeld, NotReady, NotWantedAnyMore, OldGeneration
 from elasticdl.ps.frozen import FrozenCopy
 from elasticdl.ps.holdings import Holdings, ServerSettings
 from elasticdl.ps.optimizers import make_optimizer
@@ -42,6 +42,8 @@ from elasticdl.wire import ps_pb2
 log = logging.getLogger("elasticdl.ps")
 
 _EXIT_FAULT = 1
+# How long it takes to notice that somebody does not wait any more for whom others are waited for.
+_GONE_SECONDS = 0.5
 EVERYTHING: Mask = np.ones(BUCKETS, np.bool_)
 
 
@@ -203,10 +205,12 @@ class Guarded:
             self._told.notify_all()
         return ticket
 
-    def _wait(self, waiting: Waiting) -> Waiting:
-        """Waits until others have what they were told."""
+    def _wait(self, waiting: Waiting, *, wanted: Callable[[], bool | None] | None = None) -> Waiting:
+        """Waits until others have what they were told, or until nobody wants that any more: `NotWantedAnyMore`."""
         while not self._poll(waiting):
-            self._acknowledged.wait()
+            if wanted is not None and not wanted():
+                raise NotWantedAnyMore("whoever asked has gone")
+            self._acknowledged.wait(None if wanted is None else _GONE_SECONDS)
         return waiting
 
     def poll(self, waiting: Waiting) -> bool:

@@ -1,6 +1,6 @@
 """What the master asks of a parameter server: copies of the model for cuts, files of them, workers fenced off, figures.
 
-All of it may be asked again.
+All of it may be asked again. Some of it waits for other servers, which may hang: for no longer than it is `wanted`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from elasticdl.wire import ps_pb2
 
 
 class MasterCalls(Guarded):
-    def flush(self, *, generation: int, map_version: int = 0, seconds: float = 0.0) -> None:
+    def flush(
+        self,
+        *,
+        generation: int,
+        map_version: int = 0,
+        seconds: float = 0.0,
+        wanted: Callable[[], bool | None] | None = None,
+    ) -> None:
         """Applies gradients that wait for more in synchronous training, few as they are; returns when backups have too.
 
         Before anybody freezes a copy to be saved: what a server is the backup of is in its copy as well, and must be
@@ -33,7 +40,7 @@ class MasterCalls(Guarded):
         with self._lock:
             self._await_map(generation, map_version, seconds)
             self._check_confirmed()
-            self._flush(self._roles.serving, generation)
+            self._flush(self._roles.serving, generation, wanted)
 
     def _await_map(self, generation: int, version: int, seconds: float) -> None:
         self._changed.wait_for(lambda: self._roles.version >= version, seconds)
@@ -48,15 +55,22 @@ class MasterCalls(Guarded):
         if self._roles.complete.any() and not self._holdings.optimizer_confirmed:
             raise NotReady("no worker has told this server the optimizer yet")
 
-    def _flush(self, mine: Mask, generation: int) -> None:
+    def _flush(self, mine: Mask, generation: int, wanted: Callable[[], bool | None] | None) -> None:
         with self._updating():
             self._holdings.flush(mine)
         told = self._tell(mine, (), flush=ps_pb2.Flush())
-        self._wait(Waiting(mask=mine, ticket=told, generation=generation))
+        self._wait(Waiting(mask=mine, ticket=told, generation=generation), wanted=wanted)
         self._check_generation(generation)
 
     def freeze(
-        self, name: str, *, generation: int, flush: bool = False, map_version: int = 0, seconds: float = 0.0
+        self,
+        name: str,
+        *,
+        generation: int,
+        flush: bool = False,
+        map_version: int = 0,
+        seconds: float = 0.0,
+        wanted: Callable[[], bool | None] | None = None,
     ) -> int:
         """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
 
@@ -74,7 +88,7 @@ class MasterCalls(Guarded):
                     raise NothingHeld("no worker has given this server its initial values yet")
                 self._check_confirmed()
                 if flush:
-                    self._flush(mine, generation)
+                    self._flush(mine, generation, wanted)
                 # Who asked before, and was not waited for, may have waited here too.
                 if name not in self._frozen:
                     # Backups too: whoever takes over has what was frozen.
@@ -123,14 +137,16 @@ class MasterCalls(Guarded):
             holdings.tables.remember(name, mask, copy.tables)
         return written
 
-    def fence(self, worker: str, *, generation: int) -> Fenced:
+    def fence(
+        self, worker: str, *, generation: int, wanted: Callable[[], bool | None] | None = None
+    ) -> Fenced:
         """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
 
         `NotReady`: it has to be asked again, as nothing is known here yet.
         """
         fencing = self.begin_fence(worker, generation=generation)
         with self._lock:
-            self._wait(fencing.waiting)
+            self._wait(fencing.waiting, wanted=wanted)
         return fencing.answer()
 
     def begin_fence(self, worker: str, *, generation: int) -> Fencing:

@@ -7,9 +7,11 @@ so threads do use the processors, and a worker has few connections. A connection
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from google.protobuf.message import DecodeError, Message
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps import messages
 from elasticdl.ps.bodies import numbers, pack, unpack
-from elasticdl.ps.failures import ServerFailure, status_code, status_number
+from elasticdl.ps.failures import NotReady, ServerFailure, status_code, status_number
 from elasticdl.ps.saves import Saves
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.store import Pulled, Store
@@ -36,8 +38,10 @@ from elasticdl.wire.sharing import copy
 
 log = logging.getLogger("elasticdl.ps")
 
-# Calls of the master answered at once.
-_THREADS = 8
+# Calls of the master answered at once; and those of them that may wait for other servers. One that hangs must not make
+# this one look as if it did, too: there is always somebody left to say that it does not.
+_THREADS = 16
+_WAITING = 8
 # A map is on its way for milliseconds. Who waits for one takes up one of those threads.
 _MAP_SECONDS = 1.0
 # Rows of a checkpoint may be read for minutes. Who asks meanwhile is told at least that there is somebody.
@@ -251,23 +255,40 @@ class _Service:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._saves = Saves()
+        self._places = threading.BoundedSemaphore(_WAITING)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """For calls that wait for other servers."""
+        if not self._places.acquire(blocking=False):
+            raise NotReady("too many calls wait for other servers")
+        try:
+            yield
+        finally:
+            self._places.release()
 
     def Flush(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FlushRequest.FromString(message)
-        self._store.flush(
-            generation=request.generation, map_version=request.map_version, seconds=_MAP_SECONDS
-        )
+        with self._waiting():
+            self._store.flush(
+                generation=request.generation,
+                map_version=request.map_version,
+                seconds=_MAP_SECONDS,
+                wanted=context.is_active,
+            )
         return ps_pb2.FlushReply().SerializeToString()
 
     def Freeze(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FreezeRequest.FromString(message)
-        version = self._store.freeze(
-            request.name,
-            generation=request.generation,
-            flush=request.flush,
-            map_version=request.map_version,
-            seconds=_MAP_SECONDS,
-        )
+        with self._waiting():
+            version = self._store.freeze(
+                request.name,
+                generation=request.generation,
+                flush=request.flush,
+                map_version=request.map_version,
+                seconds=_MAP_SECONDS,
+                wanted=context.is_active,
+            )
         return ps_pb2.FreezeReply(version=version).SerializeToString()
 
     def Release(self, message: bytes, context: Any) -> bytes:
@@ -289,7 +310,10 @@ class _Service:
 
     def Fence(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FenceRequest.FromString(message)
-        fenced = self._store.fence(request.worker, generation=request.generation)
+        with self._waiting():
+            fenced = self._store.fence(
+                request.worker, generation=request.generation, wanted=context.is_active
+            )
         last = fenced.last
         return ps_pb2.FenceReply(
             sequence=last.sequence,

@@ -141,9 +141,9 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
     waiting, made = threading.Semaphore(0), []
     wait, make = store._wait, FrozenCopy.make
 
-    def seen_waiting(*given: Any) -> Any:
+    def seen_waiting(*given: Any, **more: Any) -> Any:
         waiting.release()
-        return wait(*given)
+        return wait(*given, **more)
 
     def counted(*given: Any, **more: Any) -> FrozenCopy:
         made.append(make(*given, **more))

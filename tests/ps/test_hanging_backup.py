@@ -1,0 +1,86 @@
+"""A server whose backup hangs goes on answering: whoever waits for the backup does not keep others from being heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from elasticdl.ps.buckets import BUCKETS, first_map
+from elasticdl.ps.failures import NotWantedAnyMore
+from elasticdl.ps.holdings import Initial
+from elasticdl.ps.replication import Routes
+from elasticdl.ps.server import ParameterServer
+from elasticdl.ps.store import ServerSettings, Store
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.channel import open_channel
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+ROUTES = Routes(map=first_map(2), addresses={1: "127.0.0.1:1"}, incarnations={0: "a", 1: "b"})
+MANY = 40
+
+
+def primary() -> Store:
+    """Of a backup that nobody ever hears of."""
+    store = Store(ServerSettings(), number=0, incarnation="a")
+    store.close(1)
+    store.see(ROUTES)
+    store.open()
+    initial = Initial(trainable={"x": np.zeros(2, np.float32)}, state={}, optimizer=SGD)
+    store._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
+    return store
+
+
+@pytest.fixture
+def served(token: str) -> Iterator[tuple[Store, Any]]:
+    store, server = primary(), ParameterServer(token=token)
+    server.serve(store)
+    with open_channel(server.address, token) as channel:
+        yield store, ParameterServerStub(channel)  # type: ignore[no-untyped-call]
+    server.stop()
+
+
+def calls(stub: Any) -> Iterator[Any]:
+    """Of all kinds that wait for a backup, for ever."""
+    for number in range(MANY):
+        yield stub.Fence.future(ps_pb2.FenceRequest(worker=f"worker-{number}", generation=1))
+        yield stub.Flush.future(ps_pb2.FlushRequest(generation=1))
+        yield stub.Freeze.future(ps_pb2.FreezeRequest(name=f"cut-{number}", generation=1, flush=True))
+
+
+def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
+    store, stub = served
+    waiting = list(calls(stub))
+    assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60).ready
+    # Some wait until the map says that there is no such backup any more; the others are told to come again.
+    store.see(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
+    assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+
+def test_who_does_not_wait_any_more_makes_room(served: tuple[Store, Any]) -> None:
+    _, stub = served
+    for call in list(calls(stub)):
+        call.cancel()
+
+    def ask() -> grpc.StatusCode:
+        with pytest.raises(grpc.RpcError) as error:
+            stub.Fence(ps_pb2.FenceRequest(worker="another", generation=1), timeout=0.5)
+        return error.value.code()
+
+    # One that has a place waits, for the backup hangs as ever.
+    assert set(iter(ask, grpc.StatusCode.DEADLINE_EXCEEDED)) <= {grpc.StatusCode.UNAVAILABLE}
+
+
+def test_what_nobody_wants_any_more_is_not_done() -> None:
+    store = primary()
+    with pytest.raises(NotWantedAnyMore):
+        store.freeze("cut", generation=1, flush=True, wanted=lambda: False)
+    assert not store.status().frozen
+    with pytest.raises(NotWantedAnyMore):
+        store.flush(generation=1, wanted=lambda: False)
+    with pytest.raises(NotWantedAnyMore):
+        store.fence("worker-0", generation=1, wanted=lambda: False)
