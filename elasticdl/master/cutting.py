@@ -47,7 +47,8 @@ class Cutting:
     def __init__(self, master: Master, servers: Coordinator) -> None:
         self._master = master
         self._servers = servers
-        # The cut whose checkpoint is being written.
+        # The cut for which the model is being frozen, and the one whose checkpoint is being written.
+        self._taking = 0
         self._saving = 0
         # Another master's checkpoints are not built upon: whether servers still know them, nobody knows.
         self._increments = Increments(master.spec.checkpoint.checkpoint_increments)
@@ -105,8 +106,24 @@ class Cutting:
 
     # -- doing it --------------------------------------------------------------------------------------------
 
+    def to_be_taken(self) -> int:
+        """The cut that all stand still for, if nobody takes it yet: whoever asks has to. 0: there is none."""
+        state = self._master.state
+        if state.cut is None or self._taking == state.cut.number or not state.standstill.complete():
+            return 0
+        self._taking = state.cut.number
+        return self._taking
+
     async def take(self, number: int) -> None:
-        """All stand still: freezes the model."""
+        """Freezes the model. If that cannot be done yet, it is to be tried again."""
+        try:
+            await self._take(number)
+        finally:
+            # If it is void already, another may be under way by now, which is not to be begun twice.
+            if self._taking == number:
+                self._taking = 0
+
+    async def _take(self, number: int) -> None:
         placing = self._master.state.placing
         addresses = placing.addresses()
         if self._master.plan.servers and (not addresses or placing.handing_over):

@@ -308,11 +308,10 @@ class Master:
             # All at once, and without waiting for it: those that run go on meanwhile.
             self._spawn(self._start(self._request(node)))
         self._send_away()
-        state = self.state
-        if state.cut is not None and state.standstill.complete():
+        if cut := self.cutting.to_be_taken():
             # All stand still: these figures are exact, and of a job that ends with it the last.
             self._spawn(self._asking.ask())
-            await self.cutting.take(state.cut.number)
+            self._spawn(self.cutting.take(cut))
         if self.cutting.to_be_saved():
             self._spawn(self.cutting.save())
 
