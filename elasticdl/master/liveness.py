@@ -36,6 +36,7 @@ class Liveness:
         self._moved: set[str] = set()
         self._first_heard_at = float("inf")
         self._failed_at: dict[str, float] = {}
+        self._ended: set[str] = set()
 
     # -- what is heard ---------------------------------------------------------------------------------------
 
@@ -69,6 +70,10 @@ class Liveness:
         else:
             self._progress_at.pop(worker, None)
             self._failed_at.pop(worker, None)
+
+    def ended(self, worker: str) -> None:
+        """The platform says so. What it is credited with may take a while to find out."""
+        self._ended.add(worker)
 
     # -- what follows from it --------------------------------------------------------------------------------
 
@@ -106,7 +111,8 @@ class Liveness:
 
     def lingering(self, now: float) -> list[str]:
         """Workers that have failed some time ago and are still there."""
-        self._failed_at = {worker: self._failed_at.get(worker, now) for worker in self._state.failed}
+        failed = self._state.failed.keys() - self._ended
+        self._failed_at = {worker: self._failed_at.get(worker, now) for worker in failed}
         return [worker for worker, at in self._failed_at.items() if now - at > _LAST_SECONDS]
 
     def has_moved(self, worker: str) -> bool:

@@ -37,7 +37,6 @@ from elasticdl.master.leftovers import Leftovers
 from elasticdl.master.liveness import Liveness
 from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
-from elasticdl.master.older import FORM, in_words_of_today
 from elasticdl.master.pauses import Pauses
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_nodes import ProgramNodes
@@ -45,7 +44,7 @@ from elasticdl.master.rates import Rate
 from elasticdl.master.record import identity, pack, run_of
 from elasticdl.master.signals import Signal
 from elasticdl.master.silence import Silence
-from elasticdl.master.state import JobState
+from elasticdl.master.state import FORM, JobState
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.tf_config import places
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
@@ -149,7 +148,8 @@ class Master:
         # Not in the first journals.
         form = snapshot.get("form", 1) if snapshot is not None else FORM
         for record in records:
-            record = in_words_of_today(record, form)
+            if form != FORM:
+                raise self._of_another_version()
             self.state.apply(record["do"], record["with"])
             count += 1
         if snapshot is not None or count:
@@ -172,6 +172,14 @@ class Master:
                 f"(job {found['job']}, run {found['run']}).",
                 hint="Every job needs a folder of its own. On a cluster --journal_dir makes one for each.",
             )
+
+    def _of_another_version(self) -> UserError:
+        """To replay a record is to come to the answers that were given when it was written."""
+        return UserError(
+            f"The journal in {self._journal.folder} was written by another version of ElasticDL, to which some of its "
+            "records meant something else.",
+            hint="Go on with that version, or begin the job anew, from its last checkpoint if it has one.",
+        )
 
     def _compact(self) -> None:
         self._journal.compact({**self.state.snapshot(), _OF: self.identity})
@@ -434,6 +442,7 @@ class Master:
 
     def note_end(self, status: NodeStatus) -> None:
         """The platform has said that a node has ended, or knows of it no more."""
+        self.liveness.ended(status.name)
         if status.role == "worker" and self.plan.servers:
             # Many may go together, and a server that is asked may be gone too.
             self._spawn(self._observe_end(status))

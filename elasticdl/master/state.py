@@ -23,9 +23,8 @@ A cut
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from elasticdl.master.course import EPOCH_TASK, settle
@@ -37,7 +36,6 @@ from elasticdl.master.gathering import Gathering
 from elasticdl.master.ledger import Ledger, LedgerError, ShardGivesUp
 from elasticdl.master.losing import lose_model, lost_with
 from elasticdl.master.nodes import JobFailure, Node, Roster
-from elasticdl.master.older import FORM
 from elasticdl.master.placing import Placing
 from elasticdl.master.plan import Plan
 from elasticdl.master.program_course import node_ended
@@ -50,6 +48,9 @@ from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 # A job's record has little room.
 _REMARKS = 20
 _REMARK_LENGTH = 500
+# Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
+# it differently must not replay.
+FORM = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +179,7 @@ class JobState:
         return taken
 
     def observe(
-        self, *, status: dict[str, Any], credit: dict[str, Any] | None = None, traceback: str = ""
+        self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
     ) -> None:
         """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
         applied; all those before it they have applied, too.
@@ -192,6 +193,9 @@ class JobState:
             message=status["message"],
             gets_more_memory=bool(status.get("gets_more_memory")),
         )
+        if what.reason is EndReason.STOPPED and what.name in self.failed:
+            # It had told of its error, and was stopped because it did not end by itself.
+            what = replace(what, reason=EndReason.ERROR)
         node, failure = self.roster.observe(what)
         if node is None:
             return
@@ -204,9 +208,9 @@ class JobState:
         elif lost_with(self, node) and not self.outcome:
             lose_model(self)
 
-    def _worker_ended(self, node: Node, credit: dict[str, Any] | None) -> None:
-        if credit is not None:
-            self._credit(node.name, **credit)
+    def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
+        if credit is not None and TRAINING in self.ledger.datasets():
+            self.ledger.credit(TRAINING, node.name, **credit)
         failed = self.failed.pop(node.name, Failed())
         try:
             self.ledger.forget_worker(node.name, failed_lease=failed.lease_id or None)
@@ -221,16 +225,6 @@ class JobState:
                 self.cut.files.clear()
         if self.evaluation is not None and self.evaluation.finisher == node.name:
             self.evaluation.finisher = ""
-
-    def _credit(
-        self, worker: str, *, lease_id: int, position: int, batches: int, alone: bool = False
-    ) -> None:
-        """`alone`: of no other shard than this one (`older.py`)."""
-        if alone:
-            with contextlib.suppress(LedgerError):
-                self.ledger.progress(lease_id, position, batches, worker)
-        elif TRAINING in self.ledger.datasets():
-            self.ledger.credit(TRAINING, worker, lease_id=lease_id, position=position, batches=batches)
 
     def scale(self, *, role: str, target: int) -> None:
         if role == "ps":
@@ -260,22 +254,19 @@ class JobState:
         new = [line[:_REMARK_LENGTH] for line in remarks if line[:_REMARK_LENGTH] not in self.remarks]
         self.remarks = (self.remarks + new)[:_REMARKS]
 
-    def fail(
-        self, *, node: str, kind: str, message: str, traceback: str, lease_id: int, at_once: bool = False
-    ) -> None:
+    def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
         """A node's own error. The node exits after it; what that means is decided when the platform says
         so.
 
         A worker may have pushed more to the parameter servers than it has told, and something may still be on its way
-        to them. So its shards go to others only when it has ended, and has been credited with that. `at_once`: even
-        there they do not wait for that (`older.py`).
+        to them. So its shards go to others only when it has ended, and has been credited with that.
         """
         self.last_error = traceback or message
         if kind in ("definition", "data"):
             self.fail_job(JobFailure(message=message), traceback)
             return
         known = self.roster.nodes.get(node)
-        if self.plan.servers and known is not None and known.alive and not at_once:
+        if self.plan.servers and known is not None and known.alive:
             self.failed[node] = Failed(lease_id=lease_id, message=message, traceback=traceback)
             return
         try:

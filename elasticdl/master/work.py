@@ -127,9 +127,11 @@ class Work:
         name = self._ledger_name(dataset)
         if name not in state.ledger.datasets():
             return False
-        held = {lease.lease_id for lease in state.ledger.held(name)}
+        held = {lease.lease_id: lease.worker for lease in state.ledger.held(name)}
         state.truncations = {k: v for k, v in state.truncations.items() if k in held}
-        proposal = state.ledger.split(name, idle, exclude=state.truncations)
+        # Who has failed does not answer any more.
+        failed = {lease_id for lease_id, worker in held.items() if worker in state.failed}
+        proposal = state.ledger.split(name, idle, exclude=failed | state.truncations.keys())
         if proposal is None:
             return False
         state.truncations[proposal.lease_id] = (proposal.worker, proposal.new_end)
@@ -146,7 +148,7 @@ class Work:
         if name == TRAINING and (state.cut is not None or state.stopping):
             return False
         node = state.roster.nodes.get(worker)
-        if node is None or not node.joined or node.goes:
+        if node is None or not node.joined or node.goes or worker in state.failed:
             return False
         return state.ledger.leasable(name) or state.ledger.answered(name, worker, request_id)
 

@@ -131,3 +131,14 @@ def test_who_has_failed_and_does_not_end_is_ended(master: Master, clock: Clock, 
         clock.now += 31
         look()
     assert stopped == ["worker-0", "worker-0"]
+
+
+def test_who_has_failed_and_ended_is_left_alone(master: Master, clock: Clock, stopped: list[str]) -> None:
+    """While servers that do not answer are asked what they have of it."""
+    lease(master, "worker-0")
+    master.do("fail", node="worker-0", kind="program", message="bad", traceback="", lease_id=1)
+    master.liveness.ended("worker-0")
+    for _ in range(3):
+        asyncio.run(master.end_the_stuck(clock()))
+        clock.now += 31
+    assert stopped == []

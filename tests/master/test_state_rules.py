@@ -99,6 +99,29 @@ def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: 
     assert not job.state.ledger.check()
 
 
+def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_node_failures=1))
+    for number in range(2):
+        assert not job.state.outcome
+        worker = f"worker-{number}"
+        job.do("fail", node=worker, kind="memory", message="bad", traceback="trace", lease_id=0)
+        job.end(worker, EndReason.STOPPED, None)
+        job.start_nodes()
+    assert job.state.outcome == "failed"
+    assert "has now failed 2 times" in job.state.message
+
+
+def test_who_has_failed_gets_nothing_more_and_gives_nothing_up(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=200))
+    lease = lease_one(job, "worker-0", 1)
+    assert job.state.work.may_lease("training", "worker-0", 1)
+    assert job.state.work.propose_split("training", "worker-1")
+    job.state.truncations.clear()
+    fail(job, "worker-0", lease)
+    assert not job.state.work.may_lease("training", "worker-0", 1)
+    assert not job.state.work.propose_split("training", "worker-1")
+
+
 def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_bad_records=2))
     bad = {
