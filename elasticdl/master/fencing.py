@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import grpc
 
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator, in_common
@@ -31,6 +30,9 @@ log = logging.getLogger("elasticdl.master")
 PATIENCE_SECONDS = 120.0
 # A handover is over within the time of a few calls, and servers know of it before the master does.
 _PAUSE_SECONDS = 0.2
+# Workers of a whole machine may go together. A server lets a few calls at a time wait for its backups, and some of
+# those places are for other calls.
+_AT_ONCE = 4
 
 
 class Fencing:
@@ -38,25 +40,29 @@ class Fencing:
         self._master = master
         self._servers = servers
         self._clock = clock
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def last_push(self, worker: str) -> dict[str, int] | None:
         """What is to be credited to a worker that has ended; None: nothing."""
         state = self._master.state
-        generation, deadline = state.generation, self._clock() + PATIENCE_SECONDS
+        generation, deadline = state.generation, math.inf
         heard = ps_pb2.FenceReply()
-        problem = ""
         # Without a map there is no model that it could have pushed to.
         while state.placing.map is not None and self._matters(generation):
-            try:
+            async with self._turns:
+                # Not while others have their turn.
+                deadline = min(deadline, self._clock() + PATIENCE_SECONDS)
                 reply = await self._servers.fence_all(state.placing.addresses(), worker, generation)
-                heard = in_common([heard, reply])
-                problem = f"nobody speaks for {BUCKETS - len(heard.buckets)} buckets"
-            except (grpc.RpcError, asyncio.TimeoutError) as error:
-                problem = str(error)
+            heard = in_common([heard, reply])
             if len(heard.buckets) == BUCKETS:
                 return _credit(heard)
             if self._clock() >= deadline:
-                log.warning("%s could not be fenced at the parameter servers: %s", worker, problem)
+                missing = BUCKETS - len(heard.buckets)
+                log.warning(
+                    "%s could not be fenced at the parameter servers: nobody speaks for %d buckets.",
+                    worker,
+                    missing,
+                )
                 return None
             await self._master.changed.wait(_PAUSE_SECONDS)
         return None

@@ -109,13 +109,19 @@ class Coordinator:
     ) -> ps_pb2.FenceReply:
         """Takes nothing more from a worker, and returns its last batch that the buckets in the reply have had.
 
-        If a server cannot be asked, the others take nothing more all the same.
+        A server that cannot be asked speaks for none; the others take nothing more all the same.
         """
         request = ps_pb2.FenceRequest(worker=worker, generation=generation)
-        replies: dict[int, ps_pb2.FenceReply] = await self._all(
-            addresses, lambda stub, _: stub.Fence(request, timeout=_SECONDS)
-        )
-        return in_common(replies.values())
+
+        async def ask(stub: Any, number: int) -> ps_pb2.FenceReply:
+            try:
+                reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
+            except (grpc.RpcError, asyncio.TimeoutError) as error:
+                log.info("ps-%d cannot say yet what it has of %s: %s", number, worker, error)
+                return ps_pb2.FenceReply()
+            return reply
+
+        return in_common((await self._all(addresses, ask)).values())
 
     async def status_all(
         self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS

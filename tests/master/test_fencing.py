@@ -162,6 +162,31 @@ def test_buckets_that_are_being_handed_over_are_asked_for_again(master: Played, 
 
 
 @pytest.mark.timeout(60)
+def test_many_that_go_together_are_asked_about_once_each(master: Played) -> None:
+    """Servers have fewer places for calls that wait for their backups than a machine has workers."""
+    master.push(1)
+    asked: list[str] = []
+
+    class Counted(Coordinator):
+        async def fence_all(self, addresses: Any, worker: str, generation: int) -> ps_pb2.FenceReply:
+            asked.append(worker)
+            return await super().fence_all(addresses, worker, generation)
+
+    names = [f"worker-{number}" for number in range(50)]
+
+    async def ask() -> list[dict[str, int] | None]:
+        counted = Counted(TOKEN)
+        fencing = Fencing(master, counted, lambda: master.now)  # type: ignore[arg-type]
+        try:
+            return await asyncio.gather(*(fencing.last_push(name) for name in names))
+        finally:
+            await counted.close()
+
+    assert asyncio.run(ask()) == [FIRST] + [None] * 49
+    assert sorted(asked) == sorted(names)
+
+
+@pytest.mark.timeout(60)
 def test_a_server_that_was_lost_with_it(master: Played) -> None:
     master.push(1)
     master.servers[1].stop()

@@ -46,7 +46,7 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
     async def use(coordinator: Coordinator) -> Any:
         versions = await coordinator.freeze_all(by_number(servers), "cut-1", 1)
         # Training goes on between the cut and the files.
-        await asyncio.to_thread(client.push, MODEL, learning_rate=1.0, versions={})
+        await asyncio.to_thread(client.push, MODEL, learning_rate=1.0)
         files, _ = await coordinator.save_all(by_number(servers), "cut-1", tmp_path)
         await coordinator.release_all(by_number(servers), "cut-1")
         return versions, files
@@ -71,7 +71,7 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     client = servers.client("worker-4")
     client.initialize(MODEL, {}, SGD)
     for batch in (1, 2, 3):
-        client.push(MODEL, learning_rate=0.1, versions={}, lease_id=9, position=10 * batch, batches=batch)
+        client.push(MODEL, learning_rate=0.1, lease_id=9, position=10 * batch, batches=batch)
     # Dies while it pushes the fourth: two servers have it, one has not.
     fourth = Push(
         worker="worker-4",
@@ -97,7 +97,7 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     assert (never.sequence, never.lease_id) == (0, 0)
     assert list(last.buckets) == list(never.buckets) == list(range(BUCKETS))
     with pytest.raises(Exception, match="given up worker-4"):
-        client.push(MODEL, learning_rate=0.1, versions={})
+        client.push(MODEL, learning_rate=0.1)
 
 
 def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +115,13 @@ def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.Mon
             for _ in range(10):
                 await asyncio.sleep(0)
             told.append(request.worker)
-            return ps_pb2.FenceReply()
+            return ps_pb2.FenceReply(sequence=3, buckets=[5])
 
     monkeypatch.setattr("elasticdl.ps.coordinator.ParameterServerStub", Stub)
     monkeypatch.setattr("elasticdl.ps.coordinator.open_aio_channel", lambda address, token: address)
-    with pytest.raises(grpc.RpcError) as error:
-        asyncio.run(Coordinator("token").fence_all({0: "gone", 1: "there"}, "worker-0", 1))
-    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    heard = asyncio.run(Coordinator("token").fence_all({0: "gone", 1: "there"}, "worker-0", 1))
     assert told == ["worker-0"]
+    assert (heard.sequence, list(heard.buckets)) == (3, [5])
 
 
 def test_status(start_servers: Any, token: str) -> None:
@@ -172,7 +171,6 @@ def test_errors_are_those_of_grpc(
     later = code(lambda c: c.freeze_all(by_number(servers), "cut", 1, map_version=9))
     assert later is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
-    assert code(lambda c: c.fence_all(gone, "worker-0", 1)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.save_all(by_number(servers), "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
     run(token, lambda c: c.release_all(gone, "cut"))
 
