@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("elasticdl.master")
 
+# What could not be done is tried again when servers have had time to come back.
+_AGAIN_SECONDS = 1.0
 # A server's word that it cannot write its file, now or later: the disk does not take it, or there is no such copy that
 # could be written.
 _FINAL = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
@@ -116,18 +118,24 @@ class Cutting:
 
     async def take(self, number: int) -> None:
         """Freezes the model. If that cannot be done yet, it is to be tried again."""
+        taken = False
         try:
-            await self._take(number)
+            taken = await self._take(number)
         finally:
             # If it is void already, another may be under way by now, which is not to be begun twice.
             if self._taking == number:
                 self._taking = 0
+        if not taken:
+            # What has put it right meanwhile may have said so already.
+            await asyncio.sleep(_AGAIN_SECONDS)
+            self._master.wake()
 
-    async def _take(self, number: int) -> None:
+    async def _take(self, number: int) -> bool:
+        """Whether it is done."""
         placing = self._master.state.placing
         addresses = placing.addresses()
         if self._master.plan.servers and (not addresses or placing.handing_over):
-            return
+            return False
         cut = self._master.state.cut
         if addresses:
             try:
@@ -144,12 +152,13 @@ class Cutting:
                 # next reconciliation tries again.
                 said = error.details() if isinstance(error, grpc.RpcError) else "no answer"
                 log.warning("The model could not be frozen for cut %d yet: %s", number, said)
-                return
+                return False
         self._master.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.
         self._master.liveness.excuse()
         if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
             await self._servers.release_all(addresses, checkpoints.copy_name(number))
+        return True
 
     def to_be_saved(self) -> bool:
         """There is a cut to be saved, and nobody does it yet; whoever asks has to."""
@@ -232,7 +241,7 @@ class Cutting:
                 # If it is void already, another may be under way by now, which is not to be begun twice.
                 if self._master.state.saving is saving:
                     self._saving = 0
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(_AGAIN_SECONDS)
                 self._master.wake()
                 return
             error = problem.details() or "a parameter server could not write its file"
