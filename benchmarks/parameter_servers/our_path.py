@@ -40,11 +40,10 @@ def main() -> None:
 
     threading.Thread(target=pull, daemon=True).start()
     progress = Progress(f"worker-{number}")
-    versions: dict[int, int] = {}
     while True:
         different, rows = pulled.get()
         given = {TABLE.name: RowGradients(ids=different, values=gradients[: len(different)])}
-        versions = client.push({}, rows=given, learning_rate=clicks.PLAIN_RATE, versions=versions)
+        client.push({}, rows=given, learning_rate=clicks.PLAIN_RATE)
         progress.batch(float(rows[0, 0]))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from elasticdl.ps import _kernels
-from elasticdl.ps.bodies import Body, Mask, describe, lay_out, numbers, pack, unpack
+from elasticdl.ps.bodies import Body, Mask, describe, lay_out, pack, unpack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.cutting import Cut, Cuts
 from elasticdl.ps.lanes import Outgoing
@@ -21,7 +21,7 @@ from elasticdl.ps.rows import RowGradients
 from elasticdl.ps.shares import STATE, TRAINABLE
 from elasticdl.ps.table import TRANSFER, Ids, convert
 from elasticdl.ps.tensors import Array, raw_bytes
-from elasticdl.ps.versions import UNKNOWN, by_bucket, of_wire, to_wire, told, within
+from elasticdl.ps.versions import NOTHING_PULLED, UNKNOWN, Versions, of_wire, to_wire, within, write_down
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
 
@@ -31,8 +31,8 @@ class Values:
     """A model, as pulled: all of it, or nothing if no server had anything new. Arrays are read-only."""
 
     initialized: bool
-    # By the number of the bucket: to be given to the next pull and push.
-    versions: Mapping[int, int] = field(default_factory=dict)
+    # To be given to the next pull and push.
+    versions: Versions = field(default_factory=lambda: NOTHING_PULLED)
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)
 
@@ -60,24 +60,24 @@ def share_of(
 class PullCall:
     """The dense part of a model."""
 
-    def __init__(self, generation: int, known: Mapping[int, int], frozen: str = "") -> None:
+    def __init__(self, generation: int, known: Versions, frozen: str = "") -> None:
         self._generation = generation
-        self._known = by_bucket(known)
+        self._known = known
         self.frozen = frozen
         self.unchanged = np.zeros(BUCKETS, np.bool_)
         self._initialized = True
-        self._versions: dict[int, int] = {}
+        self._versions = NOTHING_PULLED.copy()
         self._groups: dict[str, dict[str, Array]] = {TRAINABLE: {}, STATE: {}}
 
     def forget(self) -> None:
         """From now on everything is sent, though it may be known."""
-        self._known = by_bucket({})
+        self._known = NOTHING_PULLED
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
         known, newer = within(self._known, mask)
         request = ps_pb2.PullRequest(
             frozen=self.frozen,
-            # Where it is not the same of all of them, which is rare, they are all sent.
+            # Where it is not the same of all (a worker has died in the middle of a push), they are all sent.
             known_version=UNKNOWN if newer else known,
             generation=self._generation,
             buckets=pack(mask),
@@ -91,7 +91,7 @@ class PullCall:
         self.unchanged[done] = reply.unchanged
         if done.any():
             self._initialized = self._initialized and reply.initialized
-            self._versions |= told(done, reply.version, of_wire(reply.newer))
+            write_down(self._versions, done, reply.version, of_wire(reply.newer))
         for group, members in Body(frame.body.toreadonly()).groups(reply.arrays).items():
             self._groups[group] |= members
         return moved
@@ -187,7 +187,7 @@ class PushCall:
         buckets: Mapping[str, Mapping[str, int]],
         rows: Mapping[str, RowGradients],
         transfer: str,
-        versions: Mapping[int, int],
+        versions: Versions,
     ) -> None:
         self._head = head
         self._groups = groups
@@ -197,10 +197,11 @@ class PushCall:
             name: _sendable(given.values, transfer) for name, given in rows.items()
         }
         self._transfer = transfer
-        self._versions = by_bucket(versions)
+        self._versions = versions
         self.accepted = True
         self.refused = 0
-        self.reached: dict[int, int] = {}
+        # The newest version that a server has told.
+        self.reached = 0
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
         request = ps_pb2.PushRequest()
@@ -230,11 +231,10 @@ class PushCall:
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
         reply = ps_pb2.PushReply.FromString(frame.head)
         moved = moved_of(reply.moved)
-        done = mask & ~moved
-        if done.any():
+        if (mask & ~moved).any():
             self.accepted = self.accepted and reply.accepted
             self.refused = max(self.refused, reply.refused)
-            self.reached |= dict.fromkeys(numbers(done), reply.version)
+            self.reached = max(self.reached, reply.version)
         return moved
 
 

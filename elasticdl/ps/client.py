@@ -34,6 +34,7 @@ from elasticdl.ps.shares import STATE, TRAINABLE, buckets_of_names
 from elasticdl.ps.table import TRANSFER, Ids, TableSpec, as_ids
 from elasticdl.ps.tables import NotFinite, check_names, to_config
 from elasticdl.ps.tensors import Array, find_not_finite
+from elasticdl.ps.versions import NOTHING_PULLED, Versions
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
 
@@ -46,9 +47,8 @@ __all__ = ["ParameterClient", "StaleGradients", "Values"]
 class StaleGradients(Exception):
     """Synchronous training has moved on: pull, compute the same batch again, and push that."""
 
-    def __init__(self, versions: Mapping[int, int]) -> None:
+    def __init__(self) -> None:
         super().__init__("the gradients were computed on values that are too old")
-        self.versions = versions
 
 
 class ParameterClient:
@@ -165,9 +165,9 @@ class ParameterClient:
             lane.call(messages.INITIALIZE, everything(), prepare, accept)
         return done_before
 
-    def pull(self, *, frozen: str = "", known_versions: Mapping[int, int] | None = None) -> Values:
+    def pull(self, *, frozen: str = "", known_versions: Versions = NOTHING_PULLED) -> Values:
         """The values of now, or of a frozen copy; nothing where all buckets are at the versions known."""
-        pulled = PullCall(self._generation, known_versions or {}, frozen)
+        pulled = PullCall(self._generation, known_versions, frozen)
         with self._lane() as lane:
             lane.call(messages.PULL, everything(), pulled.prepare, pulled.accept)
             if pulled.unchanged.any() and not pulled.unchanged.all():
@@ -217,13 +217,12 @@ class ParameterClient:
         rows: Mapping[str, RowGradients] | None = None,
         state: Mapping[str, Array] | None = None,
         learning_rate: float,
-        versions: Mapping[int, int],
+        versions: Versions = NOTHING_PULLED,
         lease_id: int = 0,
         position: int = 0,
         batches: int = 0,
-    ) -> dict[int, int]:
-        """Has one batch applied, exactly once to every bucket, and returns their versions: of those of one server, that
-        of the oldest.
+    ) -> int:
+        """Has one batch applied, exactly once to every bucket, and returns the version that servers have come to.
 
         `versions` are those of the pull. Lease, position and batches tell which batch it was. Raises `StaleGradients`
         if a server refused: the same batch then comes again. Raises `UserError` if the gradients are not finite; if
@@ -270,7 +269,7 @@ class ParameterClient:
                 raise
         if not pushed.accepted:
             self._refused = batch
-            raise StaleGradients(pushed.reached)
+            raise StaleGradients
         self._refused = None
         self._sequence += 1
         self.passed_over = (bad, pushed.refused) if bad is not None else None

@@ -8,41 +8,42 @@ equally many, and that is all that is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.bodies import Mask, numbers, pack, unpack
+from elasticdl.ps.bodies import Mask, pack, unpack
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.wire import ps_pb2
 
 # Of what was never pulled.
 UNKNOWN = -1
 
+# By the number of the bucket.
+Versions = NDArray[np.int64]
+
 # Buckets, and how many updates they had had.
 Newer = Sequence[tuple[Mask, int]]
 
-
-def by_bucket(versions: Mapping[int, int]) -> NDArray[np.int64]:
-    """By the numbers of all buckets."""
-    found = np.full(BUCKETS, UNKNOWN, np.int64)
-    found[list(versions)] = list(versions.values())
-    return found
+NOTHING_PULLED: Versions = np.full(BUCKETS, UNKNOWN, np.int64)
+NOTHING_PULLED.flags.writeable = False
 
 
-def within(versions: NDArray[np.int64], mask: Mask) -> tuple[int, Newer]:
+def within(versions: Versions, mask: Mask) -> tuple[int, Newer]:
     """Of some buckets: the fewest updates, and those with more."""
-    fewest, *more = np.unique(versions[mask]).tolist()
-    return fewest, [(mask & (versions == each), each) for each in more]
+    some = versions[mask]
+    fewest = int(some.min())
+    if fewest == some.max():
+        return fewest, ()
+    return fewest, [(mask & (versions == each), int(each)) for each in np.unique(some)[1:]]
 
 
-def told(mask: Mask, version: int, newer: Newer) -> dict[int, int]:
-    """By bucket, for some that a call was about."""
-    found = dict.fromkeys(numbers(mask), version)
+def write_down(versions: Versions, mask: Mask, version: int, newer: Newer) -> None:
+    """What a call has said of some buckets."""
+    versions[mask] = version
     for theirs, each in newer:
-        found |= dict.fromkeys(numbers(mask & theirs), each)
-    return found
+        versions[mask & theirs] = each
 
 
 def to_wire(newer: Newer) -> list[ps_pb2.BucketVersion]:

@@ -20,6 +20,7 @@ from elasticdl.ps.client import ParameterClient, StaleGradients, Values
 from elasticdl.ps.local_tables import LocalTables
 from elasticdl.ps.lookups import Lookups
 from elasticdl.ps.tensors import find_not_finite
+from elasticdl.ps.versions import NOTHING_PULLED
 from elasticdl.worker.ahead import RowsAhead
 from elasticdl.worker.exchange import Exchange
 from elasticdl.worker.models import Model, of_another_model
@@ -61,7 +62,7 @@ class ServedModel(Model):
         self._step = 0
         self._under_way = 0
         self._since_pull = 0
-        self._versions: dict[int, int] = {}
+        self._versions = NOTHING_PULLED
         self._ready = False
         # A batch was passed over. What it has left in the model that is not trained, such as moving averages, must go:
         # the next pull is of everything.
@@ -101,13 +102,13 @@ class ServedModel(Model):
 
     def _pull_values(self) -> Values:
         spoiled, self._spoiled = self._spoiled, False
-        return self._client.pull(known_versions={} if spoiled else self._versions)
+        return self._client.pull(known_versions=NOTHING_PULLED if spoiled else self._versions)
 
     def _use(self, pulled: Values) -> None:
-        self._versions = dict(pulled.versions)
+        self._versions = pulled.versions
         with self._between:
             # What was pulled before the last push is of an older step.
-            self._step = max([self._step, *self._versions.values()])
+            self._step = max(self._step, int(pulled.versions.max()))
         if pulled.trainable:
             self._trainer.set_parameters(
                 Parameters(trainable=dict(pulled.trainable), state=dict(pulled.state))
@@ -201,7 +202,7 @@ class ServedModel(Model):
             self._spoiled = self._spoiled or spoiled
             reached = self._client.push(gradients, **arguments)
             with self._between:
-                self._step, self._under_way = max([self._step, *reached.values()]), 0
+                self._step, self._under_way = max(self._step, reached), 0
             if self._client.passed_over is not None:
                 self._spoiled = True
                 log.warning(
@@ -231,7 +232,7 @@ class ServedModel(Model):
         frozen = self._client.pull(frozen=name)
         self._trainer.set_parameters(Parameters(trainable=dict(frozen.trainable), state=dict(frozen.state)))
         self._lookups.frozen = name
-        self._versions = {}
+        self._versions = NOTHING_PULLED
         self._pulled = None
 
     def thaw(self) -> None:

@@ -98,7 +98,7 @@ def client(master: Played) -> Iterator[ParameterClient]:
 def push(client: ParameterClient, ids: Any) -> None:
     rows = {"t": RowGradients(ids=ids, values=-np.ones((len(ids), 2), np.float32))}
     for _ in range(PUSHES):
-        client.push({"w": -np.ones(3, np.float32)}, rows=rows, learning_rate=1.0, versions={})
+        client.push({"w": -np.ones(3, np.float32)}, rows=rows, learning_rate=1.0)
 
 
 def look(master: Any, *times: float) -> None:

@@ -39,7 +39,7 @@ from elasticdl.ps.replication import Outbox, Routes
 from elasticdl.ps.store import Pushing, ServerSettings, Store
 from elasticdl.ps.table import TableSpec, buckets_of, convert
 from elasticdl.ps.tables import to_config as table_config
-from elasticdl.ps.versions import by_bucket, to_wire, told, within
+from elasticdl.ps.versions import NOTHING_PULLED, UNKNOWN, Versions, to_wire, within, write_down
 from elasticdl.wire import master_pb2, ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
@@ -110,7 +110,7 @@ class Worker:
     left: Mask | None = None
     # What is left is to be pulled, and pushed only then.
     pulling: bool = False
-    versions: dict[int, int] = field(default_factory=dict)
+    versions: Versions = field(default_factory=NOTHING_PULLED.copy)
     # Some of the batch was too old, and it comes again; so often so far.
     refused: bool = False
     tries: int = 0
@@ -515,7 +515,7 @@ class World:
     def is_to_pull(self, worker: Worker) -> bool:
         if self.modulated:
             # Now and then only: much of what is pushed is old.
-            return not worker.versions or self.chance.random() < 0.3
+            return bool((worker.versions == UNKNOWN).all()) or self.chance.random() < 0.3
         return self.strict
 
     def turn_to(self, worker: Worker, wanted: Mask) -> tuple[Server | None, Mask]:
@@ -542,7 +542,7 @@ class World:
             return False
         assert pulled.moved is not None
         done = mask & ~pulled.moved
-        worker.versions |= told(done, pulled.version, pulled.newer)
+        write_down(worker.versions, done, pulled.version, pulled.newer)
         worker.left &= ~done
         if not worker.left.any():
             worker.pulling, worker.left = False, ALL.copy()
@@ -570,7 +570,7 @@ class World:
         return server.store.begin_push(read_push(request, body), message=request, body=(body,))
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
-        version, newer = within(by_bucket(worker.versions), mask)
+        version, newer = within(worker.versions, mask)
         request = ps_pb2.PushRequest(
             worker=worker.name,
             sequence=worker.sequence,

@@ -46,17 +46,15 @@ def test_the_same_as_the_optimizer_by_itself(start_servers: Any, count: int) -> 
     optimizer = make_optimizer(ADAM)
     expected = {name: value.copy() for name, value in MODEL.items()}
     slots = {name: optimizer.slots(name, value) for name, value in expected.items()}
-    versions = client.pull().versions
     for step in range(1, 21):
         gradients = made_up(step)
         state = {"mean": np.array([step, step], np.float64), "count": np.array(step)}
-        versions = client.push(gradients, state=state, learning_rate=0.1 / step, versions=versions)
-        assert versions == dict.fromkeys(range(BUCKETS), step)
+        assert client.push(gradients, state=state, learning_rate=0.1 / step) == step
         for name, value in expected.items():
             optimizer.apply(name, value, gradients[name], slots[name], 0.1 / step, step)
     pulled = client.pull()
     assert pulled.initialized
-    assert pulled.versions == versions
+    assert set(pulled.versions.tolist()) == {20}
     assert pulled.trainable.keys() == MODEL.keys()
     for name, value in expected.items():
         assert pulled.trainable[name].dtype == np.float32
@@ -73,10 +71,9 @@ def test_many_workers_at_once(start_servers: Any) -> None:
     def work(number: int) -> None:
         client = servers.client(f"worker-{number}")
         client.initialize(MODEL, {}, SGD)
-        versions = client.pull().versions
         for _ in range(batches):
             gradients = {name: np.full(shape, number + 1, np.float32) for name, shape in SHAPES.items()}
-            versions = client.push(gradients, learning_rate=1.0, versions=versions)
+            client.push(gradients, learning_rate=1.0)
 
     # Whole numbers add up without rounding, so their order does not show.
     model = {name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()}
@@ -84,7 +81,7 @@ def test_many_workers_at_once(start_servers: Any) -> None:
     with futures.ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     pulled = servers.client("last").pull()
-    assert set(pulled.versions.values()) == {6 * batches}
+    assert set(pulled.versions.tolist()) == {6 * batches}
     for name in SHAPES:
         np.testing.assert_array_equal(
             pulled.trainable[name], -batches * sum(range(1, 7)) * np.ones(SHAPES[name])
@@ -98,7 +95,7 @@ def test_nothing_is_pulled_twice(start_servers: Any) -> None:
     again = client.pull(known_versions=first.versions)
     assert again.initialized
     assert not again.trainable
-    assert again.versions == first.versions
+    np.testing.assert_array_equal(again.versions, first.versions)
 
 
 def test_a_model_is_never_pulled_in_part(start_servers: Any) -> None:
@@ -106,7 +103,8 @@ def test_a_model_is_never_pulled_in_part(start_servers: Any) -> None:
     servers = start_servers(3)
     client = servers.client()
     client.initialize(MODEL, STATE, SGD)
-    known = {**client.pull().versions, 1: -5}
+    known = client.pull().versions.copy()
+    known[1] = -5
     pulled = client.pull(known_versions=known)
     assert pulled.trainable.keys() == MODEL.keys()
     assert pulled.state.keys() == STATE.keys()
@@ -136,9 +134,9 @@ def test_frozen_copies(start_servers: Any) -> None:
     client.initialize(MODEL, {}, SGD)
     for store in servers.stores:
         store.freeze("cut-1", generation=1)
-    client.push(made_up(1), learning_rate=1.0, versions={})
+    client.push(made_up(1), learning_rate=1.0)
     frozen = client.pull(frozen="cut-1")
-    assert set(frozen.versions.values()) == {0}
+    assert set(frozen.versions.tolist()) == {0}
     np.testing.assert_array_equal(frozen.trainable["a"], MODEL["a"])
     with pytest.raises(NothingHeld, match="no frozen copy 'cut-2'"):
         client.pull(frozen="cut-2")
@@ -151,9 +149,9 @@ def test_a_gradient_that_is_not_finite_reaches_no_server(start_servers: Any) -> 
     gradients = made_up(1)
     gradients["e"][50] = np.nan
     with pytest.raises(UserError, match="gradient of e is not finite"):
-        client.push(gradients, learning_rate=1.0, versions={})
+        client.push(gradients, learning_rate=1.0)
     assert [store.status().pushes for store in servers.stores] == [0, 0]
-    client.push(made_up(1), learning_rate=1.0, versions={})
+    client.push(made_up(1), learning_rate=1.0)
     assert [store.status().pushes for store in servers.stores] == [1, 1]
 
 
@@ -162,9 +160,9 @@ def test_what_the_servers_find_wrong_arrives_as_it_was_said(start_servers: Any) 
     client = servers.client()
     client.initialize(MODEL, {}, SGD)
     with pytest.raises(UserError, match=r"gradient of b has shape \[8\], b itself \[7\]"):
-        client.push({"b": np.ones(8, np.float32)}, learning_rate=1.0, versions={})
+        client.push({"b": np.ones(8, np.float32)}, learning_rate=1.0)
     with pytest.raises(UserError, match="f was not in the model"):
-        client.push({"f": np.ones(8, np.float32)}, learning_rate=1.0, versions={})
+        client.push({"f": np.ones(8, np.float32)}, learning_rate=1.0)
     with pytest.raises(
         UserError, match=r"another model: b is float32\[7\], in the model float32\[8\]"
     ) as error:
@@ -183,9 +181,8 @@ def test_a_refused_batch_comes_again_and_counts_once_everywhere(start_servers: A
     servers.stores[1].push(
         Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
     )
-    with pytest.raises(StaleGradients) as stale:
+    with pytest.raises(StaleGradients):
         client.push(made_up(1), learning_rate=1.0, versions=versions, lease_id=1, position=5, batches=1)
-    assert set(stale.value.versions.values()) == {1}
     assert client.last_sequence == 0
     client.push(
         made_up(2), learning_rate=1.0, versions=client.pull().versions, lease_id=1, position=5, batches=1
@@ -202,7 +199,7 @@ def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any
     servers.stores[1].push(
         Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
     )
-    versions = dict.fromkeys(range(BUCKETS), 0)
+    versions = np.zeros(BUCKETS, np.int64)
     with pytest.raises(StaleGradients):
         client.push(made_up(1), learning_rate=1.0, versions=versions, lease_id=1, position=5, batches=1)
     # The shard was taken away; this is the next one. Server 0 must not take it for the refused batch.
@@ -219,9 +216,9 @@ def test_another_batch_after_a_wrong_one_has_another_number(start_servers: Any) 
     client.initialize(MODEL, {}, SGD)
     wrong = {**made_up(1), "b": np.ones(8, np.float32)}
     with pytest.raises(UserError, match=r"gradient of b has shape \[8\]"):
-        client.push(wrong, learning_rate=1.0, versions={})
+        client.push(wrong, learning_rate=1.0)
     # The server that found nothing wrong with its part must not take this for the same batch.
-    client.push(made_up(2), learning_rate=1.0, versions={})
+    client.push(made_up(2), learning_rate=1.0)
     assert sorted(store.status().pushes for store in servers.stores) == [1, 2]
 
 
@@ -231,7 +228,7 @@ def test_errors_that_end_the_worker(start_servers: Any) -> None:
     client.initialize(MODEL, {}, SGD)
     servers.stores[0].fence("worker-0", generation=1)
     with pytest.raises(WorkerFenced):
-        client.push(made_up(1), learning_rate=1.0, versions={})
+        client.push(made_up(1), learning_rate=1.0)
     servers.stores[0].close(2)
     servers.stores[0].open()
     with pytest.raises(OldGeneration):
@@ -242,7 +239,7 @@ def test_errors_that_end_the_worker(start_servers: Any) -> None:
 
 def test_push_needs_a_model(start_servers: Any) -> None:
     with pytest.raises(ValueError, match="initialize comes before push"):
-        start_servers(1).client().push({}, learning_rate=1.0, versions={})
+        start_servers(1).client().push({}, learning_rate=1.0)
 
 
 def test_waiting_for_a_generation_to_come(start_servers: Any) -> None:

@@ -143,7 +143,7 @@ def test_a_primary_reports_it_and_ends(job: Job) -> None:
     client: ParameterClient = job.client(1)
     client.initialize({"x": np.ones(2, np.float32)}, {}, named("pickiness"))
     with pytest.raises(UserError, match="The optimizer Picky failed on x") as raised:
-        client.push({"x": np.full(2, 9, np.float32)}, learning_rate=0.5, versions={})
+        client.push({"x": np.full(2, 9, np.float32)}, learning_rate=0.5)
     assert "pickiness.py" in str(raised.value)
     assert_failed_once(job, "The optimizer Picky failed on x", "pickiness.py", "RuntimeError: my own words")
 

@@ -33,7 +33,7 @@ def push_until_refused(client: ParameterClient) -> tuple[int, str]:
     for pushed in range(0, LIMIT // 64, AT_ONCE):
         rows = gradients(np.arange(pushed, pushed + AT_ONCE))
         try:
-            client.push({"w": np.ones(4, np.float32)}, rows=rows, learning_rate=0.1, versions={})
+            client.push({"w": np.ones(4, np.float32)}, rows=rows, learning_rate=0.1)
         except UserError as error:
             return pushed, str(error)
     raise AssertionError("it takes all that there is")
@@ -61,14 +61,14 @@ def test_a_full_server_refuses_new_rows_and_goes_on(job: Job) -> None:
     # Nothing of the push that was refused is there, and everything goes on with what is.
     other = job.client(1, worker="worker-1")
     assert other.initialize(DENSE, {}, ADAGRAD, [TABLE]) is True
-    assert set(other.pull().versions.values()) == {pushed // AT_ONCE}
+    assert set(other.pull().versions.tolist()) == {pushed // AT_ONCE}
     known = np.arange(0, pushed, 7)
     before = other.pull_rows({"users": known})["users"]
-    other.push({"w": np.ones(4, np.float32)}, rows=gradients(known), learning_rate=0.1, versions={})
+    other.push({"w": np.ones(4, np.float32)}, rows=gradients(known), learning_rate=0.1)
     assert (other.pull_rows({"users": known})["users"] < before).all()
     # A lookup of what has no row makes none, and is answered.
     unknown = np.arange(pushed, pushed + AT_ONCE)
     assert other.pull_rows({"users": unknown})["users"].shape == (AT_ONCE, 16)
     both = np.concatenate([known, unknown])
     with pytest.raises(UserError, match=f"cannot take {AT_ONCE:,} new rows"):
-        other.push({}, rows=gradients(both), learning_rate=0.1, versions={})
+        other.push({}, rows=gradients(both), learning_rate=0.1)

@@ -119,7 +119,7 @@ def pair(tmp_path: Path, token: str) -> Iterator[Pair]:
 def push(client: ParameterClient) -> None:
     ones = {name: np.ones(500, np.float32) for name in DENSE}
     rows = {"users": RowGradients(ids=IDS, values=np.ones((len(IDS), 8), np.float32))}
-    client.push(ones, rows=rows, learning_rate=0.1, versions={})
+    client.push(ones, rows=rows, learning_rate=0.1)
 
 
 def do_everything(pair: Pair, client: ParameterClient, number: int) -> int:

@@ -277,7 +277,7 @@ class Worker:
                 number = 1 + self.acknowledged % 7
                 for array in (*minus.values(), rows["t"].values):
                     array[:] = -number
-                self._client.push(minus, rows=rows, learning_rate=1.0, versions={})
+                self._client.push(minus, rows=rows, learning_rate=1.0)
                 self.acknowledged += 1
                 self.total += number
         except BaseException as error:

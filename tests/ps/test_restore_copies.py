@@ -42,7 +42,7 @@ def checkpoint(start_servers: Any, tmp_path: Path) -> tuple[Path, Array]:
     client = servers.client()
     client.initialize(SAVED, {}, SGD, [TABLE])
     rows = {"users": RowGradients(ids=IDS, values=np.ones((len(IDS), 4), np.float32))}
-    client.push({}, rows=rows, learning_rate=1.0, versions={})
+    client.push({}, rows=rows, learning_rate=1.0)
     (store,) = servers.stores
     folder = tmp_path / "version-1"
     folder.mkdir()
@@ -174,7 +174,7 @@ def test_it_is_restored_once(make_cluster: Any, start_servers: Any, checkpoint: 
     cluster.tell(0, restore_from=folder, mapped=True)
     client = start_servers(1).client(routes=cluster.routes)
     client.initialize(DRAWN, {}, SGD, [TABLE])
-    client.push({"c": np.ones(5, np.float32)}, learning_rate=1.0, versions={})
+    client.push({"c": np.ones(5, np.float32)}, learning_rate=1.0)
     for mapped in (False, True):
         cluster.tell(0, restore_from=folder, mapped=mapped)
     np.testing.assert_array_equal(client.pull().trainable["c"], SAVED["c"] - 1)

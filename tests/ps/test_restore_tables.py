@@ -169,7 +169,6 @@ def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_p
         {},
         rows={"users": RowGradients(ids=np.arange(5), values=np.ones((5, 4), np.float32))},
         learning_rate=0.1,
-        versions={},
     )
     restored = start_servers(1)
     restore(restored, save(stopped, tmp_path))
@@ -240,7 +239,7 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
 
 def push_users(client: Any, ids: range) -> None:
     rows = {"users": RowGradients(ids=np.array(ids), values=np.ones((len(ids), 4), np.float32))}
-    client.push({}, rows=rows, learning_rate=0.1, versions={})
+    client.push({}, rows=rows, learning_rate=0.1)
 
 
 @pytest.mark.parametrize("servers", [1, 2])

@@ -62,7 +62,7 @@ def test_the_same_as_tables_alone(start_servers: Any, count: int) -> None:
     for seed in range(20):
         rows = batch(seed)
         alone.check(client.pull_rows(ids_of(rows)), ids_of(rows))
-        client.push({"w": np.ones(3, np.float32)}, rows=rows, learning_rate=0.1, versions={})
+        client.push({"w": np.ones(3, np.float32)}, rows=rows, learning_rate=0.1)
         alone.push(rows)
         alone.check(client.pull_rows(ids_of(rows)), ids_of(rows))
 
@@ -75,7 +75,7 @@ def test_ids_in_any_order(start_servers: Any, count: int) -> None:
     chance = np.random.default_rng(5)
     ids = chance.permutation(1000)
     values = chance.normal(size=(1000, 4)).astype(np.float32)
-    client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1, versions={})
+    client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1)
     alone.push({"users": RowGradients(ids=ids, values=values)})
     wanted = {"users": chance.permutation(1200), "items": np.arange(0)}
     alone.check(client.pull_rows(wanted), wanted)
@@ -87,7 +87,7 @@ def test_rows_may_travel_in_half_the_size(start_servers: Any, transfer: str, off
     client.initialize({}, {}, ADAGRAD, BOTH)
     alone = Alone()
     rows = batch(1)
-    client.push({}, rows=rows, learning_rate=0.1, versions={})
+    client.push({}, rows=rows, learning_rate=0.1)
     alone.push(rows)
     for name, pulled in client.pull_rows(ids_of(rows)).items():
         assert pulled.dtype == np.float32
@@ -101,7 +101,7 @@ def test_an_id_that_was_never_trained_takes_no_memory(start_servers: Any) -> Non
     client.initialize({}, {}, ADAGRAD, BOTH)
     client.pull_rows({"users": np.arange(1000)})
     assert servers.stores[0].status().rows == 0
-    client.push({}, rows=batch(1), learning_rate=0.1, versions={})
+    client.push({}, rows=batch(1), learning_rate=0.1)
     assert servers.stores[0].status().rows == sum(len(given) for given in batch(1).values())
 
 
@@ -124,7 +124,7 @@ def test_rows_are_pulled_while_others_are_pushed(start_servers: Any) -> None:
     for thread in threads:
         thread.start()
     for seed in range(40):
-        client.push({}, rows=batch(seed), learning_rate=0.1, versions={})
+        client.push({}, rows=batch(seed), learning_rate=0.1)
         alone.push(batch(seed))
     over.set()
     for thread in threads:
@@ -138,11 +138,11 @@ def test_a_frozen_copy_of_rows(start_servers: Any) -> None:
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, BOTH)
     alone = Alone()
-    client.push({}, rows=batch(1), learning_rate=0.1, versions={})
+    client.push({}, rows=batch(1), learning_rate=0.1)
     alone.push(batch(1))
     for store in servers.stores:
         store.freeze("eval", generation=1)
-    client.push({}, rows=batch(1), learning_rate=0.1, versions={})
+    client.push({}, rows=batch(1), learning_rate=0.1)
     wanted = ids_of(batch(1))
     alone.check(client.pull_rows(wanted, frozen="eval"), wanted)
     alone.push(batch(1))
@@ -180,10 +180,10 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_counted(start_serv
     rows = batch(1)
     rows["items"].values[3, 2] = np.nan
     with pytest.raises(UserError, match="The gradient of the table items is not finite"):
-        client.push({}, rows=rows, learning_rate=0.1, versions={})
+        client.push({}, rows=rows, learning_rate=0.1)
     status = servers.stores[0].status()
     assert (status.rows, status.pushes, status.not_finite) == (0, 0, 1)
-    client.push({}, rows=batch(2), learning_rate=0.1, versions={})
+    client.push({}, rows=batch(2), learning_rate=0.1)
     assert servers.stores[0].status().pushes == 1
 
 
@@ -194,7 +194,7 @@ def test_of_two_servers_neither_applies_what_is_not_finite(start_servers: Any) -
     rows = batch(1)
     rows["items"].values[3, 2] = np.inf
     with pytest.raises(UserError, match="not finite"):
-        client.push({}, rows=rows, learning_rate=0.1, versions={})
+        client.push({}, rows=rows, learning_rate=0.1)
     assert [store.status().pushes for store in servers.stores] == [0, 0]
 
 
@@ -215,7 +215,7 @@ def test_gradients_that_do_not_fit(
     client.initialize({}, {}, ADAGRAD, BOTH)
     given = RowGradients(ids=ids, values=np.ones(shape, np.float32))
     with pytest.raises(UserError, match=message):
-        client.push({}, rows={name: given}, learning_rate=0.1, versions={})
+        client.push({}, rows={name: given}, learning_rate=0.1)
 
 
 def test_a_table_asked_for_otherwise(start_servers: Any) -> None:
@@ -242,7 +242,7 @@ def test_a_full_server_refuses_new_rows_and_serves_on(start_servers: Any) -> Non
 
     def push(ids: Array) -> None:
         values = np.ones((len(ids), 4), np.float32)
-        client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1, versions={})
+        client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1)
 
     push(np.arange(1000))
     with pytest.raises(UserError, match=r"cannot take 999,000 new rows.*of 1,048,576 bytes are in use"):
@@ -260,7 +260,7 @@ def test_rows_that_nobody_trains_any_more_expire(start_servers: Any) -> None:
 
     def push(ids: Array) -> None:
         values = np.ones((len(ids), 4), np.float32)
-        client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1, versions={})
+        client.push({}, rows={"users": RowGradients(ids=ids, values=values)}, learning_rate=0.1)
 
     push(np.arange(100))
     for _ in range(20):
@@ -275,9 +275,7 @@ def test_rows_are_admitted_with_the_push_that_makes_it_enough(start_servers: Any
     values = np.ones((50, 4), np.float32)
     counts = []
     for _ in range(3):
-        client.push(
-            {}, rows={"users": RowGradients(ids=np.arange(50), values=values)}, learning_rate=0.1, versions={}
-        )
+        client.push({}, rows={"users": RowGradients(ids=np.arange(50), values=values)}, learning_rate=0.1)
         counts.append(sum(store.status().rows for store in servers.stores))
     assert counts == [0, 0, 50]
 
@@ -291,7 +289,7 @@ def test_all_rows_of_a_table(start_servers: Any, count: int) -> None:
     for seed in range(4):
         rows = batch(seed)
         alone.push(rows)
-        client.push({}, rows=rows, learning_rate=0.1, versions={}, lease_id=1, position=seed, batches=seed)
+        client.push({}, rows=rows, learning_rate=0.1, lease_id=1, position=seed, batches=seed)
     for spec in BOTH:
         parts = list(client.table_rows(spec.name))
         ids = np.concatenate([part for part, _ in parts])

@@ -87,11 +87,11 @@ def test_what_is_refused(start_servers: Any, token: str) -> None:
     client.initialize({}, {}, ADAM, [CLICKS])
     bad = RowGradients(ids=ids(1), values=np.full((1, 4), np.nan, np.float32))
     with pytest.raises(UserError, match="not finite"):
-        client.push({}, rows={"clicks": bad}, learning_rate=0.1, versions={})
+        client.push({}, rows={"clicks": bad}, learning_rate=0.1)
     many = RowGradients(ids=np.arange(10_000, dtype=np.int64), values=np.ones((10_000, 4), np.float32))
     with pytest.raises(UserError, match="cannot take 10,000 new rows"):
-        client.push({}, rows={"clicks": many}, learning_rate=0.1, versions={})
-    client.push({}, rows={"clicks": gradients(1, 2)}, learning_rate=0.1, versions={})
+        client.push({}, rows={"clicks": many}, learning_rate=0.1)
+    client.push({}, rows={"clicks": gradients(1, 2)}, learning_rate=0.1)
 
     found = figures(servers, token)
     assert found.not_finite == 1
