@@ -138,7 +138,11 @@ def prepared(spec: JobSpec, environment: Mapping[str, str] | None = None) -> Job
     nodes, cluster = spec.nodes, spec.cluster
     if nodes.populate_env_names:
         variables = os.environ if environment is None else environment
-        found = {n: v for n, v in sorted(variables.items()) if re.fullmatch(nodes.populate_env_names, n)}
+        found = {
+            name: value
+            for name, value in sorted(variables.items())
+            if re.fullmatch(nodes.populate_env_names, name) and not name.startswith(reserved.OF_THE_CLUSTER)
+        }
         if taken := sorted(found.keys() & reserved.variables(spec) - nodes.envs.keys()):
             raise UserError(
                 f"--populate_env_names: {' and '.join(taken)}: set by the master and cannot be given.",

@@ -145,7 +145,8 @@ class NodesSection:
     populate_env_names: str = flag(
         Pattern(),
         "",
-        "Variables of the submitter's environment that all pods get: those whose whole name fits this pattern.",
+        "Variables of the submitter's environment that all pods get: those whose whole name fits this pattern; but "
+        "none that begins with KUBERNETES_, which every pod has of its own cluster.",
         topic=Topic.CLUSTER,
     )
 

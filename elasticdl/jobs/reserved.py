@@ -55,6 +55,8 @@ SECRET_FOLDER = "/var/run/elasticdl/job"
 NOTICE_FOLDER = "/var/run/elasticdl/notice"
 # Of the master, in its pod. On a volume that is mounted there it would find the journal of another job.
 STATE_FOLDER = "/var/lib/elasticdl"
+# What begins so says in every pod where its cluster is: from elsewhere it would lead a master to another one.
+OF_THE_CLUSTER = "KUBERNETES_"
 # Those of --volume have a number.
 _VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
 
@@ -76,7 +78,8 @@ def same_place(path: str) -> str:
 
 def why_not_there(path: str) -> str:
     """What keeps a volume from being mounted at a path: it would be in the place of what is the job's own, or inside of
-    it. (One above it is in nobody's way: what is the job's own is mounted in there.) "" if nothing does.
+    it. (One above it may be there: what is the job's own is mounted in it. Only where it is read-only, and lacks the
+    folder for that, no container can start, as Kubernetes then says.) "" if nothing does.
     """
     place = same_place(path)
     if any(_inside(place, folder) for folder in (SECRET_FOLDER, NOTICE_FOLDER)):

@@ -75,6 +75,23 @@ def test_variables_of_the_submitter(
     assert nodes["envs"] == {"TEAM_A": "one", "TEAM_B": "mine"}
 
 
+def test_variables_that_say_which_cluster_the_submitter_is_in(
+    elasticdl: Any, minimal: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a pod of another cluster: the job's master would look for its own there."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_PORT_443_TCP", "tcp://10.0.0.1:443")
+    monkeypatch.setenv("KUBE_TEAM", "one")
+    words = [IMAGE, "--populate_env_names=KUBE.*", "--dry_run"]
+    result = elasticdl("train", *minimal, *words)
+    assert result.job["nodes"]["envs"] == {"KUBE_TEAM": "one"}
+    master = next(d for d in yaml.safe_load_all(result.out) if d["kind"] == "Pod")["spec"]["containers"][0]
+    names = {variable["name"] for variable in master["env"]}
+    assert not [name for name in names if name.startswith("KUBERNETES_")]
+    explicitly = elasticdl("train", *minimal, *words, "--envs=KUBERNETES_SERVICE_HOST=proxy")
+    assert explicitly.job["nodes"]["envs"]["KUBERNETES_SERVICE_HOST"] == "proxy"
+
+
 def test_variables_of_the_submitter_that_are_ours(
     elasticdl: Any, minimal: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
