@@ -52,7 +52,8 @@ _PATIENCE_SECONDS = 15.0
 # As a record is written.
 _KIND = re.compile(r"^kind: (\w+)$", re.MULTILINE)
 _SIZES = ("num_workers", "num_ps")
-_OWNED = ("Pod", "Service", "Secret", "NetworkPolicy")
+# What a job is made of besides its record.
+OWNED = ("Pod", "Service", "Secret", "NetworkPolicy")
 
 _Result = TypeVar("_Result")
 
@@ -326,7 +327,7 @@ class ClusterJob(JobView):
     async def _remove(self, cluster: Cluster, uid: str) -> None:
         """`uid`: of the job's record. What another job is made of, which may have got the name meanwhile, stays."""
         labels = {JOB_LABEL: self.name}
-        found = [(kind, item) for kind in _OWNED for item in (await cluster.list(kind, labels=labels)).items]
+        found = [(kind, item) for kind in OWNED for item in (await cluster.list(kind, labels=labels)).items]
         await cluster.delete("ConfigMap", record_name(self.name), uid=uid)
         # What was made with kubectl has no owner: it was there before, and is the next job's as soon as there is one.
         there = await cluster.get("ConfigMap", record_name(self.name))
@@ -348,7 +349,7 @@ class ClusterJob(JobView):
     ) -> None:
         """Until all the rest is gone, too."""
         deadline = time.monotonic() + _OBEY_SECONDS
-        for kind in _OWNED:
+        for kind in OWNED:
             while left := [item for item in (await cluster.list(kind, labels=labels)).items if those(item)]:
                 if time.monotonic() > deadline:
                     names = ", ".join(item["metadata"]["name"] for item in left)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from elasticdl.cli.cluster_jobs import ClusterJob, ClusterJobs
+from elasticdl.cli.cluster_jobs import OWNED, ClusterJob, ClusterJobs
 from elasticdl.cli.cluster_logs import last_lines
 from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
 from elasticdl.cli.display import EXIT_INTERRUPTED, Display
@@ -37,10 +37,17 @@ from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Docu
 from elasticdl.platforms.credentials import Credentials
 from elasticdl.platforms.kubeconfig import current_namespace
 from elasticdl.platforms.manifests import manifests, marked, owned
-from elasticdl.platforms.naming import master_name, record_name
+from elasticdl.platforms.naming import JOB_LABEL, master_name, record_name
 from elasticdl.platforms.platform import EndReason, NodePhase
 from elasticdl.platforms.pod_events import last_trouble
-from elasticdl.platforms.pod_status import last_end, leaving, node_status, on_its_way, unreachable
+from elasticdl.platforms.pod_status import (
+    grace_seconds,
+    last_end,
+    leaving,
+    node_status,
+    on_its_way,
+    unreachable,
+)
 
 # A master whose pod waits for room may wait for hours; the job is submitted all the same.
 _START_SECONDS = 60.0
@@ -48,7 +55,7 @@ _START_SECONDS = 60.0
 _TROUBLE_SECONDS = 8.0
 # How Kubernetes calls a pod that finds no room: a job may well wait for that.
 _WAITS_FOR_ROOM = "Unschedulable"
-# What a job that was deleted has left goes by itself: pods have thirty seconds for their end, the rest none.
+# What a job that was deleted has left goes by itself, within seconds. What a pod may take for its end is added.
 _GOING_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _FOLLOW_SECONDS = 1.0
@@ -196,7 +203,7 @@ async def _create(cluster: Cluster, spec: JobSpec, say: Say) -> None:
 async def _create_owned(cluster: Cluster, document: Document, say: Say) -> None:
     """What is left of a job of the same name, whose record was deleted a moment ago, is waited for."""
     kind, name = document["kind"], document["metadata"]["name"]
-    deadline, told = time.monotonic() + _GOING_SECONDS, False
+    begun, longest, told = time.monotonic(), 0.0, False
     while True:
         try:
             await cluster.create(document)
@@ -205,12 +212,14 @@ async def _create_owned(cluster: Cluster, document: Document, say: Say) -> None:
             if error.reason != "AlreadyExists":
                 raise
         there = await cluster.get(kind, name)
-        if there is not None and not leaving(there) and not owners_of(there):
-            raise UserError(
-                f"There is a {kind} {name} in namespace {cluster.namespace} already, of no job that is there.",
-                hint=f"`kubectl delete {kind.lower()} {name} --namespace={cluster.namespace}` removes it.",
-            )
-        if time.monotonic() > deadline:
+        if there is not None:
+            if not leaving(there) and owners_of(there) == owners_of(document):
+                # The job's own: somebody has resumed it as soon as its record was there.
+                return
+            if not leaving(there) and not owners_of(there):
+                raise _of_no_job(cluster, document, there)
+            longest = max(longest, grace_seconds(there))
+        if time.monotonic() > begun + longest + _GOING_SECONDS:
             raise UserError(
                 f"{kind} {name} of a job that had this name before does not go.",
                 hint=f"`kubectl describe {kind.lower()} {name} --namespace={cluster.namespace}` shows what holds it.",
@@ -219,6 +228,19 @@ async def _create_owned(cluster: Cluster, document: Document, say: Say) -> None:
             told = True
             say(f"Waiting for the end of {kind} {name}, of a job that had this name before.")
         await asyncio.sleep(_POLL_SECONDS)
+
+
+def _of_no_job(cluster: Cluster, document: Document, there: Document) -> UserError:
+    kind, name = document["kind"], document["metadata"]["name"]
+    job = document["metadata"]["labels"][JOB_LABEL]
+    which, what = f"{kind.lower()} {name}", "it"
+    if (there["metadata"].get("labels") or {}).get(JOB_LABEL) == job:
+        # Of a job that was made with kubectl, and all the rest of it is there still, as a rule.
+        which, what = f"{','.join(OWNED).lower()} --selector={JOB_LABEL}={job}", "all that is left of it"
+    return UserError(
+        f"There is a {kind} {name} in namespace {cluster.namespace} already, of no job that is there.",
+        hint=f"`kubectl delete {which} --namespace={cluster.namespace}` removes {what}.",
+    )
 
 
 def _tell(start: _Start, job: ClusterJob, display: Display) -> None:

@@ -82,10 +82,70 @@ def test_but_not_for_ever(elasticdl: Any, api: ApiServer, monkeypatch: pytest.Mo
     assert list(api.objects) == [("secrets", RECORD)]
 
 
-def test_what_is_of_no_job_is_told_at_once(elasticdl: Any, api: ApiServer) -> None:
-    api.put("secrets", {"metadata": SECRET})
+def test_a_pod_that_leaves_has_its_own_time_for_that(
+    elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "_GOING_SECONDS", 0.0)
+    leaving = {"deletionTimestamp": "2026-11-16T05:35:39Z", "deletionGracePeriodSeconds": 3600}
+    api.put("pods", {"metadata": {"name": MASTER, **leaving, "ownerReferences": [{"uid": "that-was"}]}})
+    looks: list[str] = []
+    comes_up = api.meanwhile
+
+    def meanwhile(method: str, kind: str, name: str) -> None:
+        if (method, kind, name) == ("GET", "pods", MASTER) and len(looks) < 3:
+            looks.append(name)
+            if len(looks) == 3:
+                del api.objects["pods", MASTER]
+        elif len(looks) == 3:
+            comes_up(method, kind, name)
+
+    api.meanwhile = meanwhile
+    result = elasticdl(*TRAIN)
+    assert result.code == 0, result.err
+    (owner,) = api.objects["pods", MASTER]["metadata"]["ownerReferences"]
+    assert owner["uid"] == api.objects["configmaps", RECORD]["metadata"]["uid"]
+
+
+def test_a_master_that_somebody_else_has_started_meanwhile_is_the_jobs_own(
+    elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record was there, and no master yet: by `elasticdl jobs resume`."""
+    monkeypatch.setattr(submit, "_GOING_SECONDS", 0.0)
+    started: list[dict[str, Any]] = []
+
+    def meanwhile(method: str, kind: str, name: str) -> None:
+        if (method, kind) == ("POST", "services"):
+            uid = api.objects["configmaps", RECORD]["metadata"]["uid"]
+            started.append(api.put("pods", {"metadata": {"name": MASTER, "ownerReferences": [{"uid": uid}]}}))
+            api.master(**RUNNING)
+            api.said(state="running")
+
+    api.meanwhile = meanwhile
+    result = elasticdl(*TRAIN)
+    assert result.code == 0, result.err
+    (theirs,) = started
+    assert api.objects["pods", MASTER]["metadata"]["uid"] == theirs["metadata"]["uid"]
+    assert ("configmaps", RECORD) in api.objects
+    assert "Waiting" not in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("labels", "removal"),
+    [
+        (
+            {"elasticdl-job-name": "job"},
+            "pod,service,secret,networkpolicy --selector=elasticdl-job-name=job --namespace=lab",
+        ),
+        # What has our name and is not ours.
+        ({}, "secret elasticdl-job --namespace=lab"),
+    ],
+)
+def test_what_is_of_no_job_is_told_at_once(
+    elasticdl: Any, api: ApiServer, labels: dict[str, str], removal: str
+) -> None:
+    api.put("secrets", {"metadata": {"name": RECORD, "labels": labels}})
     result = elasticdl(*TRAIN)
     assert result.code == 2
     assert "There is a Secret elasticdl-job in namespace lab already, of no job that is there." in result.err
-    assert "`kubectl delete secret elasticdl-job --namespace=lab`" in result.err
+    assert f"`kubectl delete {removal}`" in result.err
     assert list(api.objects) == [("secrets", RECORD)]
