@@ -17,8 +17,9 @@ Failure modes
     A master that was cut off and replaced meanwhile: before each attempt to make or end a pod, or to lead a place to
     one, it is asked whether there is another (`before_changes`), and only the very pod that was seen is ended, whoever
     has its name by now. A job of the same name whose record has just been deleted: its pods and its services are not
-    ours, and what needs their names waits until they are gone. A container of somebody else that runs on when its node
-    has ended: the pod is deleted. A pod that came and went while the watch was broken: it is missed in the next list.
+    ours, and what needs their names waits until they are gone; addresses, without which there is nothing to be told of
+    the job, not for ever. A container of somebody else that runs on when its node has ended: the pod is deleted. A pod
+    that came and went while the watch was broken: it is missed in the next list.
 """
 
 from __future__ import annotations
@@ -81,6 +82,9 @@ LOST_SECONDS = 30.0
 QUOTA_SECONDS = 5.0
 # How long an API server may refuse what it took before. One that has started anew knows all rights within seconds.
 REFUSED_SECONDS = 60.0
+# How long a service of a job that was deleted may take to go, if addresses are to be given out: until they are, nobody
+# hears of the new job, nor can end it. The cluster removes it within seconds, and what holds it may take a minute.
+GOING_SECONDS = 120.0
 # One attempt to change something. After that it is asked again whether this is still the job's master.
 _ATTEMPT_SECONDS = 5.0
 # Ended nodes without a pod that are remembered. All of them have been told; who asks for more than that is a person.
@@ -242,16 +246,25 @@ class KubernetesPlatform(Platform):
         return self._spec.addressed or (self._spec.program == "definition" and role == "ps")
 
     async def _place_when_free(self, role: str, place: int) -> str:
-        pauses, told = Pauses(patience=math.inf), False
+        """Raises `UserError` if what has its name does not go."""
+        pauses = Pauses(patience=math.inf)
+        since: float | None = None
         while True:
             try:
                 return await self._place(role, place, index=place)
             except ClusterError as error:
                 if error.reason != _TAKEN:
                     raise
-                if not told:
+                if since is None:
+                    since = self._clock()
                     log.warning("%s Waiting for its end.", error.message)
-                told = True
+                if self._clock() - since >= GOING_SECONDS:
+                    name = naming.place_service_name(self._spec, role, place)
+                    raise UserError(
+                        f"{error.message} It does not go, and the job cannot begin without its name.",
+                        hint=f"`kubectl describe service {name} --namespace={self._cluster.namespace}` shows what "
+                        "holds it. When it is gone, the job can be deleted and submitted again.",
+                    ) from None
             await pauses.wait()
 
     async def _place(self, role: str, place: int, *, index: int, errors_borne: int | None = None) -> str:

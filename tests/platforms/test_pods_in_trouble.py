@@ -658,6 +658,24 @@ def test_nor_are_those_that_programs_are_told() -> None:
     play(api, scenario, num_ps=1)
 
 
+def test_but_what_does_not_go_is_told() -> None:
+    """Nobody hears of the job before its nodes have addresses: it could be neither stopped nor deleted."""
+    api = Api()
+    api.services_of_others = 10**6
+    now = [0.0]
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        asking = asyncio.ensure_future(platform.addresses({"ps": 1}))
+        while len(api.asked) < 2:
+            await asyncio.sleep(0.01)
+        now[0] = kubernetes.GOING_SECONDS
+        with pytest.raises(UserError, match="Service rec-edljob-ps-0 is of a job that had this name") as told:
+            await asking
+        assert "`kubectl describe service rec-edljob-ps-0 --namespace=lab`" in told.value.hint
+
+    play(api, scenario, num_ps=1, clock=lambda: now[0])
+
+
 def test_nodes_that_need_no_address_get_none() -> None:
     api = Api()
 
