@@ -6,7 +6,9 @@ before anything else, and every later write of its holds only for the version of
 finds another uid there is replaced, and ends without a word.
 
 Which of two may claim the record is decided by the cluster: it has one pod of the master's name at a time. Whoever is
-not that pod claims nothing; and a claim holds only if nobody has claimed since the pod was looked at.
+not that pod claims nothing; and a claim holds only if nobody has claimed since the pod was looked at. A pod whose own
+record has been deleted may be there for a while still, when there is a new job of that name: it goes with its record,
+and has nothing to do with the new one's.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.platforms import naming
-from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document
+from elasticdl.platforms.cluster import MAY_NOT, Cluster, ClusterError, Document, uid_of
 from elasticdl.platforms.manifests import MASTER_KEY, WRITTEN_AT
 
 log = logging.getLogger("elasticdl.master")
@@ -52,7 +54,9 @@ class RecordWriter:
             record = await self._cluster.get("ConfigMap", self._name)
             if record is None:
                 return None
-            await self.check()
+            pod = await self._pod()
+            if pod is not None and not self._belongs_to(record, pod):
+                return None
             self._version = str(record["metadata"]["resourceVersion"])
             try:
                 return await self._patch({MASTER_KEY: self.uid})
@@ -67,11 +71,25 @@ class RecordWriter:
 
     async def check(self) -> None:
         """Raises `Replaced` unless this is the pod that has the name of the job's master."""
+        await self._pod()
+
+    async def _pod(self) -> Document | None:
+        """This one, if it knows which it is. Raises `Replaced` if another has the name of the job's master."""
         if not self.uid:
-            return
+            return None
         pod = await self._cluster.get("Pod", naming.master_name(self.job))
         if pod is None or pod["metadata"]["uid"] != self.uid:
             raise Replaced(self.job)
+        return pod
+
+    def _belongs_to(self, record: Document, pod: Document) -> bool:
+        """A pod that was made from a file has no record for its owner, though it may have somebody else."""
+        records = {
+            owner.get("uid")
+            for owner in pod["metadata"].get("ownerReferences") or []
+            if (owner.get("kind"), owner.get("name")) == ("ConfigMap", self._name)
+        }
+        return not records or uid_of(record) in records
 
     async def read(self) -> Document | None:
         """The record as it is now. None if the job has been deleted."""

@@ -48,6 +48,8 @@ class FakeCluster:
         self.version = 1
         # Of the pod that has the master's name.
         self.uid = "me"
+        # And to whom it belongs.
+        self.owners: list[dict[str, str]] = []
         # By the API server's clock.
         self.now: float | None = None
         self.annotations: dict[str, Any] = {}
@@ -64,7 +66,8 @@ class FakeCluster:
         yield self.answer
 
     async def get(self, kind: str, name: str) -> dict[str, Any]:
-        return self._object() if kind == "ConfigMap" else {"metadata": {"name": name, "uid": self.uid}}
+        pod = {"metadata": {"name": name, "uid": self.uid, "ownerReferences": self.owners}}
+        return self._object() if kind == "ConfigMap" else pod
 
     async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
         assert (kind, name) == ("ConfigMap", NAME)

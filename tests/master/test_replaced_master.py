@@ -11,7 +11,7 @@ import pytest
 from elasticdl.master.writer import RecordWriter, Replaced
 from elasticdl.platforms.cluster import ClusterError
 from elasticdl.platforms.manifests import MASTER_KEY, WRITTEN_AT
-from tests.master.test_record_keeping import FakeCluster, Play, Scene, busy, play
+from tests.master.test_record_keeping import NAME, FakeCluster, Play, Scene, busy, play
 
 __all__ = ["play"]
 
@@ -57,6 +57,25 @@ def test_its_container_that_is_started_again_claims_nothing() -> None:
         with pytest.raises(Replaced):
             await writer(cluster, "me").claim()
         assert cluster.data[MASTER_KEY] == "new"
+
+    with_cluster(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "uid", "claims"),
+    [
+        # The job was deleted, and another one submitted that has its name. The pod is on its way out.
+        ("ConfigMap", NAME, "of the record before", False),
+        ("ConfigMap", NAME, "1", True),
+        # Made by a workflow, from a file.
+        ("Workflow", "nightly", "of somebody else", True),
+    ],
+)
+def test_only_the_record_of_its_own_job_is_claimed(kind: str, name: str, uid: str, claims: bool) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.owners = [{"kind": kind, "name": name, "uid": uid}]
+        claimed = await writer(cluster, "me").claim()
+        assert (claimed is not None) == (MASTER_KEY in cluster.data) == claims
 
     with_cluster(scenario)
 
