@@ -44,10 +44,19 @@ def test_whoever_could_read_what_was_there_before_cannot_read_it(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_is_no_file_keeps_its_mode(elasticdl: Any, minimal: list[str]) -> None:
-    before = os.stat("/dev/null").st_mode
-    assert elasticdl("train", *minimal, IMAGE, "--yaml=/dev/null").code == 0
-    assert os.stat("/dev/null").st_mode == before
+def test_what_is_no_file_keeps_its_mode(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+    """As /dev/null, say, which is everybody's."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    path.chmod(0o622)
+    # Somebody has to be there before it can be written to; what is written is far less than it holds.
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert elasticdl("train", *minimal, IMAGE, f"--yaml={path}").code == 0
+        assert os.read(reader, 1 << 20).startswith(b"apiVersion: v1")
+    finally:
+        os.close(reader)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o622
 
 
 def test_a_file_that_cannot_be_written(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:

@@ -16,17 +16,12 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 
+PATIENCE_SECONDS = 60.0
 SPEC = JobSpec.build(job_name="j", job_command="python train.py", num_chief=1, num_workers=2)
 
 
 def running(name: str, place: int | None = None) -> NodeStatus:
     return NodeStatus(name=name, role=name.rpartition("-")[0], phase=NodePhase.RUNNING, place=place)
-
-
-async def a_moment() -> None:
-    """In which others hear what there is to hear."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 class Busy(Platform):
@@ -38,13 +33,15 @@ class Busy(Platform):
         self.known = {status.name: status for status in nodes}
         self.on_stop: Callable[[], None] = lambda: None
         self.on_list: Callable[[], None] = lambda: None
+        # Somebody has been told of all nodes, and hears of what becomes of them.
+        self.listened_to = asyncio.Event()
         self._news: asyncio.Queue[NodeStatus] = asyncio.Queue()
 
     async def start(self, request: NodeRequest) -> None: ...
 
     async def stop(self, name: str, *, grace_seconds: float) -> None:
         self.on_stop()
-        await a_moment()
+        await self._heard()
         self.end(name, EndReason.STOPPED)
 
     def end(self, name: str, reason: EndReason) -> None:
@@ -55,14 +52,20 @@ class Busy(Platform):
     async def nodes(self) -> list[NodeStatus]:
         listed = list(self.known.values())
         self.on_list()
-        await a_moment()
+        await self._heard()
         return listed
+
+    async def _heard(self) -> None:
+        """All that has happened until now."""
+        await asyncio.wait_for(self._news.join(), PATIENCE_SECONDS)
 
     async def events(self) -> AsyncIterator[NodeStatus]:
         for status in list(self.known.values()):
             yield status
+        self.listened_to.set()
         while True:
             yield await self._news.get()
+            self._news.task_done()
 
     async def close(self) -> None: ...
 
@@ -92,11 +95,10 @@ def come_back(tmp_path: Path) -> Iterator[Callable[[Platform], Master]]:
         master._events.close()
 
 
-async def look_around(master: Master) -> None:
+async def look_around(master: Master, platform: Busy) -> None:
     watching = asyncio.create_task(master._watch_platform())
     # Whoever ends from now on is told of once.
-    await a_moment()
-    await a_moment()
+    await asyncio.wait_for(platform.listened_to.wait(), PATIENCE_SECONDS)
     await master._comeback._list_nodes()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
@@ -110,7 +112,7 @@ def alive(master: Master, role: str) -> dict[str, int]:
 def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any) -> None:
     platform = Busy(running("chief-0", 0), running("worker-0", 0), running("worker-2", 1))
     master: Master = come_back(platform)
-    asyncio.run(look_around(master))
+    asyncio.run(look_around(master, platform))
     assert alive(master, "worker") == {"worker-0": 0, "worker-2": 1}
     master.do("gathering.close")
     for name in ("worker-2", "worker-0"):
@@ -120,8 +122,9 @@ def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any
 
 
 def test_one_whose_place_is_not_known_has_one_of_its_own(come_back: Any) -> None:
-    master: Master = come_back(Busy(running("chief-0"), *(running(f"worker-{i}") for i in range(3))))
-    asyncio.run(look_around(master))
+    platform = Busy(running("chief-0"), *(running(f"worker-{i}") for i in range(3)))
+    master: Master = come_back(platform)
+    asyncio.run(look_around(master, platform))
     assert alive(master, "worker") == {"worker-0": 0, "worker-1": 1, "worker-2": 2}
 
 
@@ -132,7 +135,7 @@ def test_one_that_ends_meanwhile_is_replaced(come_back: Any, first: str) -> None
     platform = Busy(running("chief-0", 0), running("worker-0", 0), *found)
     platform.on_stop = lambda: platform.end("worker-2", EndReason.KILLED)
     master: Master = come_back(platform)
-    asyncio.run(look_around(master))
+    asyncio.run(look_around(master, platform))
     assert platform.known["chief-1"].reason is EndReason.STOPPED
     master.do("gathering.close")
     assert alive(master, "worker") == {"worker-0": 0, "worker-3": 1}
@@ -151,14 +154,15 @@ def test_one_that_has_ended_when_the_list_arrives_is_replaced(come_back: Any) ->
             platform.end("worker-2", EndReason.KILLED)
 
     platform.on_list = ends
-    asyncio.run(look_around(master))
+    asyncio.run(look_around(master, platform))
     assert not master.state.roster.nodes["worker-2"].alive
 
 
 def test_one_that_somebody_is_ending_is_known_to_be_leaving(come_back: Any) -> None:
     leaving = replace(running("worker-2", 1), phase=NodePhase.LEAVING)
-    master: Master = come_back(Busy(running("chief-0", 0), running("worker-0", 0), leaving))
-    asyncio.run(look_around(master))
+    platform = Busy(running("chief-0", 0), running("worker-0", 0), leaving)
+    master: Master = come_back(platform)
+    asyncio.run(look_around(master, platform))
     assert master.state.roster.nodes["worker-2"].leaving
     master.do("gathering.close")
     assert alive(master, "worker") == {"worker-0": 0, "worker-2": 1, "worker-3": 1}
