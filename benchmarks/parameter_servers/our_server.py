@@ -49,7 +49,7 @@ def push_rows(client: ParameterClient, ids: NDArray[np.int64]) -> None:
     for start in range(0, len(ids), _AT_ONCE):
         part = ids[start : start + _AT_ONCE]
         rows = {TABLE.name: RowGradients(ids=part, values=gradients[: len(part)])}
-        client.push({}, rows=rows, learning_rate=0.01, versions={})
+        client.push({}, rows=rows, learning_rate=0.01)
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ TABLES = [TableSpec(name="users", width=4), TableSpec(name="items", width=3, adm
 DENSE = {"a": np.zeros(10, np.float32), "b": np.ones(4, np.float32)}
 
 
-def train(client: Any, seeds: range, *, versions: dict[int, int] | None = None) -> None:
+def train(client: Any, seeds: range) -> None:
     for seed in seeds:
         chance = np.random.default_rng(seed)
         rows = {}
