@@ -25,6 +25,7 @@ Failure modes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import math
@@ -163,6 +164,10 @@ class KubernetesPlatform(Platform):
         # Which node has each place with an address of its own, as far as this process has said so.
         self._in_place: dict[tuple[str, int], int] = {}
         self._clusterips: dict[tuple[str, int], str] = {}
+        # Servers that are being made, and that there are none of them.
+        self._servers_under_way = 0
+        self._servers_made = asyncio.Event()
+        self._servers_made.set()
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -173,8 +178,28 @@ class KubernetesPlatform(Platform):
             self._announce(known)
             return
         self._tell(NodeStatus(name=request.name, role=request.role, phase=NodePhase.PENDING))
-        if not await self._create(request):
+        async with self._servers_first(request.role):
+            made = await self._create(request)
+        if not made:
             self._line.join(request)
+
+    @contextlib.asynccontextmanager
+    async def _servers_first(self, role: str) -> AsyncIterator[None]:
+        """A server's address takes a call more than a worker. Where room is short, workers that came first would be
+        ended again for servers of a higher priority.
+        """
+        if role != "ps":
+            await self._servers_made.wait()
+            yield
+            return
+        self._servers_under_way += 1
+        self._servers_made.clear()
+        try:
+            yield
+        finally:
+            self._servers_under_way -= 1
+            if not self._servers_under_way:
+                self._servers_made.set()
 
     async def stop(self, name: str, *, grace_seconds: float) -> None:
         await self._ready()

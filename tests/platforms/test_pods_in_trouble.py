@@ -570,6 +570,33 @@ def test_servers_listen_at_addresses_of_the_kind_that_pods_have(pod_ip: str, bin
     assert {"name": "ELASTICDL_BIND", "value": bind} in variables
 
 
+def test_servers_have_their_room_before_workers() -> None:
+    """Though their addresses take a call more: where room is short they would take that of workers otherwise."""
+    api = Api()
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        nodes = [request(0, "ps", place=0), request(1, "ps", place=1), request(0), request(1)]
+        await asyncio.gather(*(platform.start(each) for each in nodes))
+
+    play(api, scenario, **SERVERS)
+    pods = [body["metadata"]["name"] for _, path, body in api.asked if path.endswith("/pods")]
+    assert sorted(pods[:2]) == ["elasticdl-rec-ps-0", "elasticdl-rec-ps-1"]
+    assert len(pods) == 4
+
+
+def test_workers_do_not_wait_for_servers_that_cannot_be_made() -> None:
+    api = Api()
+    api.services_of_others = 10**9
+
+    async def scenario(platform: KubernetesPlatform) -> None:
+        await asyncio.gather(platform.start(request(0, "ps", place=0)), platform.start(request(0)))
+
+    play(api, scenario, **SERVERS)
+    assert any(
+        "worker-0" in body["metadata"]["name"] for _, path, body in api.asked if path.endswith("/pods")
+    )
+
+
 def test_a_place_leads_to_the_one_that_has_it_now() -> None:
     api = Api()
 
