@@ -25,6 +25,7 @@ from elasticdl.platforms.cluster import (
     Pauses,
     http_library,
     selection,
+    uid_of,
 )
 
 log = logging.getLogger("elasticdl.platforms")
@@ -115,7 +116,7 @@ def _differences(known: dict[str, Document], items: tuple[Document, ...]) -> lis
         changes.append(Change(name=name, document=known.pop(name), gone=True))
     for name, item in present.items():
         before = known.get(name)
-        if before is not None and _uid(before) != _uid(item):
+        if before is not None and uid_of(before) != uid_of(item):
             changes.append(Change(name=name, document=before, gone=True))
         if before is None or _version(before) != _version(item):
             known[name] = item
@@ -130,10 +131,6 @@ def _change(known: dict[str, Document], item: Document, gone: bool) -> Change:
     else:
         known[name] = item
     return Change(name=name, document=item, gone=gone)
-
-
-def _uid(item: Document) -> str:
-    return str(item["metadata"].get("uid"))
 
 
 def _version(item: Document) -> str:
