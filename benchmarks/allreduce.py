@@ -185,7 +185,7 @@ def _restart() -> float:
         command += ["--max_restarts=3", "--rdzv_backend=c10d", f"--rdzv_endpoint=127.0.0.1:{free_port()}"]
         command += ["-m", _PROGRAM, "plain", "1000", str(stamps)]
         with running(command, log=folder / "log", environment=_ONE_THREAD) as torchrun:
-            usual = _usual(wait_until(lambda: (s := _read(stamps)) and len(s) >= 20 and s, "both train"))
+            usual = _usual(wait_until(lambda: s if len(s := _read(stamps)) >= 20 else None, "both train"))
             files = set(stamps.glob("*"))
             for process in with_environment(LOCAL_RANK="1"):
                 if str(stamps) in process.cmdline():

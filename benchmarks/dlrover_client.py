@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 
-from dlrover.python.elastic_agent.master_client import GrpcMasterClient
+from dlrover.python.elastic_agent.master_client import GrpcMasterClient  # type: ignore[import-not-found, unused-ignore]
 
 _DATASET = "training"
 

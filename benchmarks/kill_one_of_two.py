@@ -152,7 +152,7 @@ def _kill(framework: training.Framework, data: Path, *, before: int) -> Kill:
                 return stamps.batches_done(home / "stamps", node) >= count
 
             for node in (VICTIM, SURVIVOR):
-                wait_until(lambda node=node: stamped(node, before), f"{node} has done {before} batches")
+                wait_until(partial(stamped, node, before), f"{node} has done {before} batches")
             (victim,) = with_environment(ELASTICDL_NODE=VICTIM, ELASTICDL_HOME=str(home))
             killed = time.monotonic()
             victim.kill()

@@ -141,6 +141,7 @@ def listens(port: int) -> bool:
     return False
 
 
-def _gone(process: subprocess.Popen[bytes], log: Path) -> None:
+def _gone(process: subprocess.Popen[bytes], log: Path) -> bool:
     if process.poll() is not None:
         raise Stuck(f"{process.args!r} ended with {process.returncode}:\n{tail(log)}")
+    return False

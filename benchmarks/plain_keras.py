@@ -23,7 +23,8 @@ BLOCK = 256
 
 
 def main(origin: str, batch_size: str) -> None:
-    tf = definition.tf
+    import tensorflow as tf
+
     reader = open_reader(origin)
 
     def blocks() -> Iterator[list[bytes]]:

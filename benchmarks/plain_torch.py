@@ -13,10 +13,12 @@ from benchmarks.zoo.mnist import torch_cnn as definition
 from elasticdl.data.open import open_reader
 from elasticdl.jobs.mode import Mode
 
-data = definition.torch.utils.data
+# isort: split
+# After the definition, which notes when PyTorch is imported.
+from torch.utils import data
 
 
-class Samples(data.IterableDataset[Any]):
+class Samples(data.IterableDataset[Any]):  # type: ignore[misc]
     def __init__(self, origin: str) -> None:
         self._origin = origin
 

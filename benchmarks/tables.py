@@ -103,7 +103,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 def _zipf(chance: np.random.Generator, rows: int, exponent: float = 1.05) -> NDArray[np.int64]:
     """Ranks of one batch: few are frequent, most are rare."""
     share = chance.random(_SAMPLES * _CATEGORIES)
-    rank = ((rows ** (1 - exponent) - 1) * share + 1) ** (1 / (1 - exponent))
+    rank: NDArray[np.float64] = ((rows ** (1 - exponent) - 1) * share + 1) ** (1 / (1 - exponent))
     return np.minimum(rank.astype(np.int64), rows) - 1
 
 

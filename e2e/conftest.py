@@ -45,8 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE))
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Looks often at first, and then less and less, so as not to take the time of those who are waited for."""
+def wait_until(condition: Callable[..., Any], what: str) -> Any:
+    """Looks often at first, and then less and less, so as not to take the time of those who are waited for.
+
+    The condition is called without arguments; those that are made in a loop have defaults for what they hold on to.
+    """
     end, pause = time.monotonic() + DEADLINE, 0.01
     while time.monotonic() < end:
         result = condition()

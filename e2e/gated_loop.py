@@ -42,7 +42,7 @@ def main(module: str, arguments: list[str]) -> None:
             time.sleep(0.01)
         return following(controller)
 
-    ElasticController._next = gated  # type: ignore[method-assign]
+    ElasticController._next = gated  # type: ignore[assignment, method-assign]
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -82,7 +82,7 @@ def main(module: str, arguments: list[str]) -> None:
         gate()
         return fetch(service)
 
-    DataShardService.fetch_shard = gated  # type: ignore[method-assign]
+    DataShardService.fetch_shard = gated  # type: ignore[assignment, method-assign]
     if "TF_CONFIG" in os.environ:
         look_often()
     if "torch" in module:

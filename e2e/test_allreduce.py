@@ -71,7 +71,7 @@ def _members(job: Job) -> list[str]:
     return found[-1].split(", ") if found else []
 
 
-def _until(job: Job, condition: Callable[[], Any], what: str) -> None:
+def _until(job: Job, condition: Callable[..., Any], what: str) -> None:
     """As `wait_until`, but not beyond the end of the job."""
     wait_until(lambda: condition() or job.process.poll() is not None, what)
     assert condition(), f"the job ended before: {what}"

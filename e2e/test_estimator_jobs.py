@@ -18,9 +18,9 @@ from e2e.conftest import ROOT, Gates, Job, wait_until
 ROLE_NAMES = ("chief", "worker", "ps", "evaluator")
 ROLES = tuple(f"{role}-0" for role in ROLE_NAMES)
 TRAINED, BATCH, EPOCHS = 120, 12, 40
-IRIS = {"dataset": "iris_training_data", "size": TRAINED, "epochs": EPOCHS}
+IRIS: dict[str, Any] = {"dataset": "iris_training_data", "size": TRAINED, "epochs": EPOCHS}
 CLICKS, CLICK_EPOCHS = 200, 26
-CRITEO = {"dataset": "criteo_training_data", "size": CLICKS, "epochs": CLICK_EPOCHS}
+CRITEO: dict[str, Any] = {"dataset": "criteo_training_data", "size": CLICKS, "epochs": CLICK_EPOCHS}
 # Enough to tell the rows apart. With all columns a process is busy for many seconds until it has its graph.
 COLUMNS = "C3,C4,C10,C12,C16,C21"
 # Shards of each trainer, of which the first are trained: enough steps for a first checkpoint.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from e2e.conftest import ROOT, Job
 from elasticdl.data.open import open_reader
@@ -55,10 +56,10 @@ def train(start_job: Callable[..., Job], digits: Path) -> Callable[..., Job]:
 
 
 @pytest.fixture
-def predict(start_job: Callable[..., Job], digits: Path, tmp_path: Path) -> Callable[[Path], np.ndarray]:
+def predict(start_job: Callable[..., Job], digits: Path, tmp_path: Path) -> Callable[[Path], NDArray[Any]]:
     """What `elasticdl predict` makes of the test data."""
 
-    def run(model: Path) -> np.ndarray:
+    def run(model: Path) -> NDArray[Any]:
         import pyarrow.parquet as pq
 
         output = tmp_path / "predictions.parquet"
@@ -85,19 +86,19 @@ def _dataset(parity: ModuleType, folder: Path) -> Any:
     return parity.feed(records, Mode.TRAINING, reader.metadata)
 
 
-def _values(gates: Any, epoch: int) -> list[np.ndarray]:
+def _values(gates: Any, epoch: int) -> list[NDArray[Any]]:
     """What the first worker's callback saw at the end of an epoch."""
     with np.load(gates.folder / f"values-worker-0-{epoch}.npz") as file:
         return [file[name] for name in file.files]
 
 
-def _same(left: list[np.ndarray], right: list[np.ndarray]) -> bool:
+def _same(left: list[NDArray[Any]], right: list[NDArray[Any]]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def test_callbacks_hear_everything_and_metrics_are_exact(
     train: Callable[..., Job],
-    predict: Callable[[Path], np.ndarray],
+    predict: Callable[[Path], NDArray[Any]],
     parity: ModuleType,
     gates: Any,
     digits: Path,
@@ -122,7 +123,9 @@ def test_callbacks_hear_everything_and_metrics_are_exact(
     letters = {"train": "T", "epoch": "E", "train_batch": "B", "test": "V", "test_batch": "b"}
     text = ""
     for event, _, _ in told:
-        what, side = re.fullmatch(r"on_(.*)_(begin|end)", event).groups()
+        named = re.fullmatch(r"on_(.*)_(begin|end)", event)
+        assert named is not None, event
+        what, side = named.groups()
         text += ("<" if side == "begin" else ">") + letters[what]
     # All of an evaluation, and of the second epoch, may have been done by the other worker.
     evaluation = r"(<V(<b>b)*>V)*"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import wait_until
+from e2e.conftest import Job, wait_until
 from elasticdl.ps.checkpoints import versions
 
 SIZE = 1437
@@ -22,7 +22,7 @@ EPOCHS = 2
 PHASES = {"start": 2, "train": 2, "evaluate": 1, "epoch-0": 1, "epoch-1": 1}
 
 
-def _node_of(job: Any, pid: int) -> str:
+def _node_of(job: Job, pid: int) -> str:
     return next(name for name, process in job.processes().items() if process.pid == pid)
 
 

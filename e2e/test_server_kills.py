@@ -41,7 +41,7 @@ def _wait_for_two_copies(job: Any, servers: int, *, killed: str) -> set[str]:
     return found
 
 
-def _spin(condition: Callable[[], Any], what: str) -> Any:
+def _spin(condition: Callable[..., Any], what: str) -> Any:
     """Without a pause: it is over in no time."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from e2e.conftest import ROOT, Job
@@ -116,7 +117,7 @@ def test_trained_evaluated_exported_and_predicting(
         np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-4)
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path) -> dict[str, NDArray[Any]]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -124,12 +125,12 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     return {name: np.array(table[name].to_pylist(), np.float32) for name in names}
 
 
-def _named(outputs: Any) -> dict[str, np.ndarray]:
+def _named(outputs: Any) -> dict[str, NDArray[Any]]:
     outputs = outputs if isinstance(outputs, dict) else {"output": outputs}
     return {name: np.asarray(value) for name, value in outputs.items()}
 
 
-def _predict_with_keras(module: ModuleType, export: Path, origin: str) -> dict[str, np.ndarray]:
+def _predict_with_keras(module: ModuleType, export: Path, origin: str) -> dict[str, NDArray[Any]]:
     reader = open_reader(origin)
     records = tf.data.Dataset.from_tensor_slices(list(reader.read(0, len(reader))))
     samples = module.feed(records, Mode.PREDICTION, reader.metadata).batch(len(reader))
@@ -149,7 +150,7 @@ def _predict_with_keras(module: ModuleType, export: Path, origin: str) -> dict[s
     return loaded
 
 
-def _predict_with_torch(module: ModuleType, export: Path, origin: str) -> dict[str, np.ndarray]:
+def _predict_with_torch(module: ModuleType, export: Path, origin: str) -> dict[str, NDArray[Any]]:
     reader = open_reader(origin)
     given = list(module.feed(reader.read(0, len(reader)), Mode.PREDICTION, reader.metadata))
     given = [sample[0] if isinstance(sample, tuple) else sample for sample in given]

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from benchmarks import training
@@ -53,7 +54,7 @@ class Way:
 
     @property
     def whole(self) -> float:
-        return sum(getattr(self, name) for name in PARTS)
+        return float(sum(getattr(self, name) for name in PARTS))
 
 
 PARTS = tuple(part.name for part in dataclasses.fields(Way) if part.metadata.get("part", True))
@@ -110,7 +111,7 @@ def _median(ways: list[Way], value: Callable[[Way], float]) -> float:
 
 
 def _parts(ways: list[Way]) -> str:
-    medians = {name: _median(ways, lambda way, name=name: getattr(way, name)) for name in PARTS}
+    medians = {name: _median(ways, attrgetter(name)) for name in PARTS}
     return ", ".join(
         f"{name.replace('_', ' ')} {seconds:.2f}" for name, seconds in medians.items() if seconds
     )

@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.kubernetes.place import GLANCE_SECONDS, Document, Place, Seen, image, load
 from benchmarks.processes import Stuck, wait_until
@@ -103,7 +104,7 @@ def _preempt(place: Place, job: str, *, quick: bool) -> tuple[Pace, Pace]:
     place.kubectl("apply", "-f", "-", text=json.dumps(_bare_pod(job)))
     for worker in (*workers, f"{job}-bare"):
         place.wait_running(worker)
-        wait_until(lambda worker=worker: _batches(place, worker), f"{worker} trains", every=GLANCE_SECONDS)
+        wait_until(partial(_batches, place, worker), f"{worker} trains", every=GLANCE_SECONDS)
     # As long as it takes for a usual second to be known.
     time.sleep(BEFORE_SECONDS / 3 if quick else BEFORE_SECONDS)
     begun, since = time.monotonic(), place.now()

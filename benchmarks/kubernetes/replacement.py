@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 
 from benchmarks.kubernetes.place import Place, Seen, load
 from benchmarks.report import Result
@@ -53,7 +54,7 @@ def _pod(number: int) -> str:
     return f"job-edljob-worker-{number}"
 
 
-def _added(pod: str):
+def _added(pod: str) -> Callable[[Seen], bool]:
     def found(seen: Seen) -> bool:
         return seen.name == pod and seen.kind == "ADDED"
 

@@ -103,7 +103,8 @@ def dense_parameters(layers: tuple[int, ...]) -> int:
 def _zipf(uniform: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     power = 1.0 - _EXPONENT
     ranks = (uniform * (float(size + 1) ** power - 1.0) + 1.0) ** (1.0 / power)
-    return np.clip(ranks - 1, 0, size - 1).astype(np.int64)
+    clipped: NDArray[np.float64] = np.clip(ranks - 1, 0, size - 1)
+    return clipped.astype(np.int64)
 
 
 def _weights(ids: NDArray[np.int64]) -> NDArray[np.float64]:

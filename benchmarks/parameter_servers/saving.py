@@ -120,4 +120,4 @@ class _Saving:
 
     def _work(self) -> float:
         times = self._process.cpu_times()
-        return times.user + times.system
+        return float(times.user + times.system)

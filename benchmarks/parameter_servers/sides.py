@@ -107,7 +107,7 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 @contextlib.contextmanager
 def model_alone(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
     """Workers with nothing but the model."""
-    processes = {}
+    processes: dict[str, tuple[list[str], dict[str, str]]] = {}
     for number in range(workers):
         command = _program("model_alone", setting, f"--threads={threads}", f"--number={number}")
         processes[f"worker-{number}"] = (command, {})
@@ -129,7 +129,7 @@ def estimator(setting: Setting, *, workers: int, threads: int, unique: bool) -> 
     need("tensorflow_estimator", "TensorFlow 2.15, the last with Estimators,")
     cluster = {"chief": 1, "ps": 1} | ({"worker": workers - 1} if workers > 1 else {})
     addresses = {role: [f"127.0.0.1:{free_port()}" for _ in range(count)] for role, count in cluster.items()}
-    processes = {}
+    processes: dict[str, tuple[list[str], dict[str, str]]] = {}
     for role, count in cluster.items():
         for index in range(count):
             place = {"cluster": addresses, "task": {"type": role, "index": index}}
@@ -174,7 +174,7 @@ def paddle(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers
 @contextlib.contextmanager
 def go(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
     with tempfile.TemporaryDirectory() as folder, go_server(Path(folder)) as (pid, address):
-        processes = {}
+        processes: dict[str, tuple[list[str], dict[str, str]]] = {}
         for number in range(workers):
             more = [f"--address={address}", f"--number={number}", f"--threads={threads}"]
             more += [] if setting.size else ["--path"]
@@ -192,7 +192,7 @@ def our_path(setting: Setting, *, workers: int) -> Iterator[Trainers]:
         command = [sys.executable, "-m", f"{_PROGRAMS}.our_server", f"--address={file}"]
         with running(command, log=Path(folder) / "log") as server:
             wait_until(file.exists, "our server listens")
-            processes = {}
+            processes: dict[str, tuple[list[str], dict[str, str]]] = {}
             for number in range(workers):
                 more = [f"--address={file.read_text()}", f"--number={number}"]
                 processes[f"worker-{number}"] = (_program("our_path", setting, *more), {})

@@ -8,7 +8,7 @@ from torch import nn
 from benchmarks.parameter_servers.clicks import CATEGORIES, NUMBERS, WIDTH
 
 
-class DeepFM(nn.Module):
+class DeepFM(nn.Module):  # type: ignore[misc]
     """A linear part over numbers and rows, the factorization machine over the rows, and an MLP over both."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:

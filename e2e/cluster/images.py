@@ -193,7 +193,7 @@ def _of_root(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _our_requirements() -> list[str]:
     # Python 3.10 has none, but could not make the images either.
-    import tomllib
+    import tomllib  # type: ignore[import-not-found]
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], *project["optional-dependencies"].get("kubernetes", [])]

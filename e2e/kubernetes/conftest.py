@@ -16,6 +16,7 @@ there, each with its reason, and never on a cluster of our own, if they want wha
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import functools
 import json
@@ -122,7 +123,7 @@ class Kubectl:
     def wait_until_ready(self, pod: str) -> None:
         self("wait", "--for=condition=Ready", f"pod/{pod}", f"--timeout={DEADLINE:.0f}s")
 
-    def left_of(self, job: str) -> list[str]:
+    def left_of(self, job: str) -> builtins.list[str]:
         """All that there is of a job."""
         kinds = "pods,services,secrets,configmaps,networkpolicies"
         return self("get", kinds, f"--selector=elasticdl-job-name={job}", "--output=name").split()

@@ -17,7 +17,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.metrics import Accuracy
 
 
-class Model(nn.Module):
+class Model(nn.Module):  # type: ignore[misc]
     def __init__(self, layers: tuple[int, ...]) -> None:
         super().__init__()
         spread = {"kind": "uniform", "low": -clicks.SPREAD, "high": clicks.SPREAD}

@@ -14,7 +14,7 @@ with framework_import():
     layers = tf.keras.layers
 
 
-class KerasStamps(BatchStamps, tf.keras.callbacks.Callback):
+class KerasStamps(BatchStamps, tf.keras.callbacks.Callback):  # type: ignore[misc]
     # Lets `fit` pass its logs on as they are, without waiting for their values.
     _supports_tf_logs = True
 

@@ -37,7 +37,7 @@ def gate(point: str) -> None:
         time.sleep(0.01)
 
 
-class Gated(torch.nn.Module):
+class Gated(torch.nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))

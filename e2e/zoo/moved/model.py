@@ -16,7 +16,7 @@ from elasticdl.worker.metrics import Accuracy
 SHADES = 256
 
 
-class Network(nn.Module):
+class Network(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.pixels = nn.Embedding(64 * SHADES, 16)
@@ -32,7 +32,7 @@ def custom_model() -> Any:
 
 def feed(dataset: Any, mode: Any, metadata: Any) -> Iterator[Any]:
     for record in dataset:
-        example = decode_example(record)
+        example: dict[str, Any] = decode_example(record)
         shades = np.round(16 * example["image"]).astype(np.int64)
         yield SHADES * np.arange(64) + shades, example["label"][0]
 

@@ -98,7 +98,7 @@ def decaying() -> Any:
 # -- callbacks -----------------------------------------------------------------------------------------------
 
 
-class Points(tf.keras.callbacks.Callback):
+class Points(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Points to stop at."""
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -108,14 +108,14 @@ class Points(tf.keras.callbacks.Callback):
         gate(f"epoch-{epoch}")
 
 
-class Values(tf.keras.callbacks.Callback):
+class Values(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Keeps what the model is at the end of each epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         np.savez(GATES / f"values-{NODE}-{epoch}.npz", *self.model.get_weights())
 
 
-class Rates(tf.keras.callbacks.Callback):
+class Rates(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Writes down the learning rate that each batch is trained with."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -128,7 +128,7 @@ class Rates(tf.keras.callbacks.Callback):
         gate(f"train-{self._epoch}")
 
 
-class Recorder(tf.keras.callbacks.Callback):
+class Recorder(tf.keras.callbacks.Callback):  # type: ignore[misc]
     """Writes down all it is told."""
 
     def _write(self, event: str, number: int | None, logs: Any) -> None:
