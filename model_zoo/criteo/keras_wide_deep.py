@@ -29,7 +29,7 @@ def custom_model(dimension: int = 16, hidden: tuple[int, ...] = (64, 32)):
     return tf.keras.Model(given, Total(name="click")([wide, deep, weights]))
 
 
-class Total(layers.Layer):
+class Total(tf.keras.layers.Layer):
     """One number a sample: the sum of all that is there of it."""
 
     def call(self, parts):

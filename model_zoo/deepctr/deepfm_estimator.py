@@ -18,7 +18,7 @@ import csv
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -68,7 +68,7 @@ def _squeezed(cell: str) -> float:
     return math.copysign(math.log1p(abs(value)), value)
 
 
-def train_input_fn(rows: list[Row], indices: ShardIndices, batch_size: int) -> tf.data.Dataset:
+def train_input_fn(rows: list[Row], indices: Iterable[int], batch_size: int) -> tf.data.Dataset:
     def samples() -> Iterator[tuple[list[float], list[str], int]]:
         for index in indices:
             label, numbers, categories = rows[index]
@@ -133,7 +133,7 @@ def main(arguments: argparse.Namespace) -> None:
     trained = read_rows(arguments.training_data)
     evaluated = read_rows(arguments.validation_data)
     hooks = []
-    indices = None
+    indices: Iterable[int] = ()
     if config.task_type in ("chief", "worker"):
         shard_service = build_data_shard_service(
             batch_size=arguments.batch_size,

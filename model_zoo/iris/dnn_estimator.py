@@ -15,7 +15,7 @@ import csv
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -42,7 +42,7 @@ def read_rows(path: str) -> list[Row]:
     return rows
 
 
-def train_input_fn(rows: list[Row], indices: ShardIndices, batch_size: int) -> tf.data.Dataset:
+def train_input_fn(rows: list[Row], indices: Iterable[int], batch_size: int) -> tf.data.Dataset:
     def samples() -> Iterator[tuple[dict[str, list[float]], int]]:
         for index in indices:
             measures, label = rows[index]
@@ -85,7 +85,7 @@ def main(arguments: argparse.Namespace) -> None:
         experimental_max_worker_delay_secs=5,
     )
     hooks = []
-    indices = None
+    indices: Iterable[int] = ()
     if config.task_type in ("chief", "worker"):
         training_data_shard_svc = build_data_shard_service(
             batch_size=arguments.batch_size,
