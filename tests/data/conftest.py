@@ -20,6 +20,8 @@ from elasticdl.data.recordio import RecordIOWriter
 from elasticdl.data.tfrecord_frames import frame
 from elasticdl.jobs.errors import UserError
 
+ReadThrough = Callable[..., tuple[list[Any], list[BadRange]]]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -75,7 +77,7 @@ def damage() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def read_through() -> Callable[..., tuple[list[Any], list[BadRange]]]:
+def read_through() -> ReadThrough:
     """All records of a path that can be read, and the ranges that cannot."""
 
     def read(path: Path, params: dict[str, str] | None = None) -> tuple[list[Any], list[BadRange]]:

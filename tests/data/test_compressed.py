@@ -1,16 +1,21 @@
 """Compressed files are read like others: by index, from one decompressed copy in the cache folder."""
 
+from __future__ import annotations
+
 import bz2
 import gzip
 import lzma
+from collections.abc import Callable
+from pathlib import Path
 
 import cramjam
 import pytest
 
 from elasticdl.data.open import open_reader
 from elasticdl.data.tfrecord_frames import frame
+from tests.data.conftest import ReadThrough
 
-COMPRESSIONS = {
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
@@ -19,13 +24,18 @@ COMPRESSIONS = {
 RECORDS = [b"record %d" % number for number in range(1000)]
 
 
-def copies(cache):
+def copies(cache: Path) -> set[Path]:
     return {path for path in (cache / "plain").glob("*") if not path.name.endswith(".lock")}
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "recordio"])
-def test_every_compression_of_every_format(tmp_path, write_recordio, suffix, format):  # noqa: A002
+def test_every_compression_of_every_format(
+    tmp_path: Path,
+    write_recordio: Callable[..., Path],
+    suffix: str,
+    format: str,  # noqa: A002
+) -> None:
     if format == "recordio":
         plain = write_recordio(tmp_path / "plain", RECORDS).read_bytes()
     elif format == "tfrecord":
@@ -43,13 +53,13 @@ def test_every_compression_of_every_format(tmp_path, write_recordio, suffix, for
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_the_name_need_not_tell(tmp_path, suffix):
+def test_the_name_need_not_tell(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(COMPRESSIONS[suffix](b"".join(map(frame, RECORDS))))
     assert list(open_reader(str(path)).read(10, 12)) == RECORDS[10:12]
 
 
-def test_it_is_decompressed_once(tmp_path, cache):
+def test_it_is_decompressed_once(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3,4\n"))
     before = copies(cache)
@@ -59,7 +69,7 @@ def test_it_is_decompressed_once(tmp_path, cache):
     assert copy.read_bytes() == b"1,2\n3,4\n"
 
 
-def test_the_copy_of_a_file_that_has_changed_is_replaced(tmp_path, cache):
+def test_the_copy_of_a_file_that_has_changed_is_replaced(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3,4\n"))
     before = copies(cache)
@@ -69,7 +79,7 @@ def test_the_copy_of_a_file_that_has_changed_is_replaced(tmp_path, cache):
     assert len(copies(cache) - before) == 1
 
 
-def test_a_cache_folder_cleaned_meanwhile(tmp_path, cache):
+def test_a_cache_folder_cleaned_meanwhile(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3,4\n"))
     before = copies(cache)
@@ -79,7 +89,7 @@ def test_a_cache_folder_cleaned_meanwhile(tmp_path, cache):
     assert list(reader.read(0, 2)) == [["1", "2"], ["3", "4"]]
 
 
-def test_damage_is_named_by_the_place_after_decompression(tmp_path, read_through):
+def test_damage_is_named_by_the_place_after_decompression(tmp_path: Path, read_through: ReadThrough) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3\n5,6\n"))
     _, (bad,) = read_through(path)
@@ -87,7 +97,7 @@ def test_damage_is_named_by_the_place_after_decompression(tmp_path, read_through
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_a_file_cut_short(tmp_path, refused, suffix, cache):
+def test_a_file_cut_short(tmp_path: Path, refused: Callable[..., str], suffix: str, cache: Path) -> None:
     path = tmp_path / f"x.csv{suffix}"
     content = COMPRESSIONS[suffix](b"".join(b"%d,x\n" % number for number in range(1000)))
     path.write_bytes(content[: len(content) // 2])
@@ -99,7 +109,7 @@ def test_a_file_cut_short(tmp_path, refused, suffix, cache):
     assert copies(cache) == before
 
 
-def test_a_damaged_file(tmp_path, refused, damage):
+def test_a_damaged_file(tmp_path: Path, refused: Callable[..., str], damage: Callable[..., Path]) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"".join(b"%d,x\n" % number for number in range(1000))))
     damage(path, path.stat().st_size // 2)

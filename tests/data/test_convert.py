@@ -1,6 +1,11 @@
 """From one format to another: columns become features of Examples and back, records are copied where they can be."""
 
+from __future__ import annotations
+
 import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -8,32 +13,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.data.conversion import convert
+from elasticdl.data.conversion import Conversion, convert
 from elasticdl.data.example import decode_example, encode_example
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
 
 
-def content(path, params=None):
+def content(path: Path, params: dict[str, str] | None = None) -> list[Any]:
     reader = open_reader(str(path), params)
     return list(reader.read(0, len(reader)))
 
 
-def turn(source, destination, params=None, **settings):
+def features_in(path: Path) -> list[dict[str, Any]]:
+    return [decode_example(record) for record in content(path)]
+
+
+def turn(
+    source: Path, destination: Path, params: dict[str, str] | None = None, **settings: Any
+) -> Conversion:
     return convert(open_reader(str(source), params), destination, **settings)
 
 
 @pytest.fixture
-def table(tmp_path):
+def table(tmp_path: Path) -> Path:
     path = tmp_path / "table.csv"
     path.write_text('id,x,name,empty\n1,0.5,ann,\n2,,"b,\nb",\n3,1e3,007,\n')
     return path
 
 
-def test_csv_to_examples(table, tmp_path):
+def test_csv_to_examples(table: Path, tmp_path: Path) -> None:
     assert turn(table, tmp_path / "t.recordio").records == 3
-    first, second, third = (decode_example(record) for record in content(tmp_path / "t.recordio"))
+    first, second, third = features_in(tmp_path / "t.recordio")
     assert list(first) == ["id", "x", "name", "empty"]
     assert first["id"].dtype == np.int64
     assert first["x"].dtype == np.float32
@@ -42,7 +53,7 @@ def test_csv_to_examples(table, tmp_path):
     assert (third["x"].tolist(), third["name"], third["empty"]) == ([1000.0], [b"007"], [])
 
 
-def test_csv_to_parquet(table, tmp_path):
+def test_csv_to_parquet(table: Path, tmp_path: Path) -> None:
     turn(table, tmp_path / "t.parquet")
     assert pq.read_table(tmp_path / "t.parquet").to_pydict() == {
         "id": [1, 2, 3],
@@ -53,19 +64,21 @@ def test_csv_to_parquet(table, tmp_path):
 
 
 @pytest.mark.parametrize("through", ["recordio", "tfrecord", "parquet"])
-def test_csv_and_back(table, tmp_path, through):
+def test_csv_and_back(table: Path, tmp_path: Path, through: str) -> None:
     turn(table, tmp_path / f"t.{through}")
     turn(tmp_path / f"t.{through}", tmp_path / "back.csv")
     assert (tmp_path / "back.csv").read_text() == 'id,x,name,empty\n1,0.5,ann,\n2,,"b,\nb",\n3,1000.0,007,\n'
 
 
-def test_columns_without_names_get_numbers(tmp_path):
+def test_columns_without_names_get_numbers(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("1,a\n2,b\n")
     turn(tmp_path / "x.csv", tmp_path / "x.parquet")
     assert pq.read_table(tmp_path / "x.parquet").to_pydict() == {"column_0": [1, 2], "column_1": ["a", "b"]}
 
 
-def test_records_are_copied_between_recordio_and_tfrecord(tmp_path, write_recordio):
+def test_records_are_copied_between_recordio_and_tfrecord(
+    tmp_path: Path, write_recordio: Callable[..., Path]
+) -> None:
     records = [b"no example", b"", b"\xff" * 1000]
     write_recordio(tmp_path / "x.recordio", records)
     turn(tmp_path / "x.recordio", tmp_path / "x.tfrecord")
@@ -73,8 +86,10 @@ def test_records_are_copied_between_recordio_and_tfrecord(tmp_path, write_record
     assert content(tmp_path / "x.tfrecord") == content(tmp_path / "y.recordio") == records
 
 
-def test_lists_in_csv_are_columns_with_numbers(tmp_path, write_recordio):
-    records = [encode_example({"v": np.float32([0.1, number]), "label": number}) for number in range(3)]
+def test_lists_in_csv_are_columns_with_numbers(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
+    records = [
+        encode_example({"v": np.array([0.1, number], np.float32), "label": number}) for number in range(3)
+    ]
     write_recordio(tmp_path / "x.recordio", records)
     turn(tmp_path / "x.recordio", tmp_path / "x.csv")
     assert (tmp_path / "x.csv").read_text() == "v[0],v[1],label\n0.1,0.0,0\n0.1,1.0,1\n0.1,2.0,2\n"
@@ -82,7 +97,7 @@ def test_lists_in_csv_are_columns_with_numbers(tmp_path, write_recordio):
     assert content(tmp_path / "y.recordio") == records
 
 
-def test_lists_in_parquet_are_lists(tmp_path, write_recordio):
+def test_lists_in_parquet_are_lists(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     records = [encode_example({"v": np.arange(number), "s": [b"a"] * number}) for number in (2, 3)]
     write_recordio(tmp_path / "x.recordio", records)
     turn(tmp_path / "x.recordio", tmp_path / "x.parquet")
@@ -94,7 +109,7 @@ def test_lists_in_parquet_are_lists(tmp_path, write_recordio):
     assert content(tmp_path / "y.tfrecord") == records
 
 
-def test_bytes_stay_bytes(tmp_path, write_recordio):
+def test_bytes_stay_bytes(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     records = [encode_example({"raw": b"\xff\x00", "mixed": value}) for value in (b"text", b"\xff")]
     write_recordio(tmp_path / "x.recordio", records)
     turn(tmp_path / "x.recordio", tmp_path / "x.parquet")
@@ -109,7 +124,9 @@ def test_bytes_stay_bytes(tmp_path, write_recordio):
         ({"v": np.arange(9)}, "'v' holds lists of varying"),
     ],
 )
-def test_what_has_no_place_in_csv(tmp_path, write_recordio, features, words):
+def test_what_has_no_place_in_csv(
+    tmp_path: Path, write_recordio: Callable[..., Path], features: dict[str, Any], words: str
+) -> None:
     write_recordio(
         tmp_path / "x.recordio", [encode_example(features), encode_example({"v": [1, 2], "raw": "x"})]
     )
@@ -118,24 +135,26 @@ def test_what_has_no_place_in_csv(tmp_path, write_recordio, features, words):
     assert not (tmp_path / "x.csv").exists()
 
 
-def test_records_that_are_no_examples_have_no_columns(tmp_path, write_recordio):
+def test_records_that_are_no_examples_have_no_columns(
+    tmp_path: Path, write_recordio: Callable[..., Path]
+) -> None:
     write_recordio(tmp_path / "x.recordio", [b"\xff\xff"])
     with pytest.raises(UserError, match="Record 0 is not an Example"):
         turn(tmp_path / "x.recordio", tmp_path / "x.csv")
 
 
-def test_columns_of_several_types(tmp_path, write_recordio):
+def test_columns_of_several_types(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     write_recordio(tmp_path / "x.recordio", [encode_example({"a": 1}), encode_example({"a": b"x"})])
     with pytest.raises(UserError, match="Column 'a' is int64 in some records, but str in record 1"):
         turn(tmp_path / "x.recordio", tmp_path / "x.parquet")
 
 
-def test_images_become_examples(tmp_path):
+def test_images_become_examples(tmp_path: Path) -> None:
     for name in ("cat/1.png", "dog/1.png"):
         (tmp_path / "images" / name).parent.mkdir(parents=True)
         (tmp_path / "images" / name).write_bytes(b"\x89PNG\r\n\x1a\n" + name.encode())
     turn(tmp_path / "images", tmp_path / "x.tfrecord")
-    features = [decode_example(record) for record in content(tmp_path / "x.tfrecord")]
+    features = features_in(tmp_path / "x.tfrecord")
     assert [(f["image"][0][8:], f["label"].tolist()) for f in features] == [
         (b"cat/1.png", [0]),
         (b"dog/1.png", [1]),
@@ -143,15 +162,15 @@ def test_images_become_examples(tmp_path):
     assert features[1]["path"] == [str(tmp_path / "images/dog/1.png").encode()]
 
 
-def test_idx_becomes_examples_like_those_of_mnist(tmp_path):
+def test_idx_becomes_examples_like_those_of_mnist(tmp_path: Path) -> None:
     (tmp_path / "x.idx").write_bytes(b"\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x01\x01\x02\x03\xff")
     turn(tmp_path / "x.idx", tmp_path / "x.recordio")
-    features = [decode_example(record) for record in content(tmp_path / "x.recordio")]
+    features = features_in(tmp_path / "x.recordio")
     assert [f["image"].tolist() for f in features] == [[1.0, 2.0], [3.0, 255.0]]
     assert features[0]["image"].dtype == np.float32
 
 
-def test_a_folder_of_files(tmp_path, write_recordio):
+def test_a_folder_of_files(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     records = [b"%d" % number for number in range(25)]
     write_recordio(tmp_path / "x.recordio", records)
     turn(tmp_path / "x.recordio", tmp_path / "out", format="tfrecord", records_per_file=10)
@@ -160,7 +179,7 @@ def test_a_folder_of_files(tmp_path, write_recordio):
     assert content(tmp_path / "out") == records
 
 
-def test_compressed_output(table, tmp_path):
+def test_compressed_output(table: Path, tmp_path: Path) -> None:
     turn(table, tmp_path / "t.csv.gz", compression="gzip")
     assert gzip.decompress((tmp_path / "t.csv.gz").read_bytes()).decode() == table.read_text()
     turn(table, tmp_path / "out", format="csv", compression="gzip", records_per_file=2)
@@ -174,7 +193,7 @@ def test_compressed_output(table, tmp_path):
         assert len(content(tmp_path / f"{compression}.parquet")) == 3
 
 
-def test_damaged_records_stop_it(table, tmp_path):
+def test_damaged_records_stop_it(table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text() + "4\n")
     for destination in (tmp_path / "x.recordio", tmp_path / "folder"):
         with pytest.raises(BadRecords, match="Corrupt data"):
@@ -182,7 +201,7 @@ def test_damaged_records_stop_it(table, tmp_path):
         assert not destination.exists()
 
 
-def test_damaged_records_are_left_out_if_so_many_are_allowed(table, tmp_path):
+def test_damaged_records_are_left_out_if_so_many_are_allowed(table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text() + "4\n5,2,cec,\n6\n")
     done = turn(table, tmp_path / "x.parquet", max_bad_records=2)
     assert done.records == 4
@@ -191,7 +210,7 @@ def test_damaged_records_are_left_out_if_so_many_are_allowed(table, tmp_path):
         turn(table, tmp_path / "y.parquet", max_bad_records=1)
 
 
-def test_existing_files_are_kept(table, tmp_path):
+def test_existing_files_are_kept(table: Path, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("precious")
     with pytest.raises(UserError, match="exists") as error:
         turn(table, tmp_path / "x.parquet")
@@ -210,7 +229,9 @@ def test_existing_files_are_kept(table, tmp_path):
         ("x.csv", {"records_per_file": 5}, "is one file"),
     ],
 )
-def test_what_cannot_be_meant(table, tmp_path, name, settings_, words):
+def test_what_cannot_be_meant(
+    table: Path, tmp_path: Path, name: str, settings_: dict[str, Any], words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         turn(table, tmp_path / "out" / name, **settings_)
     assert not (tmp_path / "out").exists()
@@ -227,7 +248,9 @@ text = st.text(st.characters(codec="utf-8", exclude_characters="\x00\r"), max_si
     ),
     through=st.lists(st.sampled_from(["csv", "parquet"]), min_size=1, max_size=3),
 )
-def test_tables_survive_any_way(fresh, rows, through):
+def test_tables_survive_any_way(
+    fresh: Callable[[str], Path], rows: list[tuple[int, float, str]], through: list[str]
+) -> None:
     # A letter keeps the text from being taken for a number, or for missing.
     source = fresh("source.parquet")
     import pyarrow as pa

@@ -1,7 +1,11 @@
 """Rows come back as they were written, from any range, whatever stands inside quotes."""
 
+from __future__ import annotations
+
 import csv
 import io
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +23,13 @@ cell = st.text(alphabet="ab1\", ;\n'\té€", max_size=6)
     last_end=st.booleans(),
     data=st.data(),
 )
-def test_any_range_of_any_rows(fresh, rows, ends, last_end, data):
+def test_any_range_of_any_rows(
+    fresh: Callable[[str], Path],
+    rows: list[tuple[str, str, str]],
+    ends: str,
+    last_end: bool,
+    data: st.DataObject,
+) -> None:
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator=ends).writerows(rows)
     content = text.getvalue()
@@ -33,7 +43,7 @@ def test_any_range_of_any_rows(fresh, rows, ends, last_end, data):
 
 
 @pytest.mark.parametrize("quoted", [False, True])
-def test_more_rows_than_fit_in_a_block(tmp_path, quoted):
+def test_more_rows_than_fit_in_a_block(tmp_path: Path, quoted: bool) -> None:
     path = tmp_path / "x.csv"
     wrap = '"{}\n{}"' if quoted else "{}-{}"
     with path.open("w") as file:
@@ -49,7 +59,7 @@ def test_more_rows_than_fit_in_a_block(tmp_path, quoted):
         )
 
 
-def test_quotes_in_some_blocks_only(tmp_path):
+def test_quotes_in_some_blocks_only(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     with path.open("w") as file:
         for number in range(80_000):
@@ -61,19 +71,19 @@ def test_quotes_in_some_blocks_only(tmp_path):
     assert list(reader.read(79_999, 80_000)) == [["79999", "y" * 30]]
 
 
-def test_blank_lines_are_no_rows(tmp_path):
+def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"\n1,2\n\n\r\n3,4\n\n")
     assert list(open_reader(str(path)).read(0, 2)) == [["1", "2"], ["3", "4"]]
 
 
-def test_a_quote_inside_a_cell_is_a_character(tmp_path):
+def test_a_quote_inside_a_cell_is_a_character(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('1,5" disk\n2,plain\n3,a "b" c\n')
     assert list(open_reader(str(path)).read(0, 3)) == [["1", '5" disk'], ["2", "plain"], ["3", 'a "b" c']]
 
 
-def test_rows_larger_than_a_block(tmp_path):
+def test_rows_larger_than_a_block(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     rows = [[str(number), "z" * 2_500_000] for number in range(3)] + [["3", 'q"\n' * 900_000]]
     with path.open("w", newline="") as file:
@@ -83,7 +93,7 @@ def test_rows_larger_than_a_block(tmp_path):
     assert list(reader.read(2, 3)) == [rows[2]]
 
 
-def test_the_rows_of_iris(tmp_path):
+def test_the_rows_of_iris(tmp_path: Path) -> None:
     # As published: no header, and no line end after the last row, or two of them.
     for ending in ("", "\n", "\n\n"):
         path = tmp_path / "iris.data"

@@ -1,5 +1,11 @@
 """A disk that is full while data is written: the path is named, and nothing is left half written."""
 
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from elasticdl.data.writing import disk_errors
@@ -46,7 +52,7 @@ print("done")
 """
 
 
-def test_writers_of_all_formats(tmp_path, python):
+def test_writers_of_all_formats(tmp_path: Path, python: Callable[..., subprocess.Popen[str]]) -> None:
     with (tmp_path / "source.csv").open("w") as file:
         # Digits without a pattern, so that compressing does not make room.
         file.writelines(
@@ -60,7 +66,7 @@ def test_writers_of_all_formats(tmp_path, python):
     assert left == [".source.csv.elasticdl-index", "events", "source.csv"]
 
 
-def test_a_disk_without_room(tmp_path):
+def test_a_disk_without_room(tmp_path: Path) -> None:
     with (
         pytest.raises(
             UserError, match=r"Cannot write the-path: there is no room .No space left on device"
@@ -72,7 +78,7 @@ def test_a_disk_without_room(tmp_path):
     assert "another disk" in error.value.hint
 
 
-def test_a_cache_folder_without_room(tmp_path, python):
+def test_a_cache_folder_without_room(tmp_path: Path, python: Callable[..., subprocess.Popen[str]]) -> None:
     import gzip
 
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 100_000))
@@ -88,7 +94,7 @@ def test_a_cache_folder_without_room(tmp_path, python):
     assert "ELASTICDL_CACHE" in errors
 
 
-def test_a_folder_that_may_not_be_written(tmp_path):
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
     from elasticdl.data.recordio import RecordIOWriter
 
     with pytest.raises(UserError, match=r"Cannot write /proc/x\.recordio"):

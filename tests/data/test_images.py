@@ -1,15 +1,21 @@
 """Image folders: the bytes of each file, with the number of the folder it lies in."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from elasticdl.data.open import open_reader
+from tests.data.conftest import ReadThrough
 
 PNG = b"\x89PNG\r\n\x1a\n"
 JPEG = b"\xff\xd8\xff\xe0"
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     for name, content in {
         "dog/2.jpg": JPEG + b"2",
         "cat/1.png": PNG + b"1",
@@ -22,7 +28,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_classes_are_folders(folder):
+def test_classes_are_folders(folder: Path) -> None:
     reader = open_reader(str(folder))
     assert reader.kind == "columns"
     assert reader.metadata.class_names == ("cat", "dog")
@@ -33,13 +39,13 @@ def test_classes_are_folders(folder):
     ]
 
 
-def test_a_flat_folder_has_no_classes(folder):
+def test_a_flat_folder_has_no_classes(folder: Path) -> None:
     reader = open_reader(str(folder / "dog"))
     assert reader.metadata.class_names == ()
     assert [record["label"] for record in reader.read(0, 1)] == [-1]
 
 
-def test_one_file_and_a_pattern(folder):
+def test_one_file_and_a_pattern(folder: Path) -> None:
     assert [record["label"] for record in open_reader(str(folder / "cat/1.png")).read(0, 1)] == [-1]
     reader = open_reader(str(folder / "*" / "*.jpg"))
     assert [(record["label"], record["path"]) for record in reader.read(0, 1)] == [
@@ -48,7 +54,7 @@ def test_one_file_and_a_pattern(folder):
     assert reader.metadata.class_names == ("dog",)
 
 
-def test_the_numbers_of_classes_can_be_given(folder, refused):
+def test_the_numbers_of_classes_can_be_given(folder: Path, refused: Callable[..., str]) -> None:
     reader = open_reader(str(folder), {"classes": "[bird,dog,cat]"})
     assert reader.metadata.class_names == ("bird", "dog", "cat")
     assert [record["label"] for record in reader.read(0, 3)] == [2, 2, 1]
@@ -57,18 +63,18 @@ def test_the_numbers_of_classes_can_be_given(folder, refused):
     assert "Did you mean dogs?" in message
 
 
-def test_an_image_beside_the_classes(folder, refused):
+def test_an_image_beside_the_classes(folder: Path, refused: Callable[..., str]) -> None:
     (folder / "stray.png").write_bytes(PNG)
     assert "stray.png" in refused(folder)
 
 
-def test_other_files_count_only_if_the_format_is_not_given(folder, refused):
+def test_other_files_count_only_if_the_format_is_not_given(folder: Path, refused: Callable[..., str]) -> None:
     (folder / "labels.csv").write_text("a,1\n")
     assert "several formats" in refused(folder)
     assert len(open_reader(str(folder), {"format": "images"})) == 3
 
 
-def test_files_that_are_no_images(folder, read_through):
+def test_files_that_are_no_images(folder: Path, read_through: ReadThrough) -> None:
     (folder / "cat/2.png").write_bytes(b"")
     (folder / "cat/3.png").write_bytes(b"<html>")
     good, bad = read_through(folder)

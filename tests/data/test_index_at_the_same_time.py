@@ -1,6 +1,11 @@
 """Many processes that open the same data at the same time each get a right index, and leave one behind."""
 
+from __future__ import annotations
+
 import gzip
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
 PROGRAM = """
 import logging, sys
@@ -15,13 +20,15 @@ for path in sys.argv[1:]:
 """
 
 
-def run_all(python, *paths):
+def run_all(python: Callable[..., subprocess.Popen[str]], *paths: Path) -> tuple[set[str], str]:
     """The outputs of all processes, which may be the same only, and what they have said."""
     processes = [python(PROGRAM, *map(str, paths)) for _ in range(4)]
     # They wait for a line, so that all have their imports behind them when the first begins.
     for process in processes:
+        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
+        assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
     results = [process.communicate(timeout=120) for process in processes]
@@ -29,7 +36,7 @@ def run_all(python, *paths):
     return {output for output, _ in results}, "".join(said for _, said in results)
 
 
-def test_plain_files(tmp_path, python):
+def test_plain_files(tmp_path: Path, python: Callable[..., subprocess.Popen[str]]) -> None:
     for name in ("1.csv", "2.csv"):
         with (tmp_path / name).open("w") as file:
             file.writelines(f'{number},"a\n{number}"\n' for number in range(30_000))
@@ -43,7 +50,9 @@ def test_plain_files(tmp_path, python):
     ]
 
 
-def test_compressed_files_are_decompressed_by_one_of_them(tmp_path, python, cache):
+def test_compressed_files_are_decompressed_by_one_of_them(
+    tmp_path: Path, python: Callable[..., subprocess.Popen[str]], cache: Path
+) -> None:
     path = tmp_path / "x.csv.gz"
     with gzip.open(path, "wt") as file:
         file.writelines(f"{number},b\n" for number in range(30_000))

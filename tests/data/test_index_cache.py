@@ -1,57 +1,66 @@
 """The index of a file is built once, kept beside the data or in the cache folder, and never believed blindly."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from elasticdl.data import recordio
-from elasticdl.data.index import beside_data, in_cache
+from elasticdl.data.index import FileIndex, beside_data, in_cache
 from elasticdl.data.open import open_reader
 
 RECORDS = [str(number).encode() for number in range(50)]
 
 
 @pytest.fixture
-def builds(monkeypatch):
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The paths for which an index was built."""
     built = []
     scan = recordio.scan
-    monkeypatch.setattr(
-        recordio, "scan", lambda file, size, path: built.append(path) or scan(file, size, path)
-    )
+
+    def noted(file: int, size: int, path: Path) -> FileIndex:
+        built.append(path)
+        return scan(file, size, path)
+
+    monkeypatch.setattr(recordio, "scan", noted)
     return built
 
 
 @pytest.fixture
-def file(tmp_path, write_recordio):
+def file(tmp_path: Path, write_recordio: Callable[..., Path]) -> Path:
     return write_recordio(tmp_path / "x.recordio", RECORDS, max_chunk_records=3)
 
 
-def contents(path):
+def contents(path: Path) -> list[bytes]:
     reader = open_reader(str(path))
     return list(reader.read(0, len(reader)))
 
 
-def test_it_is_built_once(file, builds):
+def test_it_is_built_once(file: Path, builds: list[Path]) -> None:
     assert contents(file) == RECORDS
     assert contents(file) == RECORDS
     assert builds == [file]
     assert (file.parent / ".x.recordio.elasticdl-index").exists()
 
 
-def test_it_is_not_data(file):
+def test_it_is_not_data(file: Path) -> None:
     contents(file)
     assert contents(file.parent) == RECORDS
 
 
-def test_another_file_of_the_same_name_gets_another(file, builds, write_recordio):
+def test_another_file_of_the_same_name_gets_another(
+    file: Path, builds: list[Path], write_recordio: Callable[..., Path]
+) -> None:
     contents(file)
     write_recordio(file, RECORDS * 2, max_chunk_records=3)
     assert contents(file) == RECORDS * 2
     assert builds == [file, file]
 
 
-def test_a_change_of_time_is_enough(file, builds):
+def test_a_change_of_time_is_enough(file: Path, builds: list[Path]) -> None:
     contents(file)
     os.utime(file, ns=(1, 1))
     contents(file)
@@ -59,7 +68,7 @@ def test_a_change_of_time_is_enough(file, builds):
 
 
 @pytest.mark.parametrize("size", [0, 3, 30, 100])
-def test_one_that_is_cut_short_is_built_again(file, builds, size):
+def test_one_that_is_cut_short_is_built_again(file: Path, builds: list[Path], size: int) -> None:
     contents(file)
     index = beside_data(file)
     index.write_bytes(index.read_bytes()[:size])
@@ -69,7 +78,7 @@ def test_one_that_is_cut_short_is_built_again(file, builds, size):
     assert builds == [file, file]
 
 
-def test_one_that_is_damaged_anywhere_is_built_again(file, damage):
+def test_one_that_is_damaged_anywhere_is_built_again(file: Path, damage: Callable[..., Path]) -> None:
     contents(file)
     index = beside_data(file)
     for offset in range(index.stat().st_size):
@@ -77,7 +86,7 @@ def test_one_that_is_damaged_anywhere_is_built_again(file, damage):
         assert contents(file) == RECORDS
 
 
-def test_other_settings_need_another(tmp_path):
+def test_other_settings_need_another(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('a,b\n1,"2\n3"\n')
     assert len(open_reader(str(path))) == 1
@@ -85,7 +94,9 @@ def test_other_settings_need_another(tmp_path):
     assert len(open_reader(str(path), {"quote": "none", "ragged": "true"})) == 2
 
 
-def test_a_name_too_long_for_a_file_beside_it(tmp_path, builds, write_recordio):
+def test_a_name_too_long_for_a_file_beside_it(
+    tmp_path: Path, builds: list[Path], write_recordio: Callable[..., Path]
+) -> None:
     path = tmp_path / ("x" * 240 + ".recordio")
     # Written under a shorter name, because the temporary name of the writer would do.
     write_recordio(tmp_path / "short.recordio", RECORDS).rename(path)
@@ -96,7 +107,7 @@ def test_a_name_too_long_for_a_file_beside_it(tmp_path, builds, write_recordio):
     assert builds == [path]
 
 
-def test_memory_is_small_for_many_records(tmp_path):
+def test_memory_is_small_for_many_records(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"1,2\n" * 2_000_000)
     reader = open_reader(str(path))

@@ -1,7 +1,10 @@
 """Data that may not be written: the index goes to the cache folder, and if that fails too, reading still works."""
 
+from __future__ import annotations
+
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from elasticdl.data.recordio import RecordIOWriter
 
 
 @pytest.fixture
-def place():
+def place() -> Iterator[Path]:
     """A folder that others may enter, which pytest's own are not."""
     root = Path(tempfile.mkdtemp())
     root.chmod(0o755)
@@ -28,7 +31,9 @@ def place():
     shutil.rmtree(root)
 
 
-def test_the_cache_folder_is_used(place, monkeypatch, as_somebody_else):
+def test_the_cache_folder_is_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch, as_somebody_else: Callable[[Callable[[], None]], None]
+) -> None:
     cache = place / "cache"
     cache.mkdir()
     cache.chmod(0o777)
@@ -48,7 +53,9 @@ def test_the_cache_folder_is_used(place, monkeypatch, as_somebody_else):
     assert in_cache(path).exists()
 
 
-def test_without_any_place_it_is_built_every_time(place, monkeypatch, as_somebody_else):
+def test_without_any_place_it_is_built_every_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch, as_somebody_else: Callable[[Callable[[], None]], None]
+) -> None:
     monkeypatch.setenv("ELASTICDL_CACHE", str(place / "data" / "cache"))
     path = place / "data" / "x.recordio"
 
@@ -60,7 +67,9 @@ def test_without_any_place_it_is_built_every_time(place, monkeypatch, as_somebod
     assert [found.name for found in path.parent.iterdir()] == ["x.recordio"]
 
 
-def test_the_cache_folder_by_default_is_in_the_home_folder(monkeypatch, tmp_path):
+def test_the_cache_folder_by_default_is_in_the_home_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("ELASTICDL_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert in_cache(Path("/data/x")).parent == tmp_path / ".cache" / "elasticdl" / "index"

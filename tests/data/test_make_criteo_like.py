@@ -1,6 +1,10 @@
 """Made-up clicks: the format of Criteo, the same rows in every format, and something in them to learn."""
 
+from __future__ import annotations
+
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +17,17 @@ from elasticdl.jobs.errors import UserError
 
 
 @pytest.fixture
-def small_blocks(monkeypatch):
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(criteo, "_BLOCK_ROWS", 512)
 
 
-def rows(folder):
+def rows(folder: Path) -> list[Any]:
     reader = open_reader(str(folder), {"format": "csv", "sep": "tab", "header": "false"})
     return list(reader.read(0, len(reader)))
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_the_format_of_the_text(tmp_path):
+def test_the_format_of_the_text(tmp_path: Path) -> None:
     make_criteo_like(tmp_path / "c", rows=1300, test_rows=40, records_per_file=700)
     files = sorted((tmp_path / "c" / "train").iterdir())
     assert [path.name for path in files] == ["criteo-00000.txt", "criteo-00001.txt"]
@@ -40,19 +44,19 @@ def test_the_format_of_the_text(tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_the_same_rows_in_every_format(tmp_path):
+def test_the_same_rows_in_every_format(tmp_path: Path) -> None:
     for name in criteo.FORMATS:
         make_criteo_like(tmp_path / name, rows=600, format=name, records_per_file=250, seed=3)
     text = rows(tmp_path / "text" / "train")
     names = ("label", *NUMBERS, *CATEGORIES)
 
-    def as_text(record):
+    def as_text(record: dict[str, Any]) -> list[str]:
         return ["" if record[name] is None else str(record[name]) for name in names]
 
-    def from_example(record):
-        features = decode_example(record)
+    def from_example(record: bytes) -> list[str]:
+        features: dict[str, Any] = decode_example(record)
         assert features["label"].dtype == np.int64
-        values = {name: value[0] if len(value) else None for name, value in features.items()}
+        values: dict[str, Any] = {name: value[0] if len(value) else None for name, value in features.items()}
         for name in NUMBERS:
             values[name] = None if values[name] is None else int(values[name])
         for name in CATEGORIES:
@@ -72,7 +76,7 @@ def test_the_same_rows_in_every_format(tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_rows_depend_on_the_seed_and_not_on_files_or_number():
+def test_rows_depend_on_the_seed_and_not_on_files_or_number() -> None:
     first = [row for table in blocks(1000, 1, 0) for row in table.to_pylist()]
     longer = [row for table in blocks(1500, 1, 0) for row in table.to_pylist()]
     assert longer[:1000] == first
@@ -80,7 +84,7 @@ def test_rows_depend_on_the_seed_and_not_on_files_or_number():
     assert next(blocks(10, 1, 1)).to_pylist() != first[:10]
 
 
-def test_ids_follow_zipfs_law():
+def test_ids_follow_zipfs_law() -> None:
     (table,) = blocks(30_000, 0, 0)
     counts = Counter(table.column("C3").to_pylist())
     counts.pop(None)
@@ -91,14 +95,14 @@ def test_ids_follow_zipfs_law():
     assert len(frequencies) > 5000
 
 
-def test_there_is_something_to_learn():
+def test_there_is_something_to_learn() -> None:
     train, test = next(blocks(30_000, 0, 0)), next(blocks(10_000, 0, 1))
     label = np.array(train.column("label"))
     assert 0.1 < label.mean() < 0.4
     # Naive Bayes on the categories, from the training rows alone.
     score = np.zeros(len(test))
     for name in CATEGORIES:
-        clicks, shown = Counter(), Counter()
+        clicks, shown = Counter[str | None](), Counter[str | None]()
         for value, clicked in zip(train.column(name).to_pylist(), label.tolist(), strict=True):
             shown[value] += 1
             clicks[value] += clicked
@@ -113,7 +117,7 @@ def test_there_is_something_to_learn():
     assert auc > 0.65
 
 
-def test_a_format_that_does_not_exist(tmp_path):
+def test_a_format_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'parket'") as error:
         make_criteo_like(tmp_path / "c", rows=10, format="parket")
     assert "Did you mean parquet?" in error.value.hint

@@ -1,8 +1,12 @@
 """The data sets that come with scikit-learn, split and written for training."""
 
+from __future__ import annotations
+
 import csv
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,20 +18,18 @@ from elasticdl.data.samples import make_digits, make_iris, make_iris_file
 from elasticdl.jobs.errors import UserError
 
 
-def records(folder):
+def records(folder: Path) -> list[Any]:
     reader = open_reader(str(folder))
     return list(reader.read(0, len(reader)))
 
 
-def test_digits_are_all_there_once(tmp_path):
+def test_digits_are_all_there_once(tmp_path: Path) -> None:
     made = make_digits(tmp_path / "digits")
     assert made.samples == {"train": 1437, "test": 360}
     train, test = (records(tmp_path / "digits" / part) for part in ("train", "test"))
     assert (len(train), len(test)) == (1437, 360)
-    found = sorted(
-        (features["label"].tolist(), features["image"].tolist())
-        for features in map(decode_example, train + test)
-    )
+    decoded: list[dict[str, Any]] = [decode_example(record) for record in train + test]
+    found = sorted((features["label"].tolist(), features["image"].tolist()) for features in decoded)
     digits = datasets.load_digits()
     expected = sorted(
         ([int(label)], (image / 16).astype(np.float32).reshape(-1).tolist())
@@ -36,16 +38,16 @@ def test_digits_are_all_there_once(tmp_path):
     assert found == expected
 
 
-def test_digits_are_float32_between_0_and_1(tmp_path):
+def test_digits_are_float32_between_0_and_1(tmp_path: Path) -> None:
     make_digits(tmp_path / "digits")
-    features = decode_example(records(tmp_path / "digits" / "test")[0])
+    features: dict[str, Any] = decode_example(records(tmp_path / "digits" / "test")[0])
     assert features["image"].dtype == np.float32
     assert features["image"].shape == (64,)
     assert features["image"].max() == 1.0
     assert features["label"].dtype == np.int64
 
 
-def test_a_seed_gives_the_split(tmp_path):
+def test_a_seed_gives_the_split(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         make_digits(tmp_path / name, seed=seed)
     first, same, other = (records(tmp_path / name / "train") for name in "abc")
@@ -53,14 +55,14 @@ def test_a_seed_gives_the_split(tmp_path):
     assert first != other
 
 
-def test_records_per_file(tmp_path):
+def test_records_per_file(tmp_path: Path) -> None:
     make_digits(tmp_path / "digits", records_per_file=500)
     files = sorted((tmp_path / "digits" / "train").iterdir())
     assert [path.name for path in files] == [f"digits-0000{number}.recordio" for number in range(3)]
     assert [len(open_reader(str(path))) for path in files] == [500, 500, 437]
 
 
-def test_iris_is_like_the_well_known_file(tmp_path):
+def test_iris_is_like_the_well_known_file(tmp_path: Path) -> None:
     made = make_iris(tmp_path / "iris")
     assert made.samples == {"train": 120, "test": 30}
     with (tmp_path / "iris" / "train" / "iris-00000.csv").open() as file:
@@ -73,7 +75,7 @@ def test_iris_is_like_the_well_known_file(tmp_path):
     assert list(reader.read(0, 120)) == rows
 
 
-def test_iris_as_the_one_well_known_file(tmp_path):
+def test_iris_as_the_one_well_known_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "iris.data"
     assert make_iris_file(path) == 150
     lines = path.read_text().splitlines()
@@ -90,7 +92,7 @@ def test_iris_as_the_one_well_known_file(tmp_path):
         make_iris_file(path.parent, overwrite=True)
 
 
-def test_without_scikit_learn(tmp_path, monkeypatch):
+def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     for make in (make_digits, make_iris):
         with pytest.raises(UserError, match="scikit-learn") as error:
@@ -99,7 +101,7 @@ def test_without_scikit_learn(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scikit_learn_is_not_imported(tmp_path):
+def test_scikit_learn_is_not_imported(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, elasticdl.data.samples as samples\n"
         "samples.make_digits(pathlib.Path(sys.argv[1]) / 'digits')\n"

@@ -1,7 +1,11 @@
 """Many files are one run of sample indices, read by several threads and processes without holding files open."""
 
+from __future__ import annotations
+
 import os
 import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +17,9 @@ from elasticdl.data.reader import BadRecords
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=8).filter(any), data=st.data())
-def test_any_range_over_any_files(fresh, write_recordio, sizes, data):
+def test_any_range_over_any_files(
+    fresh: Callable[[str], Path], write_recordio: Callable[..., Path], sizes: list[int], data: st.DataObject
+) -> None:
     folder = fresh("x").parent
     expected = []
     for number, size in enumerate(sizes):
@@ -28,7 +34,7 @@ def test_any_range_over_any_files(fresh, write_recordio, sizes, data):
 
 
 @pytest.fixture
-def many(tmp_path, write_recordio):
+def many(tmp_path: Path, write_recordio: Callable[..., Path]) -> Path:
     for number in range(300):
         write_recordio(
             tmp_path / f"{number:03d}.recordio", [b"%d" % (number * 10 + index) for index in range(10)]
@@ -36,7 +42,7 @@ def many(tmp_path, write_recordio):
     return tmp_path
 
 
-def test_damage_has_the_indices_of_the_data_set(many, damage):
+def test_damage_has_the_indices_of_the_data_set(many: Path, damage: Callable[..., Path]) -> None:
     path = many / "002.recordio"
     damage(path, 25)
     with pytest.raises(BadRecords) as error:
@@ -45,7 +51,7 @@ def test_damage_has_the_indices_of_the_data_set(many, damage):
     assert (bad.start, bad.end, bad.where) == (20, 30, f"{path}, byte 0")
 
 
-def test_few_files_are_open_at_a_time(many):
+def test_few_files_are_open_at_a_time(many: Path) -> None:
     reader = open_reader(str(many))
     before = len(os.listdir("/proc/self/fd"))
     most = 0
@@ -56,19 +62,20 @@ def test_few_files_are_open_at_a_time(many):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_iterator_that_is_dropped_closes_its_file(many):
+def test_an_iterator_that_is_dropped_closes_its_file(many: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     iterator = open_reader(str(many)).read(0, 100)
+    assert isinstance(iterator, Generator)
     next(iterator)
     iterator.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_threads_read_the_same_reader_at_once(many):
+def test_threads_read_the_same_reader_at_once(many: Path) -> None:
     reader = open_reader(str(many))
     wrong = []
 
-    def read(offset):
+    def read(offset: int) -> None:
         for start in range(offset, 2900, 97):
             found = [int(record) for record in reader.read(start, start + 100)]
             if found != list(range(start, start + 100)):
@@ -82,7 +89,7 @@ def test_threads_read_the_same_reader_at_once(many):
     assert wrong == []
 
 
-def test_a_forked_process_goes_on_where_its_parent_goes_on_too(many):
+def test_a_forked_process_goes_on_where_its_parent_goes_on_too(many: Path) -> None:
     reader = open_reader(str(many))
     iterator = reader.read(0, len(reader))
     first = [next(iterator) for _ in range(55)]

@@ -1,7 +1,10 @@
 """What a user can get wrong about a data set is said in words, with the right word where there is one."""
 
+from __future__ import annotations
+
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,35 +13,35 @@ from elasticdl.data.open import open_reader
 
 
 @pytest.fixture
-def csv(tmp_path):
+def csv(tmp_path: Path) -> Path:
     path = tmp_path / "data" / "table.csv"
     path.parent.mkdir()
     path.write_text("1,2\n")
     return path
 
 
-def test_a_path_that_does_not_exist(csv, refused):
+def test_a_path_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv.parent / "tables.csv")
     assert f"There is no file or folder {csv.parent}/tables.csv" in message
     assert f"Did you mean {csv}?" in message
 
 
-def test_a_folder_that_does_not_exist(csv, refused):
+def test_a_folder_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv.parent / "deep" / "er" / "x.csv")
     assert f"The nearest folder that exists is {csv.parent}" in message
 
 
-def test_an_empty_path(refused):
+def test_an_empty_path(refused: Callable[..., str]) -> None:
     assert "empty" in refused("")
 
 
-def test_an_empty_folder(tmp_path, refused):
+def test_an_empty_folder(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert f"The folder {tmp_path} holds no data files." in refused(tmp_path)
     (tmp_path / ".hidden").write_text("x")
     assert "holds no data files" in refused(tmp_path)
 
 
-def test_a_pattern_without_match(tmp_path, refused):
+def test_a_pattern_without_match(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "No file matches" in refused(tmp_path / "*.csv")
 
 
@@ -46,31 +49,31 @@ def test_a_pattern_without_match(tmp_path, refused):
     ("name", "content"),
     [("x.csv", b""), ("x.csv", b"\n\n"), ("x.recordio", b""), ("x.tfrecord", b""), ("x", b"")],
 )
-def test_no_samples(tmp_path, refused, name, content):
+def test_no_samples(tmp_path: Path, refused: Callable[..., str], name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     assert "has no samples" in refused(tmp_path)
     assert "has no samples" in refused(tmp_path / name)
 
 
-def test_a_header_alone_is_no_sample(tmp_path, refused):
+def test_a_header_alone_is_no_sample(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "x.csv").write_text("a,b\n")
     assert "has no samples" in refused(tmp_path, {"header": "true"})
 
 
-def test_a_format_that_cannot_be_told(tmp_path, refused):
+def test_a_format_that_cannot_be_told(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(range(256)))
     message = refused(tmp_path)
     assert f"Cannot tell the format of {tmp_path}/x.bin" in message
     assert "recordio" in message
 
 
-def test_a_format_that_does_not_exist(csv, refused):
+def test_a_format_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv, {"format": "recordoi"})
     assert "no format 'recordoi'" in message
     assert "Did you mean recordio?" in message
 
 
-def test_several_formats(csv, refused, write_recordio):
+def test_several_formats(csv: Path, refused: Callable[..., str], write_recordio: Callable[..., Path]) -> None:
     write_recordio(csv.parent / "x.recordio", [b"x"])
     message = refused(csv.parent)
     assert "several formats" in message
@@ -78,19 +81,19 @@ def test_several_formats(csv, refused, write_recordio):
     assert f"{csv.parent}/x.recordio is recordio" in message
 
 
-def test_a_parameter_that_does_not_exist(csv, refused):
+def test_a_parameter_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv, {"seperator": ";"})
     assert "The reader of csv has no parameter 'seperator'" in message
     assert "Did you mean sep?" in refused(csv, {"sepp": ";"})
     assert "encoding, format, header, quote, ragged, sep" in message
 
 
-def test_a_parameter_of_another_format(csv, refused):
+def test_a_parameter_of_another_format(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv, {"columns": "[a,b]"})
     assert "'columns' is for parquet; this data is csv" in message
 
 
-def test_a_file_that_is_another_format_than_it_is_named(tmp_path, refused):
+def test_a_file_that_is_another_format_than_it_is_named(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "x.parquet").write_text("1,2\n")
     assert "cannot be read as Parquet" in refused(tmp_path)
     (tmp_path / "x.parquet").unlink()
@@ -98,12 +101,14 @@ def test_a_file_that_is_another_format_than_it_is_named(tmp_path, refused):
     assert "is not an idx file" in refused(tmp_path)
 
 
-def test_what_is_neither_a_file_nor_a_folder(tmp_path, refused):
+def test_what_is_neither_a_file_nor_a_folder(tmp_path: Path, refused: Callable[..., str]) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "neither a file nor a folder" in refused(tmp_path / "pipe")
 
 
-def test_a_folder_that_may_not_be_listed(refused, as_somebody_else):
+def test_a_folder_that_may_not_be_listed(
+    refused: Callable[..., str], as_somebody_else: Callable[[Callable[[], None]], None]
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         root.chmod(0o755)
@@ -111,14 +116,14 @@ def test_a_folder_that_may_not_be_listed(refused, as_somebody_else):
         (root / "secret").mkdir()
         (root / "secret").chmod(0o700 if os.geteuid() == 0 else 0)
 
-        def work():
+        def work() -> None:
             assert f"Cannot read {root}: Permission denied" in refused(root)
 
         as_somebody_else(work)
         (root / "secret").chmod(0o700)
 
 
-def test_a_file_that_changes_while_it_is_read(csv):
+def test_a_file_that_changes_while_it_is_read(csv: Path) -> None:
     from elasticdl.jobs.errors import UserError
 
     reader = open_reader(str(csv))
@@ -127,7 +132,7 @@ def test_a_file_that_changes_while_it_is_read(csv):
         list(reader.read(0, 1))
 
 
-def test_a_file_that_is_gone(csv):
+def test_a_file_that_is_gone(csv: Path) -> None:
     from elasticdl.jobs.errors import UserError
 
     reader = open_reader(str(csv))
@@ -136,7 +141,7 @@ def test_a_file_that_is_gone(csv):
         list(reader.read(0, 1))
 
 
-def test_indices_outside_the_data_are_a_defect_of_the_caller(csv):
+def test_indices_outside_the_data_are_a_defect_of_the_caller(csv: Path) -> None:
     reader = open_reader(str(csv))
     for start, end in ((-1, 0), (0, 2), (1, 0)):
         with pytest.raises(IndexError):

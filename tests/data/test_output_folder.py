@@ -1,22 +1,26 @@
 """A folder of data is there complete or not at all, and existing data is not replaced by accident."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 
 from elasticdl.data.outputs import new_folder
 from elasticdl.jobs.errors import UserError
 
 
-def fill(path, content="1,2\n", **settings):
+def fill(path: Path, content: str = "1,2\n", **settings: bool) -> None:
     with new_folder(path, **settings) as folder:
         (folder / "x.csv").write_text(content)
 
 
-def fail_in(folder):
+def fail_in(folder: Path) -> None:
     (folder / "x.csv").write_text("1,2\n")
     raise ZeroDivisionError
 
 
-def test_it_appears_at_the_end(tmp_path):
+def test_it_appears_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "data"
     with new_folder(path) as folder:
         (folder / "x.csv").write_text("1,2\n")
@@ -26,7 +30,7 @@ def test_it_appears_at_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_an_error_leaves_nothing(tmp_path, exists):
+def test_an_error_leaves_nothing(tmp_path: Path, exists: bool) -> None:
     path = tmp_path / "data"
     if exists:
         path.mkdir()
@@ -35,13 +39,13 @@ def test_an_error_leaves_nothing(tmp_path, exists):
     assert list(tmp_path.rglob("*")) == ([path] if exists else [])
 
 
-def test_an_empty_folder_is_filled(tmp_path, monkeypatch):
+def test_an_empty_folder_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fill(tmp_path)
     assert [found.name for found in tmp_path.iterdir()] == ["x.csv"]
 
 
-def test_data_is_replaced_only_if_asked_for(tmp_path):
+def test_data_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(path)
     (path / "old.csv").write_text("old")
@@ -54,7 +58,7 @@ def test_data_is_replaced_only_if_asked_for(tmp_path):
     assert (path / "x.csv").read_text() == "3,4\n"
 
 
-def test_an_error_keeps_the_old_data(tmp_path):
+def test_an_error_keeps_the_old_data(tmp_path: Path) -> None:
     path = tmp_path / "data"
     fill(path)
     with pytest.raises(ZeroDivisionError), new_folder(path, overwrite=True):
@@ -62,7 +66,7 @@ def test_an_error_keeps_the_old_data(tmp_path):
     assert [found.name for found in path.iterdir()] == ["x.csv"]
 
 
-def test_what_is_no_data_is_never_replaced(tmp_path):
+def test_what_is_no_data_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.mkdir()
     (path / "thesis.pdf").write_text("years of work")
@@ -71,7 +75,7 @@ def test_what_is_no_data_is_never_replaced(tmp_path):
     assert (path / "thesis.pdf").read_text() == "years of work"
 
 
-def test_a_file_in_its_place(tmp_path):
+def test_a_file_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("x")
     with pytest.raises(UserError, match="is a file"):
         fill(tmp_path / "data")

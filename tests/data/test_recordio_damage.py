@@ -1,7 +1,11 @@
 """Damaged files: every record is the one that was written or is named as bad, with file, offset and range."""
 
+from __future__ import annotations
+
 import re
 import struct
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,11 +14,12 @@ from hypothesis import strategies as st
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
+from tests.data.conftest import ReadThrough
 
 RECORDS = [b"record %03d " % number * (number % 5) for number in range(40)]
 
 
-def offsets_of_chunks(path):
+def offsets_of_chunks(path: Path) -> list[int]:
     content, offset, found = path.read_bytes(), 0, []
     while offset < len(content):
         found.append(offset)
@@ -23,17 +28,21 @@ def offsets_of_chunks(path):
 
 
 @pytest.fixture
-def file(tmp_path, write_recordio):
+def file(tmp_path: Path, write_recordio: Callable[..., Path]) -> Path:
     """Ten chunks with four records each."""
     return write_recordio(tmp_path / "x.recordio", RECORDS, max_chunk_records=4)
 
 
-def offset_in(where):
-    return int(re.search(r"byte (\d+)", where)[1])
+def offset_in(where: str) -> int:
+    found = re.search(r"byte (\d+)", where)
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.mark.parametrize("place", [4, 25, 30])
-def test_a_wrong_checksum(file, damage, read_through, place):
+def test_a_wrong_checksum(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough, place: int
+) -> None:
     chunks = offsets_of_chunks(file)
     damage(file, chunks[3] + place)
     good, (bad,) = read_through(file)
@@ -43,7 +52,7 @@ def test_a_wrong_checksum(file, damage, read_through, place):
     assert good == RECORDS[:12] + RECORDS[16:]
 
 
-def test_the_error_is_for_people(file, damage):
+def test_the_error_is_for_people(file: Path, damage: Callable[..., Path]) -> None:
     damage(file, 25)
     with pytest.raises(BadRecords) as error:
         list(open_reader(str(file)).read(0, 40))
@@ -52,7 +61,7 @@ def test_the_error_is_for_people(file, damage):
     assert "--max_bad_records" in error.value.hint
 
 
-def test_a_shard_is_told_only_of_its_own_samples(file, damage):
+def test_a_shard_is_told_only_of_its_own_samples(file: Path, damage: Callable[..., Path]) -> None:
     damage(file, offsets_of_chunks(file)[1] + 25)
     reader = open_reader(str(file))
     with pytest.raises(BadRecords) as error:
@@ -64,14 +73,18 @@ def test_a_shard_is_told_only_of_its_own_samples(file, damage):
     assert list(reader.read(8, 12)) == RECORDS[8:12]
 
 
-def test_a_wrong_number_of_records(file, damage, read_through):
+def test_a_wrong_number_of_records(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough
+) -> None:
     damage(file, offsets_of_chunks(file)[2] + 16, flip=1)
     good, (bad,) = read_through(file)
     assert (bad.start, bad.end) == (8, 13)
     assert good == RECORDS[:8] + RECORDS[12:]
 
 
-def test_an_impossible_number_of_records(file, damage, read_through):
+def test_an_impossible_number_of_records(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough
+) -> None:
     damage(file, offsets_of_chunks(file)[2] + 19)
     good, (bad,) = read_through(file)
     assert bad.end - bad.start == 1
@@ -80,7 +93,9 @@ def test_an_impossible_number_of_records(file, damage, read_through):
 
 
 @pytest.mark.parametrize("flip", [1, 2, 4])
-def test_a_wrong_compressor(file, damage, read_through, flip):
+def test_a_wrong_compressor(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough, flip: int
+) -> None:
     chunks = offsets_of_chunks(file)
     damage(file, chunks[5] + 8, flip=flip)
     good, (bad,) = read_through(file)
@@ -89,7 +104,7 @@ def test_a_wrong_compressor(file, damage, read_through, flip):
 
 
 @pytest.mark.parametrize("byte", [0, 1, 3])
-def test_a_wrong_size(file, damage, read_through, byte):
+def test_a_wrong_size(file: Path, damage: Callable[..., Path], read_through: ReadThrough, byte: int) -> None:
     chunks = offsets_of_chunks(file)
     damage(file, chunks[5] + 12 + byte, flip=0x10)
     good, (bad,) = read_through(file)
@@ -98,7 +113,9 @@ def test_a_wrong_size(file, damage, read_through, byte):
 
 
 @pytest.mark.parametrize("chunk", [0, 5, 9])
-def test_a_wrong_magic(file, damage, read_through, chunk):
+def test_a_wrong_magic(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough, chunk: int
+) -> None:
     chunks = offsets_of_chunks(file)
     damage(file, chunks[chunk])
     good, (bad,) = read_through(file)
@@ -106,7 +123,7 @@ def test_a_wrong_magic(file, damage, read_through, chunk):
     assert good == RECORDS[: 4 * chunk] + RECORDS[4 * chunk + 4 :]
 
 
-def test_a_header_that_is_gone(file, read_through):
+def test_a_header_that_is_gone(file: Path, read_through: ReadThrough) -> None:
     chunks = offsets_of_chunks(file)
     content = bytearray(file.read_bytes())
     content[chunks[4] : chunks[4] + 20] = bytes(20)
@@ -117,7 +134,7 @@ def test_a_header_that_is_gone(file, read_through):
     assert good == RECORDS[:16] + RECORDS[20:]
 
 
-def test_a_file_cut_short_at_any_place(file, read_through):
+def test_a_file_cut_short_at_any_place(file: Path, read_through: ReadThrough) -> None:
     chunks = offsets_of_chunks(file)
     content = file.read_bytes()
     for cut in range(chunks[8] + 1, len(content)):
@@ -134,7 +151,7 @@ def test_a_file_cut_short_at_any_place(file, read_through):
         assert bad[0].end - bad[0].start == (1 if in_header else 4)
 
 
-def test_another_kind_of_file(tmp_path, refused):
+def test_another_kind_of_file(tmp_path: Path, refused: Callable[..., str]) -> None:
     path = tmp_path / "x.recordio"
     path.write_bytes(b"nothing of the kind" * 100)
     assert "is not a RecordIO file" in refused(path)
@@ -142,7 +159,13 @@ def test_another_kind_of_file(tmp_path, refused):
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_random_damage(fresh, write_recordio, damage, read_through, data):
+def test_random_damage(
+    fresh: Callable[[str], Path],
+    write_recordio: Callable[..., Path],
+    damage: Callable[..., Path],
+    read_through: ReadThrough,
+    data: st.DataObject,
+) -> None:
     compressor = data.draw(st.sampled_from(["none", "snappy", "gzip"]))
     path = write_recordio(fresh("x.recordio"), RECORDS, max_chunk_records=7, compressor=compressor)
     chunks = offsets_of_chunks(path)

@@ -1,25 +1,32 @@
 """Files are laid out byte by byte as the format says, in both directions."""
 
+from __future__ import annotations
+
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import cramjam
 import pytest
 
 from elasticdl.data.open import open_reader
-from elasticdl.data.recordio import RecordIOWriter
+from elasticdl.data.recordio import Compressor, RecordIOWriter
 
-COMPRESS = {0: lambda data: data, 1: lambda data: bytes(cramjam.snappy.compress(data)), 2: gzip.compress}
-DECOMPRESS = {
+COMPRESS: dict[int, Callable[[bytes], bytes]] = {
+    0: lambda data: data,
+    1: lambda data: bytes(cramjam.snappy.compress(data)),
+    2: gzip.compress,
+}
+DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {
     0: lambda data: data,
     1: lambda data: bytes(cramjam.snappy.decompress(data)),
     2: gzip.decompress,
 }
 
 
-def chunk(compressor, records):
+def chunk(compressor: int, records: list[bytes]) -> bytes:
     data = b"".join(len(record).to_bytes(4, "little") + record for record in records)
     stored = COMPRESS[compressor](data)
     header = b"\x04\x03\x02\x01" + struct.pack(
@@ -28,7 +35,7 @@ def chunk(compressor, records):
     return header + stored
 
 
-def test_reads_a_file_put_together_by_hand(tmp_path):
+def test_reads_a_file_put_together_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "by-hand"
     path.write_bytes(
         chunk(0, [b"one", b"", b"three"])
@@ -41,7 +48,7 @@ def test_reads_a_file_put_together_by_hand(tmp_path):
     assert list(reader.read(0, len(reader))) == [b"one", b"", b"three", b"four" * 100, b"five", b"six"]
 
 
-def test_reads_snappy_frames_with_all_kinds_of_pieces(tmp_path):
+def test_reads_snappy_frames_with_all_kinds_of_pieces(tmp_path: Path) -> None:
     # A stream of its own with an uncompressed piece and one to be skipped, as other writers make them.
     data = (5).to_bytes(4, "little") + b"plain"
     crc = cramjam.snappy.compress(data)
@@ -57,7 +64,7 @@ def test_reads_snappy_frames_with_all_kinds_of_pieces(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "number"), [("none", 0), ("snappy", 1), ("gzip", 2)])
-def test_writes_what_the_format_says(tmp_path: Path, name, number):
+def test_writes_what_the_format_says(tmp_path: Path, name: Compressor, number: int) -> None:
     path = tmp_path / "written"
     with RecordIOWriter(path, name, max_chunk_records=2) as writer:
         for record in (b"a" * 500, b"", b"c"):
@@ -79,20 +86,20 @@ def test_writes_what_the_format_says(tmp_path: Path, name, number):
     ]
 
 
-def test_the_default_is_snappy(tmp_path):
+def test_the_default_is_snappy(tmp_path: Path) -> None:
     with RecordIOWriter(tmp_path / "x") as writer:
         writer.write(b"record")
     assert struct.unpack_from("<I", (tmp_path / "x").read_bytes(), 8) == (1,)
 
 
-def test_the_same_records_make_the_same_file(tmp_path):
+def test_the_same_records_make_the_same_file(tmp_path: Path) -> None:
     for name in ("first", "second"):
         with RecordIOWriter(tmp_path / name, "gzip") as writer:
             writer.write(b"record")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
 
 
-def test_a_file_appears_only_when_it_is_complete(tmp_path):
+def test_a_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     writer = RecordIOWriter(tmp_path / "x.recordio")
     writer.write(b"record" * 100_000)
     assert not (tmp_path / "x.recordio").exists()
@@ -100,8 +107,8 @@ def test_a_file_appears_only_when_it_is_complete(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x.recordio"]
 
 
-def test_a_program_that_fails_leaves_nothing(tmp_path):
-    def fail_in(writer):
+def test_a_program_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def fail_in(writer: RecordIOWriter) -> None:
         writer.write(b"record" * 100_000)
         raise ZeroDivisionError
 

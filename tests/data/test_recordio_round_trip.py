@@ -1,5 +1,10 @@
 """Whatever is written comes back, from any range of indices."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +20,14 @@ from elasticdl.data.open import open_reader
     data=st.data(),
 )
 def test_any_range_of_any_records(
-    fresh, write_recordio, records, compressor, chunk_records, chunk_bytes, data
-):
+    fresh: Callable[[str], Path],
+    write_recordio: Callable[..., Path],
+    records: list[bytes],
+    compressor: str,
+    chunk_records: int,
+    chunk_bytes: int,
+    data: st.DataObject,
+) -> None:
     path = write_recordio(
         fresh("x.recordio"),
         records,
@@ -31,7 +42,7 @@ def test_any_range_of_any_records(
     assert list(reader.read(start, end)) == records[start:end]
 
 
-def test_more_chunks_than_marks(tmp_path, write_recordio):
+def test_more_chunks_than_marks(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     records = [str(number).encode() for number in range(3000)]
     write_recordio(tmp_path / "x.recordio", records, max_chunk_records=1)
     reader = open_reader(str(tmp_path))
@@ -39,7 +50,7 @@ def test_more_chunks_than_marks(tmp_path, write_recordio):
         assert list(reader.read(start, 3000)) == records[start:]
 
 
-def test_shards_smaller_than_a_chunk(tmp_path, write_recordio):
+def test_shards_smaller_than_a_chunk(tmp_path: Path, write_recordio: Callable[..., Path]) -> None:
     records = [str(number).encode() * 10 for number in range(5000)]
     write_recordio(tmp_path / "x.recordio", records, max_chunk_records=10_000, max_chunk_bytes=1 << 30)
     reader = open_reader(str(tmp_path))

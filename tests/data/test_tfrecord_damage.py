@@ -1,6 +1,10 @@
 """Damaged TFRecord files: every record is the one that was written or is named as bad."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,22 +12,27 @@ from hypothesis import strategies as st
 
 from elasticdl.data.tfrecord_frames import frame
 from elasticdl.jobs.errors import UserError
+from tests.data.conftest import ReadThrough
 
 RECORDS = [b"record %03d " % number * (number % 4) for number in range(30)]
 OFFSETS = [sum(len(frame(record)) for record in RECORDS[:number]) for number in range(31)]
 
 
 @pytest.fixture
-def file(tmp_path, write_tfrecord):
+def file(tmp_path: Path, write_tfrecord: Callable[[Path, Iterable[bytes]], Path]) -> Path:
     return write_tfrecord(tmp_path / "x.tfrecord", RECORDS)
 
 
-def offset_in(where):
-    return int(re.search(r"byte (\d+)", where)[1])
+def offset_in(where: str) -> int:
+    found = re.search(r"byte (\d+)", where)
+    assert found is not None
+    return int(found[1])
 
 
 @pytest.mark.parametrize(("place", "word"), [(0, "length"), (7, "length"), (9, "length"), (14, "checksum")])
-def test_a_damaged_record(file, damage, read_through, place, word):
+def test_a_damaged_record(
+    file: Path, damage: Callable[..., Path], read_through: ReadThrough, place: int, word: str
+) -> None:
     damage(file, OFFSETS[7] + place)
     good, (bad,) = read_through(file)
     assert (bad.start, bad.end) == (7, 8)
@@ -32,7 +41,7 @@ def test_a_damaged_record(file, damage, read_through, place, word):
     assert good == RECORDS[:7] + RECORDS[8:]
 
 
-def test_a_file_cut_short_at_any_place(file, read_through):
+def test_a_file_cut_short_at_any_place(file: Path, read_through: ReadThrough) -> None:
     content = file.read_bytes()
     for cut in range(OFFSETS[27] + 1, len(content)):
         file.write_bytes(content[:cut])
@@ -47,13 +56,13 @@ def test_a_file_cut_short_at_any_place(file, read_through):
             assert offset_in(bad[0].where) == OFFSETS[whole]
 
 
-def test_another_kind_of_file(tmp_path, refused):
+def test_another_kind_of_file(tmp_path: Path, refused: Callable[..., str]) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_bytes(b"nothing of the kind" * 100)
     assert "is not a TFRecord file" in refused(path)
 
 
-def test_a_long_hole(file, read_through):
+def test_a_long_hole(file: Path, read_through: ReadThrough) -> None:
     content = bytearray(file.read_bytes())
     content[OFFSETS[3] : OFFSETS[9] + 5] = bytes(OFFSETS[9] + 5 - OFFSETS[3])
     file.write_bytes(content)
@@ -64,7 +73,13 @@ def test_a_long_hole(file, read_through):
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_random_damage(fresh, write_tfrecord, damage, read_through, data):
+def test_random_damage(
+    fresh: Callable[[str], Path],
+    write_tfrecord: Callable[[Path, Iterable[bytes]], Path],
+    damage: Callable[..., Path],
+    read_through: ReadThrough,
+    data: st.DataObject,
+) -> None:
     path = write_tfrecord(fresh("x.tfrecord"), RECORDS)
     places = data.draw(
         st.lists(

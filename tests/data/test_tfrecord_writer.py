@@ -1,6 +1,9 @@
 """Appending to a TFRecord file that others read meanwhile, as event files are."""
 
+from __future__ import annotations
+
 import os
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +12,7 @@ from elasticdl.data.tfrecord_frames import TFRecordWriter, frame
 from elasticdl.jobs.errors import UserError
 
 
-def test_what_is_flushed_is_there(tmp_path):
+def test_what_is_flushed_is_there(tmp_path: Path) -> None:
     path = tmp_path / "events"
     writer = TFRecordWriter(path)
     writer.write(b"one")
@@ -20,7 +23,7 @@ def test_what_is_flushed_is_there(tmp_path):
     assert path.read_bytes() == frame(b"one") + frame(b"two")
 
 
-def test_appends_to_what_is_there(tmp_path):
+def test_appends_to_what_is_there(tmp_path: Path) -> None:
     for record in (b"one", b"two"):
         with TFRecordWriter(tmp_path / "events") as writer:
             writer.write(record)
@@ -29,7 +32,7 @@ def test_appends_to_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("torn", [1, 11, 12, 14, 18])
-def test_a_torn_record_at_the_end_is_cut_off(tmp_path, torn):
+def test_a_torn_record_at_the_end_is_cut_off(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "events"
     path.write_bytes(frame(b"one") + frame(b"two")[:torn])
     with TFRecordWriter(path) as writer:
@@ -37,12 +40,12 @@ def test_a_torn_record_at_the_end_is_cut_off(tmp_path, torn):
     assert path.read_bytes() == frame(b"one") + frame(b"three")
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="missing/events"):
         TFRecordWriter(tmp_path / "missing" / "events")
 
 
-def test_many_records(tmp_path):
+def test_many_records(tmp_path: Path) -> None:
     with TFRecordWriter(tmp_path / "events") as writer:
         for _ in range(3):
             writer.write(os.urandom(700_000))
