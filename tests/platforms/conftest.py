@@ -62,7 +62,7 @@ if len(sys.argv) > 2:
 
 def alive(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
@@ -144,7 +144,9 @@ class OtherHost:
     """A host in a process of its own."""
 
     def __init__(self, process: subprocess.Popen[str], pids: dict[str, int]) -> None:
+        assert process.stdout is not None
         self.process = process
+        self.output = process.stdout
         self.keeper = pids.pop("keeper")
         self.nodes = pids
 

@@ -16,7 +16,7 @@ import elasticdl
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.local import LocalPlatform
 from elasticdl.platforms.messages import LONGEST_LINE, Refused, Watch, decode, encode
-from elasticdl.platforms.platform import NodePhase
+from elasticdl.platforms.platform import NodePhase, NodeRequest
 
 
 @pytest.fixture
@@ -38,14 +38,18 @@ def hear_all(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("noise", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x04\x95\n", b"{}\n", b"\n"])
-def test_nonsense_is_refused_and_cut_off(host: Host, node: Callable, connect: Callable, noise: bytes) -> None:
+def test_nonsense_is_refused_and_cut_off(
+    host: Host, node: Callable[..., NodeRequest], connect: Callable[[], socket.socket], noise: bytes
+) -> None:
     with connect() as client:
         client.sendall(noise)
         assert isinstance(decode(hear_all(client).split(b"\n")[0]), Refused)
     assert host.spawn(node("worker-0", "sleep", "1000")).phase is NodePhase.RUNNING
 
 
-def test_a_line_without_end_is_cut_off(host: Host, node: Callable, connect: Callable) -> None:
+def test_a_line_without_end_is_cut_off(
+    host: Host, node: Callable[..., NodeRequest], connect: Callable[[], socket.socket]
+) -> None:
     with connect() as client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         sent = 0
         while True:
@@ -55,7 +59,9 @@ def test_a_line_without_end_is_cut_off(host: Host, node: Callable, connect: Call
     assert host.spawn(node("worker-0", "sleep", "1000")).phase is NodePhase.RUNNING
 
 
-def test_a_client_that_leaves_while_it_watches(host: Host, node: Callable, connect: Callable) -> None:
+def test_a_client_that_leaves_while_it_watches(
+    host: Host, node: Callable[..., NodeRequest], connect: Callable[[], socket.socket]
+) -> None:
     for number in range(10):
         with connect() as client:
             client.sendall(encode(Watch(id=1)))
@@ -65,7 +71,9 @@ def test_a_client_that_leaves_while_it_watches(host: Host, node: Callable, conne
         assert host.wait(f"after-{number}", 60).phase is NodePhase.SUCCEEDED
 
 
-def test_a_client_that_never_reads(host: Host, node: Callable, connect: Callable) -> None:
+def test_a_client_that_never_reads(
+    host: Host, node: Callable[..., NodeRequest], connect: Callable[[], socket.socket]
+) -> None:
     with connect() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         client.sendall(encode(Watch(id=1)))
@@ -78,7 +86,7 @@ def test_a_client_that_never_reads(host: Host, node: Callable, connect: Callable
             heard += client.recv(65536)
 
 
-def test_a_message_may_come_in_pieces(host: Host, connect: Callable) -> None:
+def test_a_message_may_come_in_pieces(host: Host, connect: Callable[[], socket.socket]) -> None:
     with connect() as client:
         for byte in b'{"kind": "list", "id": 12}\n':
             client.sendall(bytes([byte]))
@@ -86,7 +94,10 @@ def test_a_message_may_come_in_pieces(host: Host, connect: Callable) -> None:
 
 
 def test_a_master_that_was_killed_finds_its_nodes_again(
-    host: Host, node: Callable, eventually: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    eventually: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
 ) -> None:
     program = f"""
 import asyncio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import math
 import ssl
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.errors import UserError
-from elasticdl.platforms import cluster as cluster_module
 from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError
 from elasticdl.platforms.kubeconfig import Access, Identity
 from elasticdl.platforms.watching import Asked, Change, Synced, watch
@@ -377,7 +377,7 @@ def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(cluster_module.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
 
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(UserError, match="need the package httpx") as raised:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.platforms.host import Host
+from elasticdl.platforms.platform import NodeRequest
 
 SHOW = """
 import os, signal
@@ -17,7 +18,9 @@ print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
 
 
-def test_the_request_adds_to_and_overrides_the_host_s(tmp_path: Path, node: Callable) -> None:
+def test_the_request_adds_to_and_overrides_the_host_s(
+    tmp_path: Path, node: Callable[..., NodeRequest]
+) -> None:
     environment = {**os.environ, "ONE": "host", "TWO": "host"}
     with Host(tmp_path / "socket", tmp_path / "logs", environment) as host:
         host.spawn(node("worker-0", "sh", "-c", "echo $ONE $TWO $THREE", TWO="node", THREE="node"))
@@ -25,7 +28,7 @@ def test_the_request_adds_to_and_overrides_the_host_s(tmp_path: Path, node: Call
         assert host.tail("worker-0") == ["host node node"]
 
 
-def test_later_changes_to_the_mapping_do_not_matter(tmp_path: Path, node: Callable) -> None:
+def test_later_changes_to_the_mapping_do_not_matter(tmp_path: Path, node: Callable[..., NodeRequest]) -> None:
     environment = {**os.environ, "ONE": "before"}
     with Host(tmp_path / "socket", tmp_path / "logs", environment) as host:
         environment["ONE"] = "after"
@@ -34,7 +37,7 @@ def test_later_changes_to_the_mapping_do_not_matter(tmp_path: Path, node: Callab
         assert host.tail("worker-0") == ["before"]
 
 
-def test_no_signals_or_descriptors_are_handed_down(host: Host, node: Callable) -> None:
+def test_no_signals_or_descriptors_are_handed_down(host: Host, node: Callable[..., NodeRequest]) -> None:
     host.spawn(node("worker-0", "sleep", "1000"))
     host.spawn(node("worker-1", "sh", "-c", "ls /proc/self/fd | wc -l; grep Sig.[gl] /proc/self/status"))
     host.wait("worker-1", 60)

@@ -12,7 +12,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.launch import prepare_log_folder
 from elasticdl.platforms.logs import LogWriter
-from elasticdl.platforms.platform import EndReason, NodePhase
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest
 
 # A device on which every write fails for want of space: a full disk at the price of a link.
 FULL = "/dev/full"
@@ -34,7 +34,12 @@ def test_a_log_folder_that_cannot_be_made(tmp_path: Path) -> None:
         prepare_log_folder(tmp_path / "file" / "logs")
 
 
-def test_a_node_that_prints_goes_on(host: Host, node: Callable, tmp_path: Path, eventually: Callable) -> None:
+def test_a_node_that_prints_goes_on(
+    host: Host,
+    node: Callable[..., NodeRequest],
+    tmp_path: Path,
+    eventually: Callable[[Callable[[], object]], None],
+) -> None:
     (tmp_path / "logs" / "worker-0.log").symlink_to(FULL)
     status = host.spawn(
         node("worker-0", "sh", "-c", f"seq 100000; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done")
@@ -58,7 +63,9 @@ def test_a_log_says_what_it_has_lost(tmp_path: Path) -> None:
     assert path.read_text() == "[14 bytes of output could not be written]\nkept"
 
 
-def test_a_node_whose_log_cannot_be_opened_cannot_start(host: Host, node: Callable, tmp_path: Path) -> None:
+def test_a_node_whose_log_cannot_be_opened_cannot_start(
+    host: Host, node: Callable[..., NodeRequest], tmp_path: Path
+) -> None:
     (tmp_path / "logs" / "worker-0.log").mkdir()
     status = host.spawn(node("worker-0", "true"))
     assert status.reason is EndReason.CANNOT_START

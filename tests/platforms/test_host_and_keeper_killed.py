@@ -7,14 +7,17 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.platforms.host import Host
+from tests.platforms.conftest import OtherHost
+
 
 def test_the_next_host_ends_what_was_left(
-    other_host: Callable,
-    make_host: Callable,
-    all_gone: Callable,
-    is_alive: Callable,
-    daemon: Callable,
-    pid_in: Callable,
+    other_host: Callable[..., OtherHost],
+    make_host: Callable[..., Host],
+    all_gone: Callable[..., None],
+    is_alive: Callable[[int], bool],
+    daemon: Callable[..., tuple[str, ...]],
+    pid_in: Callable[[Path], int],
     tmp_path: Path,
 ) -> None:
     host = other_host(parent=daemon(tmp_path / "daemon", "sleep", "1000"))

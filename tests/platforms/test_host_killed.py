@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.platforms.conftest import OtherHost
+
 STUBBORN = ("sh", "-c", "trap '' TERM INT HUP; while :; do sleep 1000 & wait; done")
 
 
-def test_kill_9_takes_the_nodes_along(other_host: Callable, all_gone: Callable, is_alive: Callable) -> None:
+def test_kill_9_takes_the_nodes_along(
+    other_host: Callable[..., OtherHost], all_gone: Callable[..., None], is_alive: Callable[[int], bool]
+) -> None:
     host = other_host(plain=("sleep", "1000"), stubborn=STUBBORN)
     assert all(is_alive(pid) for pid in host.nodes.values())
     host.process.kill()
@@ -21,7 +25,10 @@ def test_kill_9_takes_the_nodes_along(other_host: Callable, all_gone: Callable, 
 
 
 def test_kill_9_takes_the_children_of_nodes_along(
-    other_host: Callable, all_gone: Callable, pid_in: Callable, tmp_path: Path
+    other_host: Callable[..., OtherHost],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    tmp_path: Path,
 ) -> None:
     child = tmp_path / "child"
     command = ("sh", "-c", f"sh -c 'echo $$ > {child}.new; mv {child}.new {child}; exec sleep 1000' & wait")
@@ -32,7 +39,11 @@ def test_kill_9_takes_the_children_of_nodes_along(
 
 
 def test_kill_9_takes_daemons_of_nodes_along(
-    other_host: Callable, all_gone: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
+    other_host: Callable[..., OtherHost],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    daemon: Callable[..., tuple[str, ...]],
+    tmp_path: Path,
 ) -> None:
     host = other_host(parent=daemon(tmp_path / "daemon", "sleep", "1000"))
     pid = pid_in(tmp_path / "daemon")
@@ -43,14 +54,18 @@ def test_kill_9_takes_daemons_of_nodes_along(
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGSEGV], ids=lambda number: number.name
 )
-def test_any_other_end_does_so_too(other_host: Callable, all_gone: Callable, number: signal.Signals) -> None:
+def test_any_other_end_does_so_too(
+    other_host: Callable[..., OtherHost], all_gone: Callable[..., None], number: signal.Signals
+) -> None:
     host = other_host(plain=("sleep", "1000"))
     host.process.send_signal(number)
     all_gone(host.process.pid, host.keeper, *host.nodes.values())
 
 
 @pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)", "os._exit(0)", "os.abort()"])
-def test_a_host_that_was_never_closed(other_host: Callable, all_gone: Callable, then: str) -> None:
+def test_a_host_that_was_never_closed(
+    other_host: Callable[..., OtherHost], all_gone: Callable[..., None], then: str
+) -> None:
     host = other_host(then, plain=("sleep", "1000"), stubborn=STUBBORN)
     host.process.wait()
     all_gone(host.keeper, *host.nodes.values())
@@ -58,7 +73,7 @@ def test_a_host_that_was_never_closed(other_host: Callable, all_gone: Callable, 
 
 @pytest.mark.parametrize("then", ["pass", "raise SystemExit(3)"])
 def test_a_host_that_ends_in_order_waits_for_the_end_of_its_nodes(
-    other_host: Callable, is_alive: Callable, then: str
+    other_host: Callable[..., OtherHost], is_alive: Callable[[int], bool], then: str
 ) -> None:
     host = other_host(then, plain=("sleep", "1000"), stubborn=STUBBORN)
     host.process.wait()
@@ -66,7 +81,11 @@ def test_a_host_that_ends_in_order_waits_for_the_end_of_its_nodes(
 
 
 def test_a_forked_copy_of_the_host_does_not_keep_the_nodes_alive(
-    other_host: Callable, all_gone: Callable, pid_in: Callable, is_alive: Callable, tmp_path: Path
+    other_host: Callable[..., OtherHost],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    is_alive: Callable[[int], bool],
+    tmp_path: Path,
 ) -> None:
     copy = tmp_path / "copy"
     fork = f"""
@@ -88,7 +107,9 @@ sys.stdin.read()
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_forked_copy_that_ends_takes_nothing_along(other_host: Callable, is_alive: Callable) -> None:
+def test_a_forked_copy_that_ends_takes_nothing_along(
+    other_host: Callable[..., OtherHost], is_alive: Callable[[int], bool]
+) -> None:
     fork = """
 if os.fork() == 0:
     raise SystemExit(0)
@@ -98,11 +119,13 @@ print(status, host.wait("after").exit_code, flush=True)
 sys.stdin.read()
 """
     host = other_host(fork, plain=("sleep", "1000"))
-    assert host.process.stdout.readline() == "0 3\n"
+    assert host.output.readline() == "0 3\n"
     assert all(is_alive(pid) for pid in host.nodes.values())
 
 
-def test_killed_while_it_starts_its_nodes(other_host: Callable, all_gone: Callable, tmp_path: Path) -> None:
+def test_killed_while_it_starts_its_nodes(
+    other_host: Callable[..., OtherHost], all_gone: Callable[..., None], tmp_path: Path
+) -> None:
     """No node is told of yet: whatever runs with the job's mark is one."""
     many = """
 for number in range(1000):
@@ -111,7 +134,7 @@ for number in range(1000):
         print("20", flush=True)
 """
     host = other_host(many)
-    host.process.stdout.readline()
+    host.output.readline()
     host.process.kill()
     all_gone(host.keeper)
     marked = f"ELASTICDL_PROCESS_OF={tmp_path / 'logs'}/".encode()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.local import LocalPlatform
-from elasticdl.platforms.platform import EndReason, NodePhase
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest
 
 
 def kill_keeper(host: Host) -> None:
@@ -19,7 +19,12 @@ def kill_keeper(host: Host) -> None:
 
 
 def test_nodes_and_what_they_left_end_with_it(
-    host: Host, node: Callable, all_gone: Callable, daemon: Callable, pid_in: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    daemon: Callable[..., tuple[str, ...]],
+    pid_in: Callable[[Path], int],
+    tmp_path: Path,
 ) -> None:
     host.spawn(node("plain", "sleep", "1000"))
     host.spawn(node("parent", *daemon(tmp_path / "daemon", "sleep", "1000")))
@@ -30,7 +35,7 @@ def test_nodes_and_what_they_left_end_with_it(
     all_gone(*pids)
 
 
-def test_the_host_goes_on(host: Host, node: Callable, tmp_path: Path) -> None:
+def test_the_host_goes_on(host: Host, node: Callable[..., NodeRequest], tmp_path: Path) -> None:
     host.spawn(node("before", "sh", "-c", "exit 3"))
     host.wait("before", 60)
     host.spawn(node("lost", "sleep", "1000"))
@@ -50,7 +55,7 @@ def test_the_host_goes_on(host: Host, node: Callable, tmp_path: Path) -> None:
     assert asyncio.run(listed()) == expected
 
 
-def test_closing_afterwards_is_clean(host: Host, node: Callable, tmp_path: Path) -> None:
+def test_closing_afterwards_is_clean(host: Host, node: Callable[..., NodeRequest], tmp_path: Path) -> None:
     host.spawn(node("lost", "sleep", "1000"))
     kill_keeper(host)
     host.wait("lost", 60)
@@ -58,7 +63,7 @@ def test_closing_afterwards_is_clean(host: Host, node: Callable, tmp_path: Path)
     assert not (tmp_path / "socket").exists()
 
 
-def test_the_master_can_be_started_again(host: Host, node: Callable) -> None:
+def test_the_master_can_be_started_again(host: Host, node: Callable[..., NodeRequest]) -> None:
     host.spawn(node("master", "sh", "-c", "echo first; sleep 1000", role="master"))
     kill_keeper(host)
     host.wait("master", 60)

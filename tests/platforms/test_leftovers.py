@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.platforms.host import Host
-from elasticdl.platforms.platform import EndReason
+from elasticdl.platforms.platform import EndReason, NodeRequest
 
 
 def test_children_of_a_node_that_exits(
-    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    tmp_path: Path,
 ) -> None:
     script = "for n in 1 2 3; do sleep 1000 & echo $! > $n; done; echo $! > all"
     host.spawn(node("parent", "sh", "-c", f"cd {tmp_path}; {script}"))
@@ -20,7 +24,12 @@ def test_children_of_a_node_that_exits(
 
 
 def test_a_daemon_of_a_node_that_exits(
-    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    daemon: Callable[..., tuple[str, ...]],
+    tmp_path: Path,
 ) -> None:
     host.spawn(node("parent", *daemon(tmp_path / "daemon")))
     assert host.wait("parent", 60).reason is EndReason.COMPLETED
@@ -28,7 +37,11 @@ def test_a_daemon_of_a_node_that_exits(
 
 
 def test_a_child_in_a_group_of_its_own_and_without_environment(
-    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    tmp_path: Path,
 ) -> None:
     """Known by its session alone."""
     program = f"""
@@ -46,7 +59,12 @@ if os.fork() == 0:
 
 
 def test_a_daemon_of_a_node_that_is_killed(
-    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    daemon: Callable[..., tuple[str, ...]],
+    tmp_path: Path,
 ) -> None:
     host.spawn(node("parent", *daemon(tmp_path / "daemon", "sh", "-c", "kill -9 $$")))
     assert host.wait("parent", 60).reason is EndReason.KILLED
@@ -54,7 +72,12 @@ def test_a_daemon_of_a_node_that_is_killed(
 
 
 def test_the_daemon_of_another_node_is_let_be(
-    host: Host, node: Callable, is_alive: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    is_alive: Callable[[int], bool],
+    pid_in: Callable[[Path], int],
+    daemon: Callable[..., tuple[str, ...]],
+    tmp_path: Path,
 ) -> None:
     host.spawn(node("parent", *daemon(tmp_path / "daemon", "sleep", "1000")))
     pid = pid_in(tmp_path / "daemon")
@@ -67,7 +90,12 @@ def test_the_daemon_of_another_node_is_let_be(
 
 
 def test_a_daemon_without_its_environment_ends_with_the_host(
-    host: Host, node: Callable, all_gone: Callable, pid_in: Callable, daemon: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    daemon: Callable[..., tuple[str, ...]],
+    tmp_path: Path,
 ) -> None:
     """It cannot be told whose it is, so it may live while the job does."""
     host.spawn(node("parent", "env", "-i", *daemon(tmp_path / "daemon")))
@@ -78,7 +106,10 @@ def test_a_daemon_without_its_environment_ends_with_the_host(
 
 
 def test_output_of_survivors_does_not_delay_the_end(
-    host: Host, node: Callable, eventually: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    eventually: Callable[[Callable[[], object]], None],
+    tmp_path: Path,
 ) -> None:
     host.spawn(
         node("parent", "sh", "-c", f"setsid yes & while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; exit 4")

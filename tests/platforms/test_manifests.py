@@ -39,7 +39,8 @@ def worker(name: str = "worker-0", **fields: Any) -> NodeRequest:
 
 
 def container(pod: dict[str, Any]) -> dict[str, Any]:
-    return pod["spec"]["containers"][0]
+    first: dict[str, Any] = pod["spec"]["containers"][0]
+    return first
 
 
 def variables(pod: dict[str, Any]) -> dict[str, Any]:

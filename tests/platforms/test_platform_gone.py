@@ -10,6 +10,7 @@ import pytest
 
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.local import LocalPlatform, PlatformGone
+from elasticdl.platforms.platform import NodeRequest
 
 
 def test_before_it_was_there(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_before_it_was_there(tmp_path: Path) -> None:
         asyncio.run(ask())
 
 
-def test_while_it_is_asked_and_watched(host: Host, node: Callable, tmp_path: Path) -> None:
+def test_while_it_is_asked_and_watched(host: Host, node: Callable[..., NodeRequest], tmp_path: Path) -> None:
     async def outlive() -> None:
         platform = LocalPlatform(tmp_path / "socket")
         await platform.start(node("worker-0", "sleep", "1000"))
@@ -43,7 +44,9 @@ def test_while_it_is_asked_and_watched(host: Host, node: Callable, tmp_path: Pat
     asyncio.run(asyncio.wait_for(outlive(), 60))
 
 
-def test_a_bad_name_does_not_look_like_it(host: Host, node: Callable, tmp_path: Path) -> None:
+def test_a_bad_name_does_not_look_like_it(
+    host: Host, node: Callable[..., NodeRequest], tmp_path: Path
+) -> None:
     async def ask() -> None:
         platform = LocalPlatform(tmp_path / "socket")
         with pytest.raises(ValueError, match="is no name for a node"):

@@ -72,7 +72,8 @@ class Api:
         if "watch=true" in path:
             await self._watch(writer)
             return
-        status, result = 200, {"metadata": {"resourceVersion": "1"}, "items": self.pods}
+        status = 200
+        result: dict[str, Any] = {"metadata": {"resourceVersion": "1"}, "items": self.pods}
         if method == "GET" and "/pods/" in path:
             found = [pod for pod in self.pods if pod["metadata"]["name"] == path.rpartition("/")[2]]
             status, result = (200, found[0]) if found else (404, {"reason": "NotFound", "message": "gone"})
@@ -564,7 +565,12 @@ def test_servers_listen_at_addresses_of_the_kind_that_pods_have(pod_ip: str, bin
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.start(request(0, "ps"))
 
-    definition = {"job_command": None, "model_zoo": "z", "model_def": "a.b.c", "training_data": "d"}
+    definition: dict[str, Any] = {
+        "job_command": None,
+        "model_zoo": "z",
+        "model_def": "a.b.c",
+        "training_data": "d",
+    }
     play(api, scenario, pod_ip=pod_ip, **definition, num_ps=1)
     variables = api.asked[-1][2]["spec"]["containers"][0]["env"]
     assert {"name": "ELASTICDL_BIND", "value": bind} in variables
@@ -910,7 +916,13 @@ def test_whoever_is_not_the_master_any_more_ends_nobody() -> None:
     assert looks == [0, 1, 2]
 
 
-SERVERS = {"job_command": None, "model_zoo": "z", "model_def": "a.b.c", "training_data": "d", "num_ps": 1}
+SERVERS: dict[str, Any] = {
+    "job_command": None,
+    "model_zoo": "z",
+    "model_def": "a.b.c",
+    "training_data": "d",
+    "num_ps": 1,
+}
 
 
 @pytest.mark.parametrize(("role", "flags"), [("worker", {}), ("ps", SERVERS)])

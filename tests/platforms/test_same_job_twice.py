@@ -11,19 +11,27 @@ import pytest
 from elasticdl.jobs.errors import UserError
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.launch import take_lock
-from elasticdl.platforms.platform import NodePhase
+from elasticdl.platforms.platform import NodePhase, NodeRequest
+from tests.platforms.conftest import OtherHost
 
 
-def test_a_second_host_is_refused(host: Host, node: Callable, is_alive: Callable, tmp_path: Path) -> None:
+def test_a_second_host_is_refused(
+    host: Host, node: Callable[..., NodeRequest], is_alive: Callable[[int], bool], tmp_path: Path
+) -> None:
     host.spawn(node("worker-0", "sleep", "1000"))
     with pytest.raises(UserError, match=f"is already running \\(process {os.getpid()}\\)"):
         take_lock(tmp_path / "logs", seconds=0)
-    assert is_alive(host.pid("worker-0"))
+    pid = host.pid("worker-0")
+    assert pid is not None
+    assert is_alive(pid)
     assert host.spawn(node("worker-1", "sleep", "1000")).phase is NodePhase.RUNNING
 
 
 def test_after_a_crash_the_next_may_come_at_once(
-    other_host: Callable, make_host: Callable, node: Callable, is_alive: Callable
+    other_host: Callable[..., OtherHost],
+    make_host: Callable[..., Host],
+    node: Callable[..., NodeRequest],
+    is_alive: Callable[[int], bool],
 ) -> None:
     before = other_host(plain=("sleep", "1000"))
     before.process.kill()
@@ -32,7 +40,7 @@ def test_after_a_crash_the_next_may_come_at_once(
     assert host.spawn(node("plain", "sleep", "1000")).phase is NodePhase.RUNNING
 
 
-def test_after_an_end_in_order_too(make_host: Callable, node: Callable) -> None:
+def test_after_an_end_in_order_too(make_host: Callable[..., Host], node: Callable[..., NodeRequest]) -> None:
     for _ in range(3):
         host = make_host()
         assert host.spawn(node("plain", "sleep", "1000")).phase is NodePhase.RUNNING

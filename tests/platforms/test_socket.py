@@ -11,6 +11,7 @@ import pytest
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.platforms.host import Host
+from elasticdl.platforms.platform import NodeRequest
 
 
 def test_nobody_else_can_connect(tmp_path: Path) -> None:
@@ -58,7 +59,9 @@ def test_a_python_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Host(tmp_path / "socket", tmp_path / "logs", os.environ).start()
 
 
-def test_a_python_that_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Callable) -> None:
+def test_a_python_that_does_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Callable[..., NodeRequest]
+) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho this is no python >&2\nexit 1\n")
     broken.chmod(0o700)

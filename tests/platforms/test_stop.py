@@ -13,11 +13,11 @@ import pytest
 
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.messages import ListNodes, Stop, encode
-from elasticdl.platforms.platform import EndReason, NodePhase
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest
 
 
 def test_a_node_that_heeds_sigterm_ends_in_its_own_way(
-    host: Host, node: Callable, eventually: Callable
+    host: Host, node: Callable[..., NodeRequest], eventually: Callable[[Callable[[], object]], None]
 ) -> None:
     script = "trap 'echo finished; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
     host.spawn(node("polite", "sh", "-c", script))
@@ -29,7 +29,12 @@ def test_a_node_that_heeds_sigterm_ends_in_its_own_way(
 
 
 def test_a_node_that_ignores_sigterm_is_killed_after_the_grace(
-    host: Host, node: Callable, eventually: Callable, all_gone: Callable, pid_in: Callable, tmp_path: Path
+    host: Host,
+    node: Callable[..., NodeRequest],
+    eventually: Callable[[Callable[[], object]], None],
+    all_gone: Callable[..., None],
+    pid_in: Callable[[Path], int],
+    tmp_path: Path,
 ) -> None:
     child = tmp_path / "child"
     script = f"trap '' TERM; sh -c 'echo $$ > {child}.new; mv {child}.new {child}; exec sleep 1000'"
@@ -44,7 +49,7 @@ def test_a_node_that_ignores_sigterm_is_killed_after_the_grace(
 
 
 def test_only_the_node_itself_is_asked_not_its_helpers(
-    host: Host, node: Callable, eventually: Callable
+    host: Host, node: Callable[..., NodeRequest], eventually: Callable[[Callable[[], object]], None]
 ) -> None:
     helper = "trap 'echo helper was told' TERM; echo ready; while [ ! -e go ]; do sleep 0.01; done"
     script = f"trap 'echo node was told; exit 0' TERM; sh -c \"{helper}\" & while :; do wait; done"
@@ -57,7 +62,10 @@ def test_only_the_node_itself_is_asked_not_its_helpers(
 
 @pytest.mark.parametrize("graces", [(10000, 0.1), (0.1, 10000)])
 def test_the_shortest_grace_counts(
-    host: Host, node: Callable, eventually: Callable, graces: tuple[float, float]
+    host: Host,
+    node: Callable[..., NodeRequest],
+    eventually: Callable[[Callable[[], object]], None],
+    graces: tuple[float, float],
 ) -> None:
     host.spawn(node("stubborn", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.01; done"))
     eventually(lambda: host.tail("stubborn") == ["ready"])
@@ -67,50 +75,58 @@ def test_the_shortest_grace_counts(
 
 
 def test_a_node_that_had_ended_before_was_not_stopped_by_us(
-    host: Host, node: Callable, all_gone: Callable, tmp_path: Path
+    host: Host, node: Callable[..., NodeRequest], all_gone: Callable[..., None], tmp_path: Path
 ) -> None:
     """Killed and stopped while the keeper cannot look: both wait for it when it can again."""
     host.spawn(node("worker-0", "sleep", "1000"))
+    pid = host.pid("worker-0")
+    assert pid is not None
+    assert host._keeper is not None
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(tmp_path / "socket"))
         client.sendall(encode(ListNodes(id=1)))
         assert client.recv(65536)
         os.kill(host._keeper.pid, signal.SIGSTOP)
-        os.kill(host.pid("worker-0"), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         all_gone(host.pid("worker-0"))
         client.sendall(encode(Stop(id=2, name="worker-0", grace_seconds=50)))
         os.kill(host._keeper.pid, signal.SIGCONT)
         assert host.wait("worker-0", 60).reason is EndReason.KILLED
 
 
-def test_a_node_stopped_with_sigstop_can_be_ended(host: Host, node: Callable) -> None:
+def test_a_node_stopped_with_sigstop_can_be_ended(host: Host, node: Callable[..., NodeRequest]) -> None:
     host.spawn(node("frozen", "sh", "-c", "kill -STOP $$"))
     host.terminate("frozen", 0.1)
     assert host.wait("frozen", 60).reason is EndReason.STOPPED
 
 
-def test_stop_all_returns_when_nothing_runs(host: Host, node: Callable, is_alive: Callable) -> None:
+def test_stop_all_returns_when_nothing_runs(
+    host: Host, node: Callable[..., NodeRequest], is_alive: Callable[[int], bool]
+) -> None:
     for number in range(10):
         host.spawn(node(f"plain-{number}", "sleep", "1000"))
         host.spawn(node(f"stubborn-{number}", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
     pids = [host.pid(status.name) for status in host.statuses()]
     host.stop_all(0.2)
     assert {status.reason for status in host.statuses()} == {EndReason.STOPPED}
-    assert not any(is_alive(pid) for pid in pids)
+    assert not any(pid is None or is_alive(pid) for pid in pids)
 
 
-def test_kill_all(host: Host, node: Callable) -> None:
+def test_kill_all(host: Host, node: Callable[..., NodeRequest]) -> None:
     for number in range(10):
         host.spawn(node(f"stubborn-{number}", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
     host.kill_all()
     assert {status.exit_code for status in host.statuses()} == {137}
 
 
-def test_close_kills_and_tells(host: Host, node: Callable, is_alive: Callable, tmp_path: Path) -> None:
+def test_close_kills_and_tells(
+    host: Host, node: Callable[..., NodeRequest], is_alive: Callable[[int], bool], tmp_path: Path
+) -> None:
     host.spawn(node("plain", "sleep", "1000"))
     pid = host.pid("plain")
     host.close()
     host.close()
+    assert pid is not None
     assert not is_alive(pid)
     assert host.wait("plain", 0).reason is EndReason.STOPPED
     assert os.listdir(tmp_path) == ["logs"]
