@@ -499,17 +499,17 @@ class World:
         busy = np.zeros(BUCKETS, np.bool_)
         for _, mask, _ in worker.asked:
             busy |= mask
-        server, mask = self.turn_to(worker, worker.left & ~busy)
-        if server is None:
+        found, mask = self.turn_to(worker, worker.left & ~busy)
+        if found is None:
             return False
         try:
-            call = self.push(worker, server, mask) if worker.ready else self.initialize(server, mask)
+            call = self.push(worker, found, mask) if worker.ready else self.initialize(found, mask)
         except WorkerFenced:
             assert worker.ended
             return False
         except ServerFailure:
             return False
-        worker.asked.append((server, mask, call))
+        worker.asked.append((found, mask, call))
         return True
 
     def is_to_pull(self, worker: Worker) -> bool:
@@ -615,7 +615,8 @@ class World:
                 if serving.any():
                     mine = serving[ID_BUCKETS]
                     rows = self.sums(store, serving)
-                    acknowledged = sum(worker.sightings(worker.acknowledged) for worker in self.workers)[mine]
+                    known = (worker.sightings(worker.acknowledged) for worker in self.workers)
+                    acknowledged = sum(known, np.zeros(len(IDS)))[mine]
                     assert (rows >= acknowledged[:, None]).all(), (IDS[mine], rows, acknowledged)
 
     def sums(self, store: Store, mask: Mask) -> NDArray[np.float64]:
@@ -629,7 +630,8 @@ class World:
         for key, ids in arrays.items():
             if key.endswith("/ids"):
                 np.subtract.at(waiting, np.searchsorted(IDS, ids), arrays[key.replace("/ids", "/values")])
-        return rows * np.float64(self.waits) + waiting[mine]
+        found: NDArray[np.float64] = rows * np.float64(self.waits) + waiting[mine]
+        return found
 
     def check_all(self) -> None:
         seen = np.zeros(BUCKETS, int)
@@ -676,7 +678,7 @@ class World:
             np.testing.assert_array_equal(
                 value, np.full(3, pushes // self.waits), err_msg=f"{name} on {store.number}"
             )
-        wanted = sum(worker.sightings(had[worker.name]) for worker in self.workers)
+        wanted = sum((worker.sightings(had[worker.name]) for worker in self.workers), np.zeros(len(IDS)))
         wanted = np.repeat(wanted[mask[ID_BUCKETS], None], TABLE.width, axis=1)
         np.testing.assert_array_equal(self.sums(store, mask), wanted)
 

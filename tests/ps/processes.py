@@ -41,7 +41,7 @@ class Master(MasterServicer):
         self._directive: master_pb2.Directive | None = None
         self._over = False
         self._server = new_server(token, threads=4)
-        add_MasterServicer_to_server(self, self._server)
+        add_MasterServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         self.port = add_port(self._server, f"127.0.0.1:{port}", security=security)
         self._server.start()
 
@@ -54,7 +54,8 @@ class Master(MasterServicer):
         self.watched.release()
         while True:
             with self._wanted:
-                self._wanted.wait_for(lambda told=told: self._over or self._directive is not told)
+                while not self._over and self._directive is told:
+                    self._wanted.wait()
                 if self._over:
                     return
                 told = self._directive
@@ -130,7 +131,7 @@ class Job:
     def stub(self) -> Any:
         channel = open_channel(self.request.address, self.token, security=self.security)
         self.closing.append(channel.close)
-        return ParameterServerStub(channel)
+        return ParameterServerStub(channel)  # type: ignore[no-untyped-call]
 
     def restart_master(self) -> None:
         port = self.master.port

@@ -106,7 +106,7 @@ def test_one_that_is_needed_steps_aside_for_another_of_its_name(tmp_path: Path) 
     write(tmp_path, 10, value=4)
     write(tmp_path, 20, base="version-10", value=5)
     assert len(names(tmp_path)) == 5
-    values = []
+    values: list[int] = []
     for each in chain(read_checkpoint(tmp_path / "version-30")):
         assert each.manifest.step == 10 * (len(values) + 1)
         values.append(each.path.name.count("."))

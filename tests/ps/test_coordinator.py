@@ -111,7 +111,7 @@ def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.Mon
         async def Fence(self, request: ps_pb2.FenceRequest, **options: Any) -> ps_pb2.FenceReply:
             if self._address == "gone":
                 nothing = grpc.aio.Metadata()
-                raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing)
+                raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, None, None)
             for _ in range(10):
                 await asyncio.sleep(0)
             told.append(request.worker)
@@ -182,4 +182,4 @@ def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: 
     with pytest.raises(grpc.RpcError) as error:
         run(token, lambda c: c.save_all(by_number(servers), "cut", tmp_path / "nowhere"))
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in error.value.details()
+    assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in (error.value.details() or "")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.custom import to_config
@@ -134,7 +135,7 @@ def test_a_job_from_a_checkpoint_may_have_another_file(zoo: Zoo) -> None:
         "optimizer_step": 5,
         "optimizer": {"name": before.name, "flavor": "python", "options": {}, "source": before.source},
     }
-    groups = {
+    groups: dict[str, dict[str, NDArray[Any]]] = {
         "trainable": {"x": np.ones(2, np.float32)},
         "state": {},
         "slot:step": {"x": np.array(5, np.int64)},

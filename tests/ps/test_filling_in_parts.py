@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,7 +152,9 @@ def test_no_more_than_two_parts_are_under_way(primary: Primary) -> None:
     primary.see(FILLING)
     assert primary.outbox.last == 2
     primary.push()
-    assert primary.outbox.after(2).entry.HasField("push")
+    told = primary.outbox.after(2)
+    assert told is not None
+    assert told.entry.HasField("push")
     for _ in primary.deliver():
         assert primary.outbox.fills <= 2
 
@@ -177,7 +179,7 @@ def test_a_filling_that_is_given_up_begins_anew_with_the_first_part(primary: Pri
 class Rooted(elasticdl.Optimizer):
     """That cannot do with a row whose gradients were all zero."""
 
-    slots: ClassVar[dict[str, float]] = {"sum": 0.0}
+    slots: Mapping[str, float] = {"sum": 0.0}
 
     def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
         slots["sum"] += gradient * gradient
@@ -211,7 +213,7 @@ def test_each_row_and_each_sighting_is_in_one_part(ids: list[int], parts: int) -
     for some in (ids[:half], ids):
         given = np.array(some, np.int64)
         table.update(given, np.ones((len(given), 3), np.float32), learning_rate=1.0, step=1)
-    values = {}
+    values: dict[int, list[float]] = {}
     for bucket in range(2):
         whole = table.export(bucket)
         found = [table.export_part(bucket, part, parts) for part in range(parts)]
@@ -236,10 +238,14 @@ def test_there_are_no_more_parts_than_that() -> None:
 def test_who_is_given_a_row_waits_no_longer() -> None:
     table = Table(SPEC, make_optimizer(ADAM), buckets=1)
     table.update([7], np.ones((1, 3), np.float32), learning_rate=1.0, step=1)
-    assert table.export(0).waiting_ids.tolist() == [7]
+    waiting = table.export(0).waiting_ids
+    assert waiting is not None
+    assert waiting.tolist() == [7]
     other = Table(SPEC, make_optimizer(ADAM), buckets=1)
     for step in (1, 2):
         other.update([7], np.ones((1, 3), np.float32), learning_rate=1.0, step=step)
     table.put(other.export(0))
-    assert table.export(0).waiting_ids.size == 0
+    waiting = table.export(0).waiting_ids
+    assert waiting is not None
+    assert waiting.size == 0
     assert table.export(0).ids.tolist() == [7]

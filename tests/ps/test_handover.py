@@ -80,14 +80,17 @@ def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
     push = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
     first.begin_push(messages.read_push(push, memoryview(b"")), message=push)
     outboxes = first._peers.outboxes
-    assert all(outbox.after(outbox.last - 1).entry.HasField("push") for outbox in outboxes.values())
+    newest = [outbox.after(outbox.last - 1) for outbox in outboxes.values()]
+    assert all(each is not None and each.entry.HasField("push") for each in newest)
     # The third server becomes the primary, the backup stays.
     first.see(Routes(map=replace(HANDED, version=3, primary=(2,) * BUCKETS, backup=(1,) * BUCKETS)))
     told = outboxes[2].last
     first.acknowledge(outboxes[2], told)
     assert outboxes[2].last == told
     first.acknowledge(outboxes[1], outboxes[1].last)
-    assert outboxes[2].after(told).entry.HasField("handover")
+    handover = outboxes[2].after(told)
+    assert handover is not None
+    assert handover.entry.HasField("handover")
 
 
 def test_a_bucket_that_comes_back_is_handed_over_again() -> None:

@@ -254,7 +254,7 @@ def test_of_a_bucket_that_has_moved_all_is_written(tmp_path: Path) -> None:
     servers[1].put(7, attributes, groups)
     servers[0].drop(mask_of([7]))
     moved = mask_of([7])
-    sizes = []
+    sizes: list[tuple[bool, int]] = []
     for server, mask in zip(servers, (~moved, moved), strict=True):
         copy = FrozenCopy.make(server, mask, mark=True)
         written = copy.write(tmp_path / f"2-{len(sizes)}.edl", server, mask, since="cut-1")

@@ -74,8 +74,10 @@ def test_written_and_read_again_they_go_on_the_same(name: str, tmp_path: Path) -
     for one in (first, second):
         one.apply({"users": gradients([7, 0], 0.5)}, learning_rate=0.1)
     for table in ("users", "items"):
-        for one, other in zip(first.rows(table), second.rows(table), strict=True):
-            np.testing.assert_array_equal(one, other)
+        ids, values = first.rows(table)
+        restored_ids, restored = second.rows(table)
+        np.testing.assert_array_equal(ids, restored_ids)
+        np.testing.assert_array_equal(values, restored)
     assert first.step == second.step == 4
 
 

@@ -76,14 +76,15 @@ def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: 
         "ELASTICDL_ADVERTISE": f"localhost:{port}",
     }
     security = Security.of_environment(environment)
-    job = Job(tmp_path, token, security=security, **environment, **told)
+    variables: dict[str, Any] = {**environment, **told}
+    job = Job(tmp_path, token, security=security, **variables)
     try:
         assert job.request.address == f"localhost:{port}"
         job.master.want(generation=1)
         status = job.stub().ServerStatus(ps_pb2.ServerStatusRequest(), wait_for_ready=True, timeout=60)
         assert not status.initialized
         with open_channel(job.request.address, token) as channel, pytest.raises(grpc.RpcError) as error:
-            ParameterServerStub(channel).ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60)
+            ParameterServerStub(channel).ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60)  # type: ignore[no-untyped-call]
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     finally:
         job.close()
@@ -257,7 +258,7 @@ def test_no_room_left_is_told_with_the_path(tmp_path: Path, token: str) -> None:
         with pytest.raises(grpc.RpcError) as error:
             stub.Save(ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "x.edl")))
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert f"{tmp_path}/x.edl cannot be written" in error.value.details()
+        assert f"{tmp_path}/x.edl cannot be written" in (error.value.details() or "")
         # And it goes on.
         assert client.pull().initialized
     finally:

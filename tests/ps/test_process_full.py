@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.client import ParameterClient
@@ -23,7 +24,7 @@ LIMIT = 40 * 1024 * 1024
 AT_ONCE = 20_000
 
 
-def gradients(ids: np.ndarray) -> dict[str, RowGradients]:
+def gradients(ids: NDArray[np.int64]) -> dict[str, RowGradients]:
     return {"users": RowGradients(ids=ids, values=np.ones((len(ids), 16), np.float32))}
 
 

@@ -61,7 +61,7 @@ class Pair:
             )
             self.members[number] = self.master.joined.get(timeout=60)
         self.channels = [open_channel(member.address, token) for member in self.members.values()]
-        self.stubs = [ParameterServerStub(channel) for channel in self.channels]
+        self.stubs = [ParameterServerStub(channel) for channel in self.channels]  # type: ignore[no-untyped-call]
         self.map = first_map(2)
         self.use(self.map)
 

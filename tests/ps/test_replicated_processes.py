@@ -78,7 +78,7 @@ class Master(MasterServicer):
         self.over = False
         self.failure: BaseException | None = None
         self.server = new_server(TOKEN, threads=32)
-        add_MasterServicer_to_server(self, self.server)
+        add_MasterServicer_to_server(self, self.server)  # type: ignore[no-untyped-call]
         self.port = add_port(self.server, "127.0.0.1:0")
         self.server.start()
         for number in self.wanted:
@@ -110,9 +110,8 @@ class Master(MasterServicer):
         told = None
         while True:
             with self.changed:
-                self.changed.wait_for(
-                    lambda told=told: self.over or (self.map is not None and self.state() != told)
-                )
+                while not self.over and (self.map is None or self.state() == told):
+                    self.changed.wait()
                 if self.over:
                     yield master_pb2.Directive(finished=True)
                     return
@@ -201,9 +200,8 @@ class Master(MasterServicer):
             if address not in self.channels:
                 self.channels[address] = open_channel(address, TOKEN)
             try:
-                replies[number] = ParameterServerStub(self.channels[address]).ServerStatus(
-                    ps_pb2.ServerStatusRequest(), timeout=30
-                )
+                stub: Any = ParameterServerStub(self.channels[address])  # type: ignore[no-untyped-call]
+                replies[number] = stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=30)
             except grpc.RpcError:
                 # Just killed, or just started.
                 continue

@@ -4,12 +4,12 @@ and whatever they travel in.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
-from elasticdl.ps import guarded
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.store import Initial, Push, ServerSettings, Store
@@ -27,7 +27,7 @@ def _faults_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def give_up(status: int) -> None:
         raise AssertionError(f"the process ends with {status}")
 
-    monkeypatch.setattr(guarded.os, "_exit", give_up)
+    monkeypatch.setattr(os, "_exit", give_up)
 
 
 class Small:
@@ -81,7 +81,8 @@ def test_versions_without_rows_of_a_table() -> None:
     small.push(t={1: -2.0})
     small.push(u={1: -2.0})
     # One version without either, one with a table of which there is nothing, one with rows again.
-    for rows in ({}, {}, {"t": {}}, {"t": {}}, {"t": {1: -4.0}}, {}):
+    pushes: list[dict[str, Any]] = [{}, {}, {"t": {}}, {"t": {}}, {"t": {1: -4.0}}, {}]
+    for rows in pushes:
         small.push(**rows)
     assert small.rows("t", [1]) == [3.0]
     assert small.rows("u", [1]) == [1.0]

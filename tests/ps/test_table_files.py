@@ -97,10 +97,10 @@ def test_a_chain_of_checkpoints_is_the_table(
             frozen = table.freeze(mark=chance.random() < 0.8)
             path = folder / f"{checkpoint}-{number}.edl"
             with SnapshotWriter(path) as file:
-                mine = [bucket for bucket in range(BUCKETS) if owner[bucket] == number]
+                own = [bucket for bucket in range(BUCKETS) if owner[bucket] == number]
                 base = last[number]
-                since = {} if base is None else dict.fromkeys(mine, base)
-                complete = write_table(file, table, frozen, buckets=mine, since=since)
+                since = {} if base is None else dict.fromkeys(own, base)
+                complete = write_table(file, table, frozen, buckets=own, since=since)
                 assert complete or since
                 file.finish({TABLES: {"clicks": describe(table).as_json()}})
             files.append(path)

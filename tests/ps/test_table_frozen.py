@@ -33,6 +33,7 @@ def as_dicts(exported: list[TableRows]) -> tuple[Rows, Waiting]:
     waiting: Waiting = {}
     for each in exported:
         assert each.seen is not None
+        assert each.slots is not None
         for number, identifier in enumerate(each.ids.tolist()):
             assert identifier not in rows
             value, momentum = each.values[number], each.slots[number, 0]

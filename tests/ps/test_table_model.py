@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -88,7 +89,7 @@ class TableAgainstDict(RuleBasedStateMachine):
         for identifier in self.of_bucket(self.sightings, bucket):
             del self.sightings[identifier]
 
-    def of_bucket(self, ids: dict[int, object] | dict[int, tuple[int, int]], bucket: int) -> list[int]:
+    def of_bucket(self, ids: Iterable[int], bucket: int) -> list[int]:
         return [i for i in ids if buckets_of(np.array([i], np.int64), self.buckets)[0] == bucket]
 
     @rule()
@@ -118,6 +119,10 @@ class TableAgainstDict(RuleBasedStateMachine):
             rows = self.table.export(bucket)
             assert self.table.bucket_rows(bucket) == len(rows.ids)
             assert rows.seen is not None
+            assert rows.slots is not None
+            assert rows.waiting_ids is not None
+            assert rows.waiting_counts is not None
+            assert rows.waiting_seen is not None
             assert rows.complete
             waiting = zip(rows.waiting_ids, rows.waiting_counts, rows.waiting_seen, strict=True)
             assert {int(i): (int(n), int(last)) for i, n, last in waiting} == {

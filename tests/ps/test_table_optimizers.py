@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,8 @@ def test_gradients_are_scaled_and_clipped(flavor: str) -> None:
 
 def test_a_whole_parameter_is_clipped_by_its_whole_norm() -> None:
     rule = make_optimizer(config("keras", "sgd", {})).rule
-    for dtype in (np.float16, np.float32, np.float64):
+    dtypes: tuple[type[np.floating[Any]], ...] = (np.float16, np.float32, np.float64)
+    for dtype in dtypes:
         value, gradient = np.zeros(5000, dtype), np.ones(5000, dtype)
         rule.apply(value, gradient, [], 1.0, 1, clip_norm=1.0)
         np.testing.assert_allclose(value, np.full(5000, -1 / np.sqrt(5000)), rtol=1e-3)
