@@ -182,7 +182,8 @@ class ApiServer:
         request.send_header("Transfer-Encoding", "chunked")
         request.send_header("Connection", "close")
         request.end_headers()
-        for piece in self.logs.get(pod, lambda query: iter(()))(query):
+        log = self.logs.get(pod)
+        for piece in log(query) if log else ():
             if piece is SILENCE:
                 self.over.wait()
             if piece is BREAK_OFF or piece is SILENCE:
@@ -207,7 +208,7 @@ def _conditions(*, ready: str) -> list[Document]:
     return [{"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": "True"}]
 
 
-RUNNING = {
+RUNNING: Document = {
     "phase": "Running",
     "conditions": _conditions(ready="True"),
     "containerStatuses": container({"running": {"startedAt": "2026-11-16T05:35:15Z"}}, ready=True),

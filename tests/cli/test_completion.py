@@ -23,7 +23,8 @@ def bash(elasticdl_process: Any) -> Any:
             "COMP_WORDS": " ".join(words),
             "COMP_CWORD": str(len(words) - 1),
         }
-        return elasticdl_process(env=env).out.splitlines()
+        out: str = elasticdl_process(env=env).out
+        return out.splitlines()
 
     return complete
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.cluster_jobs import status_of
+from elasticdl.cli.cluster_state import status_of
 from elasticdl.cli.display import final_lines, make_display
 from elasticdl.master.audit_rows import written_short
 

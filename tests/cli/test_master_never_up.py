@@ -40,7 +40,7 @@ def on_creation(api: ApiServer, **status: Any) -> None:
     api.meanwhile = meanwhile
 
 
-@pytest.mark.parametrize("crash", CRASHES.values(), ids=CRASHES)
+@pytest.mark.parametrize("crash", CRASHES.values(), ids=list(CRASHES))
 @pytest.mark.parametrize("wait", [(), ("--wait",)], ids=["", "wait"])
 def test_the_submission_says_why(elasticdl: Any, api: ApiServer, crash: Any, wait: tuple[str, ...]) -> None:
     on_creation(api, **crash)
@@ -112,7 +112,7 @@ def test_a_first_word_that_is_the_last(elasticdl: Any, api: ApiServer) -> None:
     assert "cannot read the job" in result.out
 
 
-@pytest.fixture(params=CRASHES.values(), ids=CRASHES)
+@pytest.fixture(params=CRASHES.values(), ids=list(CRASHES))
 def crashed(api: ApiServer, request: pytest.FixtureRequest) -> ApiServer:
     api.submitted()
     api.master(**request.param)

@@ -20,7 +20,7 @@ def test_every_name_is_there() -> None:
 
 def test_they_are_what_they_say() -> None:
     assert elasticdl.JobSpec.build(job_command="x").program == "command"
-    assert elasticdl.Mode.TRAINING == "training"
+    assert elasticdl.Mode.TRAINING == "training"  # type: ignore[comparison-overlap]
     assert issubclass(elasticdl.UserError, Exception)
     assert elasticdl.metrics.__name__ == "elasticdl.worker.metrics"
     assert callable(elasticdl.run)

@@ -46,7 +46,7 @@ def test_what_was_carried_out_is_over(elasticdl: Any, away: ApiServer) -> None:
 
 
 def test_what_somebody_else_writes_at_the_same_moment(elasticdl: Any, away: ApiServer) -> None:
-    written = []
+    written: list[str] = []
 
     def meanwhile(method: str, kind: str, name: str) -> None:
         if (method, name) == ("GET", RECORD) and len(written) < 3:

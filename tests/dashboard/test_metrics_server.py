@@ -77,6 +77,7 @@ def test_nothing_else_is_there(start: Start) -> None:
 def test_who_does_not_say_what_it_wants_is_not_waited_for(start: Start, said: bytes) -> None:
     server = start(lambda: "elasticdl_step 1\n", patience_seconds=0.05)
     place = urllib.parse.urlsplit(server.address)
+    assert place.port is not None
     connection = socket.create_connection((place.hostname, place.port), timeout=20)
     # Where this comes late, it is closed already.
     with connection, contextlib.suppress(ConnectionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,9 @@ Train = Callable[..., list[int]]
 
 @pytest.mark.parametrize("argument", ["shuffle", "shuffle_shards"])
 def test_shards_in_another_order_every_epoch(train: Train, argument: str) -> None:
+    order: dict[str, Any] = {argument: True}
     service = build_data_shard_service(
-        batch_size=2, num_epochs=2, dataset_size=100, num_minibatches_per_shard=1, **{argument: True}
+        batch_size=2, num_epochs=2, dataset_size=100, num_minibatches_per_shard=1, **order
     )
     samples = train(service)
     first, second = samples[:100], samples[100:]

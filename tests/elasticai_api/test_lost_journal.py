@@ -48,6 +48,7 @@ def test_what_a_program_has_done_is_not_done_again(job: Any, train: Train, remem
     # Into the next epoch, and a shard that is begun.
     done += train(mine, shards=8)
     shard = mine.fetch_shard()
+    assert shard is not None
     mine.report_batch_done(4)
     mine.flush()
     done += range(shard.start, shard.start + 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 from collections import Counter
+from multiprocessing.context import ForkContext, SpawnContext
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ def take(service: Any, taken: Any) -> None:
 def test_several_loader_processes(start: str) -> None:
     service = RecordIndexService(batch_size=4, num_epochs=3, dataset_size=1000, num_workers=3)
     context = multiprocessing.get_context(start)
+    assert isinstance(context, (ForkContext, SpawnContext))
     taken = context.SimpleQueue()
     loaders = [context.Process(target=take, args=(service, taken)) for _ in range(3)]
     for loader in loaders:

@@ -21,7 +21,7 @@ from elasticai_api.tensorflow.hooks import ElasticDataShardReportHook
 
 def _service(**more: Any) -> DataShardService:
     said = {"batch_size": 4, "num_epochs": 2, "dataset_size": 50, "num_minibatches_per_shard": 3}
-    return build_data_shard_service(**{**said, "dataset_name": "d", **more})  # type: ignore[arg-type]
+    return build_data_shard_service(**{**said, "dataset_name": "d", **more})
 
 
 def _batches(service: DataShardService) -> Any:

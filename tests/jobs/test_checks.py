@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
         ),
     ],
 )
-def test_variables_that_programs_of_the_users_own_are_given(flags: dict[str, object], because: str) -> None:
+def test_variables_that_programs_of_the_users_own_are_given(flags: dict[str, Any], because: str) -> None:
     with pytest.raises(UserError, match=because):
         JobSpec.build(job_command="python p.py", **flags)
 

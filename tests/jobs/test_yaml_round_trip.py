@@ -110,7 +110,7 @@ def test_every_value_of_every_grammar(name: str) -> None:
         }
     )
 )
-def test_whole_jobs(flags: dict[str, object]) -> None:
+def test_whole_jobs(flags: dict[str, Any]) -> None:
     spec = JobSpec.build(model_def="a.b.c", name_suffix="x1", **flags)
     assert from_yaml(to_yaml(spec)) == spec
 

@@ -163,7 +163,8 @@ class ToyJob:
         return True
 
     def _batches(self, lease: Any, position: int) -> int:
-        return -(-(position - lease.start) // self.plan.batch_size)
+        batches: int = -(-(position - lease.start) // self.plan.batch_size)
+        return batches
 
     # -- the master ------------------------------------------------------------------------------------------
 

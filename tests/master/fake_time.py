@@ -7,7 +7,7 @@ import selectors
 from typing import Any
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[valid-type, misc]
+class _Selector(selectors.DefaultSelector):
     """Waits for nothing: the time that it was to wait has passed."""
 
     passed = 0.0

@@ -69,7 +69,7 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         # It has failed: the next time it is tried again.
         nothing = grpc.aio.Metadata()
         servers.answers.put_nowait(
-            grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details="one hangs")
+            grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "one hangs", None)
         )
         await reconcile()
         await reconcile()

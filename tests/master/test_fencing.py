@@ -73,7 +73,7 @@ class Played:
                 self.may_arrive.wait()
             receive(sender, incarnation, generation, entry, *more)
 
-        store.receive = held  # type: ignore[method-assign]
+        store.receive = held  # type: ignore[assignment, method-assign]
 
     def routes(self) -> Routes:
         placing = self.state.placing

@@ -71,7 +71,8 @@ class Played:
     def primaries(self, ids: Any) -> list[int]:
         """How many of some ids each server is asked for."""
         owners = np.array(self.state.placing.map.primary)
-        return np.bincount(owners[ID_BUCKETS[ids]], minlength=2).tolist()
+        asked: list[int] = np.bincount(owners[ID_BUCKETS[ids]], minlength=2).tolist()
+        return asked
 
     def stop(self) -> None:
         for server in self.servers:

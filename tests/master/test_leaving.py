@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
@@ -72,7 +74,7 @@ def test_one_that_was_never_there_is_replaced_too() -> None:
         ({**COMMAND, "num_workers": 2, "num_ps": 1}, set()),
     ],
 )
-def test_who_is_replaced_early(flags: dict[str, object], roles: set[str]) -> None:
+def test_who_is_replaced_early(flags: dict[str, Any], roles: set[str]) -> None:
     assert Plan.of(JobSpec.build(**flags)).replaced_early == roles
 
 

@@ -81,7 +81,7 @@ class Story:
     # -- workers ---------------------------------------------------------------------------------------------
 
     def lease(self, worker: Any, dataset: str) -> list[Any]:
-        leases = type(self.job)._lease(self.job, worker, dataset)
+        leases: list[Any] = type(self.job)._lease(self.job, worker, dataset)
         for lease in leases if dataset == "training" else ():
             self.memories.setdefault(worker.name, Memory()).leased(lease)
         return leases

@@ -45,8 +45,8 @@ def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
 
     monkeypatch.setattr(nowhere, "nodes", nodes)
     asyncio.run(notice())
-    nodes = master.state.roster.nodes
-    assert (nodes["worker-0"].phase, nodes["worker-1"].phase) == (NodePhase.FAILED, NodePhase.RUNNING)
+    known = master.state.roster.nodes
+    assert (known["worker-0"].phase, known["worker-1"].phase) == (NodePhase.FAILED, NodePhase.RUNNING)
 
 
 def test_one_that_is_sent_away_and_was_never_started_has_ended(

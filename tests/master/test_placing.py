@@ -284,7 +284,8 @@ def test_a_stop_waits_for_no_moves(saving: Any) -> None:
     saving.end("ps-1")
     saving.start_nodes()
     end_saving(saving)
-    assert saving.state.cut is None
+    before = saving.state.cut
+    assert before is None
     saving.do("stop", reason="Ctrl-C")
     assert saving.state.cut.save
 

@@ -6,7 +6,8 @@ import pytest
 
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec, to_yaml
-from elasticdl.master.pod import SPEC_KEY, _spec
+from elasticdl.master.pod import _spec
+from elasticdl.platforms.manifests import SPEC_KEY
 
 SPEC = JobSpec.build(
     model_zoo="zoo", model_def="folder.module.function", training_data="data", image_name="image"

@@ -68,7 +68,7 @@ class Programs:
 
     def report(self, lease: Any, position: int | None = None) -> list[int]:
         end = lease.end if position is None else position
-        return self.do(
+        gone: list[int] = self.do(
             "report",
             worker=lease.worker,
             report_id=0,
@@ -78,6 +78,7 @@ class Programs:
             loss_batches=0,
             stop_training=False,
         )
+        return gone
 
     def replayed(self) -> JobState:
         state = JobState(self.plan)

@@ -186,6 +186,6 @@ def test_after_a_restart_of_the_master_newcomers_do_not_meet_alone() -> None:
     _come(meeting, "worker-1")
     meeting.tick(200.0)
     assert meeting.incomplete
-    assert meeting.round.workers == ()
+    assert list(meeting.round.workers) == []
     _come(meeting, "worker-0", since=1, known_round=4)
     assert (meeting.round.number, meeting.round.workers) == (5, ("worker-0", "worker-1"))

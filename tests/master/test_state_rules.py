@@ -305,10 +305,12 @@ def test_before_a_model_is_exported_no_gradient_waits_for_others(
     job = started(toy_job, plan, sizes={"training": 100, **({"evaluation": 10} if evaluates else {})})
     flushed = []
     take = job.state.standstill.cut_taken
-    job.state._commands["cut_taken"] = lambda *, cut: (
-        flushed.append(job.state.cut.save or job.state.cut.flush),
-        take(cut=cut),
-    )[1]
+
+    def taken(*, cut: Any) -> Any:
+        flushed.append(job.state.cut.save or job.state.cut.flush)
+        return take(cut=cut)
+
+    job.state._commands["cut_taken"] = taken
     job.run()
     assert job.state.outcome == "succeeded"
     assert flushed == [True]

@@ -79,7 +79,8 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
         master.lose_model()
         master.begin_saving(6)
         assert cutting.to_be_saved()
-        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, grpc.aio.Metadata(), grpc.aio.Metadata())
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, None, None)
 
     async def at_once(seconds: float) -> None:
         pass
@@ -103,7 +104,7 @@ def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
 
     async def refused(*given: Any) -> Any:
         nothing = grpc.aio.Metadata()
-        raise grpc.aio.AioRpcError(code, nothing, nothing, details="there is no such copy")
+        raise grpc.aio.AioRpcError(code, nothing, nothing, "there is no such copy", None)
 
     monkeypatch.setattr(cutting, "_save_servers", refused)
     master.begin_saving(5)

@@ -43,7 +43,7 @@ async def aio_count(request: bytes, context: Any) -> Any:
         yield number
 
 
-def handlers(once: Any, many: Any) -> tuple[grpc.GenericRpcHandler]:
+def handlers(once: Any, many: Any) -> tuple[grpc.GenericRpcHandler[Any, Any]]:
     return (
         grpc.method_handlers_generic_handler(
             "test.Echo",
@@ -69,30 +69,30 @@ def address() -> Iterator[str]:
 
 def test_threaded_server_answers_the_token(address: str) -> None:
     with open_channel(address, "secret") as channel:
-        assert channel.unary_unary(ECHO)(b"hello") == b"hello"
-        assert list(channel.unary_stream(COUNT)(b"")) == [b"1", b"2", b"3"]
+        assert channel.unary_unary(ECHO, None, None)(b"hello") == b"hello"
+        assert list(channel.unary_stream(COUNT, None, None)(b"")) == [b"1", b"2", b"3"]
 
 
 def test_messages_may_be_large(address: str) -> None:
     with open_channel(address, "secret") as channel:
-        assert channel.unary_unary(ECHO)(BIG) == BIG
+        assert channel.unary_unary(ECHO, None, None)(BIG) == BIG
 
 
 @pytest.mark.parametrize("token", ["wrong", "secre", "secret2"])
 def test_threaded_server_refuses_another_token(address: str, token: str) -> None:
     with open_channel(address, token) as channel:
         with pytest.raises(grpc.RpcError) as error:
-            channel.unary_unary(ECHO)(b"hello")
+            channel.unary_unary(ECHO, None, None)(b"hello")
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError) as error:
-            list(channel.unary_stream(COUNT)(b""))
+            list(channel.unary_stream(COUNT, None, None)(b""))
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_threaded_server_refuses_no_token(address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         with pytest.raises(grpc.RpcError) as error:
-            channel.unary_unary(ECHO)(b"hello")
+            channel.unary_unary(ECHO, None, None)(b"hello")
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -103,7 +103,7 @@ def test_unknown_methods_are_told_only_to_those_who_know_the_token(address: str)
     ):
         with open_channel(address, token) as channel:
             with pytest.raises(grpc.RpcError) as error:
-                channel.unary_unary("/test.Echo/Nothing")(b"")
+                channel.unary_unary("/test.Echo/Nothing", None, None)(b"")
             assert error.value.code() is code
 
 
@@ -114,14 +114,18 @@ async def _asyncio_both_ends() -> None:
     await server.start()
     try:
         async with open_aio_channel(address, "secret") as channel:
-            assert await channel.unary_unary(ECHO)(b"hello") == b"hello"
-            assert [number async for number in channel.unary_stream(COUNT)(b"")] == [b"1", b"2", b"3"]
+            assert await channel.unary_unary(ECHO, None, None)(b"hello") == b"hello"
+            assert [number async for number in channel.unary_stream(COUNT, None, None)(b"")] == [
+                b"1",
+                b"2",
+                b"3",
+            ]
         async with open_aio_channel(address, "wrong") as channel:
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                await channel.unary_unary(ECHO)(b"hello")
+                await channel.unary_unary(ECHO, None, None)(b"hello")
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
             with pytest.raises(grpc.aio.AioRpcError) as error:
-                [number async for number in channel.unary_stream(COUNT)(b"")]
+                [number async for number in channel.unary_stream(COUNT, None, None)(b"")]
             assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
     finally:
         await server.stop(None)

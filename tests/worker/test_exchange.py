@@ -9,7 +9,12 @@ from elasticdl.worker.exchange import Exchange
 
 def test_one_at_a_time() -> None:
     exchange, gate, done = Exchange(), threading.Event(), []
-    exchange.give(lambda: (gate.wait(), done.append("first"))[1])
+
+    def first() -> None:
+        gate.wait()
+        done.append("first")
+
+    exchange.give(first)
     assert done == []
     gate.set()
     exchange.give(lambda: done.append("second"))

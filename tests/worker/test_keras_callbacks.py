@@ -50,9 +50,9 @@ def epoch(trainer: KerasTrainer, runner: CallbackRunner, number: int, **logs: fl
 
 
 def test_all_events_arrive_with_the_model(trainer: Callable[..., KerasTrainer]) -> None:
-    seen = []
+    seen: list[tuple[Any, ...]] = []
 
-    class Recorder(callbacks.Callback):  # type: ignore[misc, name-defined]
+    class Recorder(callbacks.Callback):  # type: ignore[name-defined]
         def on_train_begin(self, logs: Any = None) -> None:
             seen.append(("train", self.params["epochs"], float(self.model.optimizer.learning_rate)))
 
@@ -214,7 +214,7 @@ def test_callback_that_stops_the_training(trainer: Callable[..., KerasTrainer]) 
 
 
 def test_callback_that_fails(trainer: Callable[..., KerasTrainer]) -> None:
-    class Broken(callbacks.Callback):  # type: ignore[misc, name-defined]
+    class Broken(callbacks.Callback):  # type: ignore[name-defined]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             raise OSError("no such place")
 

@@ -1,10 +1,12 @@
 """`elasticdl.keras.Embedding` by itself: what it gives and what it learns, for ids of any form."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.typing import NDArray
 
 import elasticdl.keras
 from elasticdl.jobs.errors import UserError
@@ -19,8 +21,9 @@ RAGGED = tf.ragged.constant([[5, 7], [], [9, 5, 5]], dtype=tf.int64)
 RAGGED_WEIGHTS = tf.ragged.constant([[1.0, 3.0], [], [2.0, 1.0, 0.5]])
 
 
-def row(layer: Any, number: int) -> np.ndarray:
-    return layer(tf.constant([[number]], tf.int64)).numpy().reshape(-1)
+def row(layer: Any, number: int) -> NDArray[Any]:
+    values: NDArray[Any] = layer(tf.constant([[number]], tf.int64)).numpy().reshape(-1)
+    return values
 
 
 def network(embedding: Any, given: Any = None) -> Any:
@@ -84,7 +87,8 @@ def test_combiners(combiner: str, expected: Any, weighted: Any) -> None:
     layer = elasticdl.keras.Embedding(4, initializer="normal", combiner=combiner)
     alone = elasticdl.keras.Embedding(4, initializer="normal", name=layer.declaration.name or None)
     rows = {number: row(alone, number) for number in (5, 7, 9)}
-    for form in (lambda ragged: ragged, lambda ragged: ragged.to_sparse()):
+    forms: tuple[Callable[[Any], Any], ...] = (lambda ragged: ragged, lambda ragged: ragged.to_sparse())
+    for form in forms:
         got = layer(form(RAGGED)).numpy()
         np.testing.assert_allclose(got[[0, 2]], expected(rows), rtol=1e-5)
         assert not got[1].any()

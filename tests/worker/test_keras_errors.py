@@ -52,7 +52,7 @@ def test_features_that_do_not_fit_the_model(trainer: Callable[..., KerasTrainer]
 
 
 def test_features_that_do_not_fit_a_model_that_is_built_by_them(trainer: Callable[..., KerasTrainer]) -> None:
-    class Model(tf.keras.Model):  # type: ignore[misc]
+    class Model(tf.keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.dense = tf.keras.layers.Dense(5)

@@ -17,7 +17,7 @@ from elasticdl.worker.trainer import Batch, Shard
 layers = tf.keras.layers
 
 
-class Subclass(tf.keras.Model):  # type: ignore[misc]
+class Subclass(tf.keras.Model):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.hidden = layers.Dense(width, activation="tanh")
@@ -107,7 +107,7 @@ def test_takes_the_place_of_an_older_one_and_leaves_nothing_beside(
 def test_model_that_cannot_be_written_leaves_the_older_one(
     trained: Callable[..., Any], tmp_path: Path
 ) -> None:
-    class Unsaveable(layers.Layer):  # type: ignore[misc, name-defined]
+    class Unsaveable(layers.Layer):  # type: ignore[name-defined]
         def __init__(self, function: Any) -> None:
             super().__init__()
             self.function = function

@@ -56,7 +56,7 @@ def test_what_it_must_not_return(fail: Callable[[Any], UserError], feed: Any, wo
 
 def test_fails_when_it_is_called(fail: Callable[[Any], UserError]) -> None:
     def feed(dataset: Any, mode: Mode, metadata: Any) -> Any:
-        return {}["absent"]
+        return dict[str, Any]()["absent"]
 
     error = fail(feed)
     assert "KeyError: 'absent'" in str(error)

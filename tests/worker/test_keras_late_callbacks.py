@@ -166,7 +166,7 @@ def test_log_goes_on_in_its_file(trainer: Any, tmp_path: Path) -> None:
 def test_own_callback_that_writes_files(trainer: Any) -> None:
     heard: list[Any] = []
 
-    class Recorder(callbacks.Callback):  # type: ignore[misc,name-defined]
+    class Recorder(callbacks.Callback):  # type: ignore[name-defined]
         def __init__(self, name: str, writes_files: bool) -> None:
             super().__init__()
             self.name = name

@@ -242,7 +242,7 @@ def test_worker_that_has_evaluated_nothing_knows_the_values(evaluator: Callable[
     assert other.metric_values(states) == worker.metric_values(states)
 
 
-class Largest(metrics.Metric):  # type: ignore[misc]
+class Largest(metrics.Metric):  # type: ignore[name-defined]
     """Not to be added up."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class Largest(metrics.Metric):  # type: ignore[misc]
         return tf.convert_to_tensor(self.seen)
 
 
-class Positive(metrics.Metric):  # type: ignore[misc]
+class Positive(metrics.Metric):  # type: ignore[name-defined]
     """Counts with the help of NumPy, which cannot be part of a graph."""
 
     def __init__(self) -> None:

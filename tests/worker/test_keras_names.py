@@ -16,7 +16,7 @@ layers = tf.keras.layers
 SHARD = Shard(lease_id=0, epoch=0, start=0, end=4)
 
 
-class Subclass(tf.keras.Model):  # type: ignore[misc]
+class Subclass(tf.keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.normalize = layers.BatchNormalization()

@@ -25,7 +25,7 @@ BATCH = Batch(
 )
 
 
-class Network(tf.keras.Model):  # type: ignore[misc]
+class Network(tf.keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.users = elasticdl.keras.Embedding(4, name="users")

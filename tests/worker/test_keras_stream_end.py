@@ -132,7 +132,7 @@ def test_dropped_while_a_graph_is_made(stream: Callable[..., Any], feed: Any) ->
     held = [stream(SHARDS, feed)]
     next(held[0])
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def graph(value: Any) -> Any:
         held.clear()
         gc.collect()

@@ -42,7 +42,7 @@ def functional() -> Any:
     return tf.keras.Model(given, layers.Dense(1)(layers.Dense(4, activation="tanh")(given)))
 
 
-class Subclass(tf.keras.Model):  # type: ignore[misc]
+class Subclass(tf.keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.hidden = layers.Dense(4, activation="tanh")
@@ -157,7 +157,7 @@ def test_several_inputs_and_outputs_in_order(trainer: Callable[..., KerasTrainer
 
 
 def test_subclass_with_several_outputs(trainer: Callable[..., KerasTrainer]) -> None:
-    class Two(tf.keras.Model):  # type: ignore[misc]
+    class Two(tf.keras.Model):
         def __init__(self) -> None:
             super().__init__()
             self.one = layers.Dense(1)

@@ -21,7 +21,7 @@ SAID = "Embedding users is in a part of the model that XLA compiles"
 ADVICE = "Leave jit_compile out of model.compile and of tf.function"
 
 
-class Compiled(tf.keras.Model):  # type: ignore[misc]
+class Compiled(tf.keras.Model):
     def __init__(self) -> None:
         super().__init__()
         self.users = elasticdl.keras.Embedding(4, combiner="sum", name="users")

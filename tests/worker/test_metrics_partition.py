@@ -2,12 +2,15 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from elasticdl.worker.metric_base import Metric
 from elasticdl.worker.metrics import (
     AUC,
     F1,
@@ -16,7 +19,6 @@ from elasticdl.worker.metrics import (
     Mean,
     MeanAbsoluteError,
     MeanSquaredError,
-    Metric,
     Precision,
     Recall,
     RootMeanSquaredError,
@@ -47,11 +49,11 @@ CLASSES: list[Callable[[], Metric]] = [
 
 
 def value_in_parts(
-    make: Callable[[], Metric], labels: np.ndarray, predictions: np.ndarray, cuts: list[int]
+    make: Callable[[], Metric], labels: NDArray[Any], predictions: NDArray[Any], cuts: list[int]
 ) -> float:
     """Each part by a metric of its own, in batches of 3, and the states added up as the master does."""
     edges = [0, *sorted(cut % (len(labels) + 1) for cut in cuts), len(labels)]
-    added: list[np.ndarray] | None = None
+    added: list[NDArray[Any]] | None = None
     for start, end in itertools.pairwise(edges):
         metric = make()
         for at in range(start, end, 3):

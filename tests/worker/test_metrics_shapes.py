@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.worker.metric_base import Metric
 from elasticdl.worker.metrics import (
     AUC,
     Accuracy,
     Mean,
     MeanSquaredError,
-    Metric,
     Precision,
     TopKAccuracy,
     as_metrics,

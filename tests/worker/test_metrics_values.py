@@ -1,9 +1,13 @@
 """The values are those that scikit-learn gives."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn import metrics as reference
 
+from elasticdl.worker.metric_base import Metric
 from elasticdl.worker.metrics import (
     AUC,
     F1,
@@ -11,7 +15,6 @@ from elasticdl.worker.metrics import (
     LogLoss,
     MeanAbsoluteError,
     MeanSquaredError,
-    Metric,
     Precision,
     Recall,
     RootMeanSquaredError,
@@ -31,7 +34,7 @@ TARGETS = random.normal(size=(500, 3))
 FOUND = TARGETS + random.normal(size=(500, 3))
 
 
-def value(metric: Metric, labels: np.ndarray, predictions: np.ndarray) -> float:
+def value(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
     for start in range(0, len(labels), 64):
         metric.update(labels[start : start + 64], predictions[start : start + 64])
     return metric.result()

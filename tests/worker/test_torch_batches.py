@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from elasticdl.data.reader import BadRecords
 from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.torch_data import Stop, shard_batches
+from elasticdl.worker.shard_batches import Stop
+from elasticdl.worker.torch_data import shard_batches
 from elasticdl.worker.torch_inputs import Inputs
 from elasticdl.worker.trainer import Batch, Shard
 

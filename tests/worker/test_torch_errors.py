@@ -69,7 +69,7 @@ def test_a_loss_that_is_none(trainer_with: Any) -> None:
 def test_errors_of_the_model_keep_their_traceback(trainer_with: Any) -> None:
     class Broken(nn.Module):
         def forward(self, features: Any) -> Any:
-            return {}["missing"]
+            return dict[str, Any]()["missing"]
 
     with pytest.raises(KeyError) as caught:
         trainer_with(lambda labels, predictions: predictions.sum(), Broken()).predict(batch_of(None))

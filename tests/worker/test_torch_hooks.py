@@ -175,7 +175,7 @@ def replaced_and_scheduled(optimizer: Any, parameters: list[Any]) -> None:
 
 
 def changing_values(optimizer: Any, parameters: list[Any]) -> None:
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def decay(*_: Any) -> None:
         parameters[-1].mul_(0.9)
 

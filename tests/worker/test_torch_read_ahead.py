@@ -33,7 +33,7 @@ def stream(
     def start(given: Any, feed: Any = one_to_one, threads: int = 1, **options: Any) -> ReadAhead:
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         trainer = TorchTrainer(torch.nn.Linear(1, 1), make_definition(feed=feed))
-        settings = {"mode": Mode.TRAINING, "batch_size": 2, "max_bad_records": 0} | options
+        settings: dict[str, Any] = {"mode": Mode.TRAINING, "batch_size": 2, "max_bad_records": 0} | options
         opened.append(trainer.batches(memory_reader(list(range(1000))), given, **settings))
         return opened[-1]
 

@@ -138,8 +138,10 @@ def test_without_overlap_it_is_the_model_of_one_worker_alone(
         assert own.tables.own is not None
         assert reference.tables.own is not None
         for table in ("rows", "weights"):
-            for one, other in zip(own.tables.own.rows(table), reference.tables.own.rows(table), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+            ids, values = own.tables.own.rows(table)
+            expected_ids, expected = reference.tables.own.rows(table)
+            np.testing.assert_allclose(ids, expected_ids, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-7)
     assert own.tables.own is None
 
 
@@ -207,7 +209,12 @@ def asked_rates(monkeypatch: pytest.MonkeyPatch) -> Callable[[TorchTrainer], lis
     def write_down(own: TorchTrainer) -> list[int]:
         steps: list[int] = []
         rate = own.learning_rate
-        monkeypatch.setattr(own, "learning_rate", lambda step: (steps.append(step), rate(step))[1])
+
+        def noted(step: int) -> float:
+            steps.append(step)
+            return rate(step)
+
+        monkeypatch.setattr(own, "learning_rate", noted)
         return steps
 
     return write_down
@@ -299,8 +306,17 @@ def test_values_are_pulled_every_so_many_batches(
     pull, used = model._client.pull, own.set_parameters
     pulled: list[Any] = []
     given_values: list[Any] = []
-    monkeypatch.setattr(model._client, "pull", lambda **more: (pulled.append(more), pull(**more))[1])
-    monkeypatch.setattr(own, "set_parameters", lambda values: (given_values.append(values), used(values))[1])
+
+    def noted_pull(**more: Any) -> Any:
+        pulled.append(more)
+        return pull(**more)
+
+    def noted_use(values: Any) -> None:
+        given_values.append(values)
+        used(values)
+
+    monkeypatch.setattr(model._client, "pull", noted_pull)
+    monkeypatch.setattr(own, "set_parameters", noted_use)
     train(model, batches(9))
     assert len(pulled) == pulls
     assert len(given_values) == 3

@@ -87,7 +87,7 @@ def test_learns(
     tmp_path: Path,
 ) -> None:
     records = data()
-    np.random.default_rng(0).shuffle(records)  # type: ignore[arg-type]
+    np.random.default_rng(0).shuffle(records)
     border = len(records) * 4 // 5
     training, testing = memory_reader(records[:border]), memory_reader(records[border:])
     trainer = trainer_of(name)
