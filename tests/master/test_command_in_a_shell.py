@@ -15,7 +15,8 @@ import pytest
 
 from elasticdl.master.command import command_line
 
-# Says what it hears, and takes a moment to end of which it tells, too.
+# Says what it hears, and takes a moment to end of which it tells, too. It waits in pieces: a signal that comes just
+# before a wait begins is heeded when the wait is over.
 PROGRAM = """
 import os, signal, sys, time
 def told(*_):
@@ -26,7 +27,7 @@ def told(*_):
 signal.signal(signal.SIGTERM, told)
 os.write(1, b"ready\\n")
 while True:
-    signal.pause()
+    time.sleep(0.05)
 """
 # Its helper would tell, too.
 PARENT = f"""
