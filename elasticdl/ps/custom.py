@@ -30,7 +30,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -234,7 +234,9 @@ class CustomRule:
         learning_rate: float,
         step: Any,
     ) -> tuple[Array, dict[str, Array]]:
-        """The new value and slots; they may be the arrays that were given."""
+        """The new value and slots, as the given ones are to be. They may be the arrays that were given, each in its own
+        place: what the user's code has put elsewhere is a copy, so that the caller may write them in any order.
+        """
         given = dict(slots)
         object.__setattr__(self._optimizer, _RATE, learning_rate)
         try:
@@ -250,9 +252,10 @@ class CustomRule:
             raise UserError(
                 f"The optimizer {self.name} has other slots after an update of {what} than before: {odd}."
             )
+        held = [value, *slots.values()]
         for slot, array in given.items():
-            given[slot] = self._checked(f"{slot} of {what}", array, value)
-        return self._checked(what, new, value), given
+            given[slot] = _apart(self._checked(f"{slot} of {what}", array, value), slots[slot], held)
+        return _apart(self._checked(what, new, value), value, held), given
 
     def _checked(self, what: str, new: Any, like: Array) -> Array:
         if new is None:
@@ -269,9 +272,19 @@ class CustomRule:
             raise UserError(
                 f"The optimizer {self.name} makes {array.dtype} of {what}, which are no real numbers."
             )
+        # In the type that they are kept in, where numbers may be too large that were computed in a wider one.
+        with np.errstate(over="ignore"):
+            array = array.astype(like.dtype, copy=False)
         if not np.isfinite(array).all():
             raise UserError(
                 f"The optimizer {self.name} makes numbers of {what} that are not finite (NaN or infinity).",
                 hint="Is something divided by zero? A smaller learning rate may help.",
             )
         return array
+
+
+def _apart(array: Array, own: Array, held: Sequence[Array]) -> Array:
+    """The array, or a copy if it has numbers of arrays that are going to be written to, other than its own place."""
+    if array is own or not any(np.may_share_memory(array, each) for each in held):
+        return array
+    return array.copy()

@@ -38,6 +38,9 @@ def returning(what: Any, **changed: Any) -> CustomRule:
         (returning(None), "returns nothing for w"),
         (returning(np.zeros(3)), r"makes \[3\] of w, which is \[2\]"),
         (returning(np.array([np.nan, 1.0])), "not finite"),
+        # No number any more in float32.
+        (returning(np.array([1e39, 1.0])), "numbers of w that are not finite"),
+        (returning(np.zeros(2), m=np.array([1e39, 1.0])), "numbers of m of w that are not finite"),
         (returning(np.array([1j, 2j])), "makes complex128 of w"),
         (returning(["a", "b"]), "makes <U1 of w"),
         (returning(np.zeros(2), m=np.zeros(1)), "of m of w"),
