@@ -70,6 +70,7 @@ class Slabs {
       const std::uint32_t piece = slab.returned.back();
       slab.returned.pop_back();
       if (slab.returned.empty()) with_returned_.erase(start);
+      spare_ -= piece_;
       ++slab.in_use;
       return start + std::size_t(piece) * piece_;
     }
@@ -98,11 +99,25 @@ class Slabs {
     Slab& slab = found->second;
     slab.returned.push_back(std::uint32_t(std::size_t(address - start) / piece_));
     with_returned_.insert(start);
+    spare_ += piece_;
     if (--slab.in_use) return;
     with_returned_.erase(start);
+    spare_ -= slab.returned.size() * piece_;
     if (newest_ == start) newest_ = nullptr;
     unmap(start, slab);
     slabs_.erase(found);
+  }
+
+  // All that it has of the budget.
+  std::size_t bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_;
+  }
+
+  // What of that was given back, and is there for whoever takes next.
+  std::size_t spare() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return spare_;
   }
 
  private:
@@ -170,7 +185,7 @@ class Slabs {
   const std::size_t piece_, slab_bytes_;
   const std::shared_ptr<Budget> budget_;
   std::mutex mutex_;
-  std::size_t bytes_ = 0, expected_ = 0;
+  std::size_t bytes_ = 0, expected_ = 0, spare_ = 0;
   char* newest_ = nullptr;
   std::map<char*, Slab> slabs_;
   // By address: the lowest are filled first, so that the others may become empty.

@@ -369,6 +369,8 @@ NB_MODULE(_kernels, m) {
       .def_prop_ro("row_bytes", &Table::row_bytes)
       .def("bucket_rows", &Table::bucket_rows, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("bucket_bytes", &Table::bucket_bytes, "bucket"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("copied_bytes", &Table::copied_bytes)
+      .def_prop_ro("spare_bytes", &Table::spare_bytes)
       .def("gather", &gather, "ids"_a.noconvert(), "out"_a.noconvert(), "step"_a, "create"_a, "frozen"_a = 0)
       .def("update", &update, "ids"_a.noconvert(), "gradients"_a.noconvert(), "learning_rate"_a, "step"_a,
            "scale"_a = 1.0, "clip_norm"_a = 0.0, "clip_value"_a = 0.0, "unique"_a = false, "finite"_a = false)

@@ -166,6 +166,10 @@ class Table {
     return bucket.rows() * layout_.bytes() + bucket.sightings().all().size() * Sightings::kBytes;
   }
 
+  // Of the budget: what is kept for frozen copies alone, and what rows have left behind that new ones take first.
+  std::size_t copied_bytes() { return memory_.copies.bytes(); }
+  std::size_t spare_bytes() { return memory_.rows.spare(); }
+
   // Copies rows out. Ids without a row get one, or (without `create`, or if they must wait, or are refused) the values
   // that it would start with.
   template <class Out>

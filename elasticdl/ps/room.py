@@ -11,3 +11,8 @@ _ROWS_SHARE = 0.75
 def room_for_rows(memory: int) -> int:
     """Bytes, of those that a server may use in all."""
     return int(_ROWS_SHARE * memory)
+
+
+def room_beside_rows(for_rows: int) -> int:
+    """What is left of the memory of a server that has so many bytes for rows."""
+    return int(for_rows / _ROWS_SHARE) - for_rows

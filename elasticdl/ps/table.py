@@ -176,6 +176,16 @@ class Table:
         """Of a row with its slots and what is written down beside them."""
         return self._table.row_bytes
 
+    @property
+    def copied_bytes(self) -> int:
+        """Of those in use: what has changed since copies were frozen, and goes when they are released."""
+        return self._table.copied_bytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Of those in use: where rows were that are gone. New rows of this table come there first."""
+        return self._table.spare_bytes
+
     def bucket_rows(self, bucket: int) -> int:
         return self._table.bucket_rows(bucket)
 

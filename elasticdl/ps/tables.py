@@ -22,6 +22,7 @@ from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.failures import NothingHeld
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import Optimizer
+from elasticdl.ps.room import room_beside_rows
 from elasticdl.ps.shares import WAITING_PREFIX
 from elasticdl.ps.snapshot import SnapshotWriter
 from elasticdl.ps.table import (
@@ -226,15 +227,26 @@ class Tables:
     def _check_memory(self, rows: Mapping[str, RowPart]) -> None:
         """The slow way: which of the ids have a row already?"""
         new = {name: self._tables[name].missing(part.ids) for name, part in rows.items()}
-        needed = sum(count * self._tables[name].row_bytes for name, count in new.items())
-        if self.bytes + needed > self._memory_limit and needed:
-            name = max(new, key=lambda name: new[name])
+        needed = {
+            name: max(0, count * self._tables[name].row_bytes - self._tables[name].spare_bytes)
+            for name, count in new.items()
+        }
+        taken = self._taken()
+        if taken + sum(needed.values()) > self._memory_limit and any(needed.values()):
+            name = max(needed, key=lambda name: needed[name])
             raise TableFull(
                 f"The table {name} cannot take {new[name]:,} new rows: {self.rows:,} rows and "
-                f"{self.bytes:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
+                f"{taken:,} of {self._memory_limit:,} bytes are in use on this parameter server.",
                 hint=MORE_ROOM,
                 refused={name: count for name, count in new.items() if count},
             )
+
+    def _taken(self) -> int:
+        """Of the memory limit. What changes while a checkpoint is written is in memory twice for a while: there is room
+        for that beside the rows, and only what goes beyond it is taken from them.
+        """
+        copied = sum(table.copied_bytes for table in self._tables.values())
+        return self.bytes - min(copied, room_beside_rows(self._memory_limit))
 
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
         """With gradients that have been checked, here or by the server that has told of them."""
@@ -413,12 +425,12 @@ class Tables:
                     self._put_rows(self._tables[name], arrays, step)
                 elif group.startswith(WAITING_PREFIX):
                     self._add_waiting(name, RowPart(ids=arrays["ids"], values=arrays["values"]))
-        if self._memory_limit and self.bytes > self._memory_limit and not self._told_of_limit:
+        if self._memory_limit and self._taken() > self._memory_limit and not self._told_of_limit:
             self._told_of_limit = True
             log.warning(
                 "The rows that this server has been given take %s bytes; %s are meant for them. It keeps them, and "
                 "takes no new ones. %s",
-                f"{self.bytes:,}",
+                f"{self._taken():,}",
                 f"{self._memory_limit:,}",
                 MORE_ROOM,
             )
