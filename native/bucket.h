@@ -2,7 +2,7 @@
 //
 // A row is its id, the number of its updates if the optimizer counts them, the step of its last update if rows may
 // expire, its values, and its slots, one behind the other: whoever finds the row has its first values in the same
-// cache line. Rows lie in chunks of 32 that never move; they are numbered without gaps.
+// cache line. Rows lie in chunks of 32, of fewer if they are wide, that never move; they are numbered without gaps.
 //
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
 // hardly ever looked at, and the row's number. It is between 75 and 88 % full and grows by a sixth, from the rows.
@@ -39,6 +39,18 @@ struct Layout {
 
   std::size_t header() const { return 8 + (counts_steps ? 4 : 0) + (tracks_seen ? 4 : 0); }
   std::size_t bytes() const { return header() + (1 + slots) * width * sizeof(float); }
+
+  // Of how many rows a chunk is, as a power of two. In every bucket the last chunk has room that nobody uses: of wide rows
+  // that would be more than all else.
+  std::uint32_t chunk_shift() const {
+    std::uint32_t shift = kMostShift;
+    while (shift && bytes() << shift > kChunkBytes) --shift;
+    return shift;
+  }
+  std::size_t chunk_bytes() const { return bytes() << chunk_shift(); }
+
+  static constexpr std::uint32_t kMostShift = 5;
+  static constexpr std::size_t kChunkBytes = std::size_t(32) << 10;
 
   std::int64_t id(const char* row) const {
     std::int64_t found;
@@ -153,21 +165,23 @@ struct Claim {
 
 class Bucket {
  public:
-  static constexpr std::uint32_t kChunk = 32;
   static constexpr std::uint32_t kMostRows = (1u << 24) - 2;
   static constexpr std::uint32_t kNone = ~std::uint32_t(0);
+
+  // Before anything else: its chunks are of so many rows.
+  void use_chunks(std::uint32_t shift) { shift_ = shift; }
 
   std::uint32_t rows() const { return rows_; }
 
   char* row(std::uint32_t number, std::size_t bytes) const {
-    return chunks_[number / kChunk].rows + (number % kChunk) * bytes;
+    return chunks_[number >> shift_].rows + place(number) * bytes;
   }
 
   void prefetch_index(std::uint64_t hash) const {
     if (index_.size()) __builtin_prefetch(index_.data() + home(index_, hash));
   }
 
-  void prefetch_chunk(std::uint32_t number) const { __builtin_prefetch(chunks_.data() + number / kChunk); }
+  void prefetch_chunk(std::uint32_t number) const { __builtin_prefetch(chunks_.data() + (number >> shift_)); }
 
   // The number of the row that is most likely that of the hash, without looking at it; kNone if there is none for sure.
   std::uint32_t guess(std::uint64_t hash) const {
@@ -194,9 +208,9 @@ class Bucket {
 
   // Must be called before a row is changed.
   void touch(std::uint32_t number, const Freezes& freezes, Memory& memory, std::size_t bytes) {
-    Chunk& chunk = chunks_[number / kChunk];
-    if (chunk.written != freezes.count) touch_chunk(number / kChunk, freezes, memory, bytes);
-    chunk.changed |= std::uint32_t(1) << number % kChunk;
+    Chunk& chunk = chunks_[number >> shift_];
+    if (chunk.written != freezes.count) touch_chunk(number >> shift_, freezes, memory, bytes);
+    chunk.changed |= std::uint32_t(1) << place(number);
   }
 
   // Room for rows that are about to come into an empty bucket: its index is made once, and not again and again as it
@@ -204,7 +218,7 @@ class Bucket {
   void expect(std::size_t rows, Memory& memory, Budget* budget) {
     if (rows_ || rows > kMostRows) return;
     index_.replace(index_size(rows), memory.indexes, budget);
-    chunks_.reserve((rows + kChunk - 1) / kChunk);
+    chunks_.reserve((rows + chunk_rows() - 1) >> shift_);
   }
 
   // A new row with nothing in it but its id; kNone if there is no memory for it.
@@ -212,7 +226,7 @@ class Bucket {
                     Budget* budget) {
     if (rows_ == kMostRows) return kNone;
     if ((std::size_t(rows_) + 1) * 8 > index_.size() * 7 && !rebuild(rows_ + 1, layout, memory, budget)) return kNone;
-    if (rows_ == chunks_.size() * kChunk) {
+    if (rows_ == chunks_.size() << shift_) {
       char* fresh = memory.rows.take();
       if (!fresh) return kNone;
       // By an eighth, for a vector by itself would double.
@@ -248,9 +262,9 @@ class Bucket {
     const std::uint32_t removed = rows_ - kept;
     if (!removed) return 0;
     rows_ = kept;
-    while (chunks_.size() * kChunk >= std::size_t(kept) + kChunk) drop_last_chunk(freezes, memory);
+    while (chunks_.size() << shift_ >= std::size_t(kept) + chunk_rows()) drop_last_chunk(freezes, memory);
     chunks_.shrink_to_fit();
-    if (forgotten_.size() > rows_ / kForgottenShare + kChunk) begin_anew(freezes);
+    if (forgotten_.size() > rows_ / kForgottenShare + kForgottenAnyway) begin_anew(freezes);
     const bool is_claimed = leave_index_to_claims();
     if (!kept) {
       index_.clear();
@@ -318,16 +332,16 @@ class Bucket {
   }
 
   const char* row(std::uint32_t number, const Claim& claim, std::size_t bytes) const {
-    return chunk_of(number / kChunk, claim.freeze).rows + (number % kChunk) * bytes;
+    return chunk_of(number >> shift_, claim.freeze).rows + place(number) * bytes;
   }
 
   // Whether the row may have changed between an earlier freeze and the claim's.
   bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since, const Freezes& freezes) const {
-    const Chunk& chunk = chunk_of(number / kChunk, claim.freeze);
+    const Chunk& chunk = chunk_of(number >> shift_, claim.freeze);
     if (chunk.written < since) return false;
     // Bits are those since the last mark before the chunk was written, which must not be later than what is asked for.
     const bool too_late = since < freezes.mark_before || (since < freezes.mark && freezes.mark <= chunk.written);
-    return too_late || chunk.changed >> number % kChunk & 1;
+    return too_late || chunk.changed >> place(number) & 1;
   }
 
   // Whether more has happened since a freeze than that rows have changed, come, and been forgotten one by one.
@@ -346,8 +360,13 @@ class Bucket {
  private:
   static constexpr std::uint32_t kNumber = (1u << 24) - 1;
 
-  // Of so many rows one may be remembered as forgotten; a byte a row.
-  static constexpr std::uint32_t kForgottenShare = 16;
+  // Of so many rows one may be remembered as forgotten, a byte a row; and a few of however few.
+  static constexpr std::uint32_t kForgottenShare = 16, kForgottenAnyway = 32;
+
+  std::uint32_t chunk_rows() const { return std::uint32_t(1) << shift_; }
+
+  // Of a row in its chunk.
+  std::uint32_t place(std::uint32_t number) const { return number & (chunk_rows() - 1); }
 
   struct Chunk {
     char* rows;
@@ -428,7 +447,7 @@ class Bucket {
   // Whether a claim sees a chunk that was last changed before its freeze, and not again until the freeze `until`.
   bool is_wanted(std::uint32_t chunk, std::uint32_t written, std::uint32_t until) const {
     return std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) {
-      return written < claim.freeze && claim.freeze <= until && chunk * kChunk < claim.rows;
+      return written < claim.freeze && claim.freeze <= until && chunk << shift_ < claim.rows;
     });
   }
 
@@ -444,7 +463,7 @@ class Bucket {
       Chunk copy = chunk;
       copy.rows = memory.copies.take(true);
       if (!copy.rows) throw std::bad_alloc();
-      std::memcpy(copy.rows, chunk.rows, kChunk * bytes);
+      std::memcpy(copy.rows, chunk.rows, bytes << shift_);
       kept_.emplace(std::make_pair(which, freezes.count), Kept{copy, &memory.copies});
     }
     if (chunk.written < freezes.mark) chunk.changed = 0;
@@ -476,7 +495,7 @@ class Bucket {
     forgotten_.push_back(Forgotten{id, freezes.count});
   }
 
-  std::uint32_t rows_ = 0;
+  std::uint32_t rows_ = 0, shift_ = 0;
   // How many freezes there were when the bucket last began anew, and when sightings last changed.
   std::uint32_t emptied_ = 0, sightings_written_ = 0;
   // Since this freeze it is known which rows were removed.

@@ -139,10 +139,11 @@ class Table {
         admit_after_(admit_after),
         budget_(std::move(budget)),
         layout_{width, rule_->slot_names().size(), rule_->counts_steps(), tracks_seen},
-        memory_(layout_.bytes() * Bucket::kChunk, budget_),
+        memory_(layout_.chunk_bytes(), budget_),
         buckets_(buckets) {
     if (!width) throw std::invalid_argument("a row needs a width");
     if (!buckets || buckets > kMostBuckets) throw std::invalid_argument("from 1 to 65536 buckets");
+    for (Bucket& bucket : buckets_) bucket.use_chunks(layout_.chunk_shift());
   }
 
   std::size_t width() const { return layout_.width; }
