@@ -80,7 +80,7 @@ class Moving:
             return True
         room = room_for_rows(int(memory.amount))
         rows, replicas = master.figures.row_bytes, master.plan.replicas
-        return len(placing.present) >= fewest_servers(
+        return len(placing.without_the_missing) >= fewest_servers(
             rows, copies=placing.copies, replicas=replicas, room=room
         )
 

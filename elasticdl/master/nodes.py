@@ -109,6 +109,9 @@ class Roster:
 
     def _fill(self, role: str, target: int) -> None:
         staying = [node for node in self.alive(role) if not node.draining]
+        if role == "ps":
+            # A server beyond the places goes when nothing is on it any more, and until then takes nobody's.
+            staying = [node for node in staying if node.slot < target]
         taken = {node.slot for node in staying} | self._done(role)
         for slot in range(target):
             if len(taken) >= target:

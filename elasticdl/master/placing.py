@@ -13,6 +13,7 @@ Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
     job goes back to its last checkpoint with a map of its own. A lost server is waited for, since what it held can go
     back to it; if it stays away (`replan`), the others make new copies among themselves, if they have room for them.
+    Servers that are too many, and hold something yet, stay for those that are missing.
 """
 
 from __future__ import annotations
@@ -169,8 +170,9 @@ class Placing:
     def _staying(self) -> list[int] | None:
         """The servers that shall hold everything; None while some of them are waited for."""
         found = self.present
-        complete = len(found) == self._state.roster.targets["ps"]
-        return found if complete or (self._impatient and found) else None
+        if len(found) == self._state.roster.targets["ps"]:
+            return found
+        return (self.without_the_missing or None) if self._impatient else None
 
     def _step(
         self, staying: list[int], *, filled: Mapping[int, int] | None = None, taken: Collection[int] = ()
@@ -210,6 +212,14 @@ class Placing:
         """The servers that are there and shall stay."""
         wanted = self._state.roster.targets["ps"]
         return [server for server in self._joined() if server < wanted]
+
+    @property
+    def without_the_missing(self) -> list[int]:
+        """The servers that hold everything if the missing ones are not waited for: those that are there, and for each
+        that is not, one that was to go. That one goes when the other has come.
+        """
+        wanted = self._state.roster.targets["ps"]
+        return sorted(self._joined(), key=lambda server: (server >= wanted, server))[:wanted]
 
     @property
     def copies(self) -> float:

@@ -50,7 +50,7 @@ _REMARKS = 20
 _REMARK_LENGTH = 500
 # Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
 # it differently must not replay.
-FORM = 2
+FORM = 3
 
 
 @dataclass(frozen=True, kw_only=True)

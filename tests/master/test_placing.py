@@ -112,6 +112,31 @@ def test_more_and_fewer_servers(job: Any) -> None:
     assert job.state.generation == 1
 
 
+def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_yet(job: Any) -> None:
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    let_move(job)
+    job.do("scale", role="ps", target=2)
+    job.end("ps-0")
+    assert [(node.name, node.slot) for node in job.state.roster.wanted()] == [("ps-4", 0)]
+    job.start_nodes()
+    assert not job.state.placing.waits
+    let_move(job)
+    assert copies(job) == {0: 256, 1: 256}
+    assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
+
+
+def test_who_is_lost_of_those_that_go_is_not_replaced(job: Any) -> None:
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    let_move(job)
+    job.do("scale", role="ps", target=2)
+    job.end("ps-3")
+    assert job.state.roster.wanted() == []
+    let_move(job)
+    assert copies(job) == {0: 256, 1: 256}
+
+
 @pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
 def leaving(request: Any, toy_job: Any) -> Any:
     """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
@@ -305,6 +330,22 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     job.do("placing.replan")
     let_move(job)
     assert copies(job) == {0: 256, 1: 256}
+
+
+def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    let_move(job)
+    job.do("scale", role="ps", target=2)
+    job.end("ps-0")
+    job.do("placing.replan")
+    let_move(job)
+    assert copies(job) == {1: 256, 2: 256}, "everything has two copies"
+    assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-3"}
+    job.start_nodes()
+    let_move(job)
+    assert copies(job) == {0: 256, 1: 256}
+    assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
 
 
 def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -> None:

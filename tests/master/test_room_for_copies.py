@@ -21,12 +21,7 @@ MEBI = 1 << 20
 ROOM = 96 * MEBI
 
 
-@pytest.fixture
-def moving(toy_job: Any) -> Moving:
-    """Of a job with three servers, without the last."""
-    job = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
-    job.start_nodes()
-    job.end("ps-2")
+def watched(job: Any) -> Moving:
     spec = JobSpec.build(
         model_zoo="zoo",
         model_def="m.m.custom_model",
@@ -39,6 +34,21 @@ def moving(toy_job: Any) -> Moving:
         state=job.state, do=job.do, spec=spec, plan=job.plan, figures=ServerFigures(), job=job
     )
     return Moving(master, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def job(toy_job: Any) -> Any:
+    """With three servers."""
+    started = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
+    started.start_nodes()
+    return started
+
+
+@pytest.fixture
+def moving(job: Any) -> Moving:
+    """Without the last server."""
+    job.end("ps-2")
+    return watched(job)
 
 
 def report(moving: Moving, bytes_each: int) -> None:
@@ -89,3 +99,12 @@ def test_the_server_comes_after_all(moving: Moving) -> None:
     assert placed is not None
     assert NOBODY in placed.backup
     assert set(placed.filling.values()) == {2}
+
+
+def test_one_that_was_to_go_has_some(job: Any) -> None:
+    job.end("ps-0")
+    job.do("scale", role="ps", target=2)
+    moving = watched(job)
+    # One alone would just have room for everything, in one copy.
+    report(moving, ROOM * 2 // 3 - MEBI)
+    assert wait(moving) == [1, 2]
