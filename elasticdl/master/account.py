@@ -35,6 +35,8 @@ class Account:
         self.stopped = False
         self.held: dict[int, Holding] = {}
         self.queue: deque[Remainder] = deque()
+        # Samples, in all epochs, that may have been done before, and so count twice in the model.
+        self.twice = 0
         # Of earlier epochs, where epochs overlap: how many samples are not done yet.
         self.behind: dict[int, int] = {}
         self._enter(0)
@@ -277,6 +279,11 @@ class Account:
         if samples:
             self.again[epoch] = self.again.get(epoch, 0) + samples
 
+    def doubt(self, holding: Holding) -> None:
+        """Nobody can tell how much of this lease was done that was not reported: it may be done again."""
+        self.add_again(holding.epoch, holding.remaining)
+        self.twice += holding.remaining
+
     def reset(self) -> None:
         """Back to the very beginning; what was done will be done again."""
         for epoch in range(self.epoch + 1):
@@ -310,6 +317,8 @@ class Account:
         # Within a job a stop before the checkpoint stays; another job that goes on from it has not been
         # stopped.
         self.stopped = self.stopped and then.stopped
+        # The model is that of the checkpoint.
+        self.twice = then.twice
         self.queue, self.held, self.behind = then.queue, then.held, then.behind
         self._set_order()
         self.give_back(self.held.values())
@@ -329,6 +338,7 @@ class Account:
             "queue": [[r.start, r.end, r.failures, r.epoch] for r in self.queue],
             "held": [holding.to_json() for holding in self.held.values()],
             "again": [[epoch, samples] for epoch, samples in self.again.items()],
+            "twice": self.twice,
             "bad": self.bad.to_json(),
         }
 
@@ -346,6 +356,8 @@ class Account:
         for holding in map(Holding.from_json, document["held"]):
             account.held[holding.lease_id] = holding
         account.again = dict(document["again"])
+        # Not in the first ledgers.
+        account.twice = document.get("twice", 0)
         account.bad = BadRanges.from_json(document["bad"])
         return account
 

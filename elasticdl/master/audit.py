@@ -66,6 +66,8 @@ class Audit:
     skipped: tuple[SkippedRange, ...]
     exact: bool
     reason: str
+    # Samples that may count twice in the model: no more than these.
+    twice: int = 0
     # What there was no room for in the record that this was read from, summed up (`audit_rows.py`).
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -89,7 +91,13 @@ class Audit:
                 for bad in ledger.bad_ranges(dataset)
             ]
             reasons += _missing(ledger, dataset, of_dataset)
-        return cls(rows=tuple(rows), skipped=tuple(skipped), exact=not reasons, reason="; ".join(reasons))
+        return cls(
+            rows=tuple(rows),
+            skipped=tuple(skipped),
+            exact=not reasons,
+            reason="; ".join(reasons),
+            twice=sum(ledger.twice(dataset) for dataset in ledger.datasets()),
+        )
 
     def to_json(self) -> dict[str, Any]:
         # Not asdict, which copies as deep as it goes: this is asked for several times a second, of all epochs.
@@ -98,6 +106,7 @@ class Audit:
             "skipped": [dict(vars(bad)) for bad in self.skipped],
             "exact": self.exact,
             "reason": self.reason,
+            **({"twice": self.twice} if self.twice else {}),
             **({"left_out": dict(self.left_out)} if self.left_out else {}),
         }
 
@@ -112,6 +121,7 @@ class Audit:
             ),
             exact=document["exact"],
             reason=document["reason"],
+            twice=document.get("twice", 0),
             left_out=document.get("left_out", {}),
         )
 
@@ -184,6 +194,11 @@ def render(audit: Audit) -> str:
     lines[1:1] = [rule]
     lines[-1:-1] = [rule]
     lines += _skipped_lines(audit)
+    if audit.twice:
+        lines.append(
+            f"Up to {audit.twice:,} samples may count twice in the model: a worker was lost, and the parameter servers "
+            "did not say in time what they had of it."
+        )
     lines.append(_verdict(audit))
     return "\n".join(lines)
 

@@ -60,6 +60,7 @@ def _document(
         "skipped": skipped,
         "exact": audit["exact"],
         "reason": audit["reason"][:_REASON_LENGTH],
+        **({"twice": audit["twice"]} if "twice" in audit else {}),
         **({"left_out": told} if told else {}),
     }
 

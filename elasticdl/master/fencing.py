@@ -5,8 +5,10 @@ lacks is trained again; one that all have must not be. So the question is asked 
 
 Failure modes
     A bucket is just being handed over: nobody speaks for it, and is asked for it again. A server was lost together
-    with the worker, as with a machine: when the platform has said so, its backups are asked. The model is lost: then
-    nothing of it counts. It takes too long: nothing is credited, and what the worker has not reported is trained again.
+    with the worker, as with a machine: when the platform has said so, its backups are asked. A server hangs: it is
+    waited for until it is given up as silent, since others cannot push to it either. The model is lost: then nothing of
+    it counts. It takes longer than all that: nothing is credited, what the worker has not reported is trained again,
+    and the audit says that it may count twice.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elasticdl.master.plan import Plan
+from elasticdl.master.silence import longest_silence
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator, in_common
 from elasticdl.wire import ps_pb2
@@ -27,12 +32,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("elasticdl.master")
 
 # A platform knows of the end of all that was on a lost machine within a minute or so of each other.
-PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 120.0
 # A handover is over within the time of a few calls, and servers know of it before the master does.
 _PAUSE_SECONDS = 0.2
 # Workers of a whole machine may go together. A server lets a few calls at a time wait for its backups, and some of
 # those places are for other calls.
 _AT_ONCE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWord:
+    """What is to be credited to a worker that has ended, if anything is; or it may have pushed more than it has
+    reported, and nobody can tell.
+    """
+
+    credit: dict[str, int] | None = None
+    in_doubt: bool = False
+
+
+def patience(plan: Plan) -> float:
+    """How many seconds it takes until all have answered, or are known to be lost."""
+    return _PATIENCE_SECONDS + longest_silence(plan)
 
 
 class Fencing:
@@ -42,8 +62,8 @@ class Fencing:
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def last_push(self, worker: str) -> dict[str, int] | None:
-        """What is to be credited to a worker that has ended; None: nothing."""
+    async def last_word(self, worker: str) -> LastWord:
+        """On a worker that has ended."""
         state = self._master.state
         generation, deadline = state.generation, math.inf
         heard = ps_pb2.FenceReply()
@@ -51,21 +71,22 @@ class Fencing:
         while state.placing.map is not None and self._matters(generation):
             async with self._turns:
                 # Not while others have their turn.
-                deadline = min(deadline, self._clock() + PATIENCE_SECONDS)
+                deadline = min(deadline, self._clock() + patience(state.plan))
                 reply = await self._servers.fence_all(state.placing.addresses(), worker, generation)
             heard = in_common([heard, reply])
             if len(heard.buckets) == BUCKETS:
-                return _credit(heard)
+                return LastWord(credit=_credit(heard))
             if self._clock() >= deadline:
                 missing = BUCKETS - len(heard.buckets)
                 log.warning(
-                    "%s could not be fenced at the parameter servers: nobody speaks for %d buckets.",
+                    "%s could not be fenced at the parameter servers: nobody speaks for %d buckets. What it has not "
+                    "reported is trained again, and may count twice.",
                     worker,
                     missing,
                 )
-                return None
+                return LastWord(in_doubt=True)
             await self._master.changed.wait(_PAUSE_SECONDS)
-        return None
+        return LastWord()
 
     def _matters(self, generation: int) -> bool:
         state = self._master.state

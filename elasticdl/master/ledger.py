@@ -163,6 +163,15 @@ class Ledger:
             self.steps = steps
         return done
 
+    def doubt(self, dataset: str, worker: str) -> None:
+        """Nobody can tell how far a worker that is no more had come beyond what it has reported. What is left of its
+        leases goes to others, and may count twice.
+        """
+        account = self.accounts[dataset]
+        for other, holding in self.leases.held_by(worker):
+            if other is account:
+                account.doubt(holding)
+
     def release(self, lease_id: int, *, failed: bool = False) -> Returned:
         """Takes a lease from its worker. `failed`: the program raised an error on it (see `ShardGivesUp`)."""
         account, holding = self.leases.find(lease_id)
@@ -326,6 +335,10 @@ class Ledger:
     def again(self, dataset: str, epoch: int) -> int:
         """Samples of an epoch that had to be done once more."""
         return self.accounts[dataset].again.get(epoch, 0)
+
+    def twice(self, dataset: str) -> int:
+        """Samples of all epochs that may count twice in the model: more than these do not."""
+        return self.accounts[dataset].twice
 
     def again_epochs(self, dataset: str) -> list[int]:
         """The epochs of which something had to be done once more."""

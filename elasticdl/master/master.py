@@ -30,7 +30,7 @@ from elasticdl.master.comeback import Comeback, distrust, moved, take_over
 from elasticdl.master.cutting import Cutting
 from elasticdl.master.datasets import TRAINING
 from elasticdl.master.events import EventFile
-from elasticdl.master.fencing import Fencing
+from elasticdl.master.fencing import Fencing, LastWord
 from elasticdl.master.figures import Asking, ServerFigures
 from elasticdl.master.journal import Journal
 from elasticdl.master.leftovers import Leftovers
@@ -43,7 +43,7 @@ from elasticdl.master.program_nodes import ProgramNodes
 from elasticdl.master.rates import Rate
 from elasticdl.master.record import identity, pack, run_of
 from elasticdl.master.signals import Signal
-from elasticdl.master.silence import Silence
+from elasticdl.master.silence import IRREPLACEABLE, Silence
 from elasticdl.master.state import FORM, JobState
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.tf_config import places
@@ -65,8 +65,6 @@ _LATE_STOP_SECONDS = 3.0
 _HOT_COMMANDS = frozenset({"lease", "report"})
 # Of what nodes wait for, so that the same is not told again and again.
 _WORDS_REMEMBERED = 1000
-# So much longer a silent server is waited for whose loss would be that of the model.
-_IRREPLACEABLE = 4.0
 # How long a program may take to end after it has been told that there is no more data for it.
 _LEAVE_SECONDS = 30.0
 
@@ -450,11 +448,12 @@ class Master:
             self.observe(status)
 
     async def _observe_end(self, status: NodeStatus) -> None:
-        self.observe(status, await self._fencing.last_push(status.name))
+        self.observe(status, await self._fencing.last_word(status.name))
 
-    def observe(self, status: NodeStatus, credit: dict[str, int] | None = None) -> None:
+    def observe(self, status: NodeStatus, last: LastWord | None = None) -> None:
         fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
-        self.do("observe", status=fields, credit=credit)
+        last = last or LastWord()
+        self.do("observe", status=fields, credit=last.credit, in_doubt=last.in_doubt)
 
     def _tell_of(self, status: NodeStatus) -> None:
         """What keeps a node from running, or from staying; many are kept by the same."""
@@ -517,7 +516,7 @@ class Master:
         # Whoever pushes waits for it.
         self.liveness.excuse()
         slots = {self.state.roster.nodes[name].slot for name in self._silence.silent}
-        times = 1.0 if self.state.placing.may_lose(slots) else _IRREPLACEABLE
+        times = 1.0 if self.state.placing.may_lose(slots) else IRREPLACEABLE
         for name in self._silence.too_long(now, times=times):
             log.warning("%s does not answer any more: it is ended, and another takes its place.", name)
             self._silence.give_up(name)

@@ -17,11 +17,22 @@ from elasticdl.master.plan import Plan
 
 # Of the time that workers are given: who waits for a server must not be blamed first.
 _PART_OF_FLOOR = 0.5
+# So much longer a silent server is waited for whose loss would be that of the model.
+IRREPLACEABLE = 4.0
+
+
+def longest_silence(plan: Plan) -> float:
+    """So many seconds after its last answer a server is given up in any case."""
+    return IRREPLACEABLE * _patience(plan)
+
+
+def _patience(plan: Plan) -> float:
+    return _PART_OF_FLOOR * plan.stall_floor_seconds if plan.stall_factor else float("inf")
 
 
 class Silence:
     def __init__(self, plan: Plan) -> None:
-        self._patience = _PART_OF_FLOOR * plan.stall_floor_seconds if plan.stall_factor else float("inf")
+        self._patience = _patience(plan)
         self._since: dict[str, float] = {}
 
     def asked(self, answered: Mapping[str, bool], now: float) -> None:

@@ -179,10 +179,15 @@ class JobState:
         return taken
 
     def observe(
-        self, *, status: dict[str, Any], credit: dict[str, int] | None = None, traceback: str = ""
+        self,
+        *,
+        status: dict[str, Any],
+        credit: dict[str, int] | None = None,
+        in_doubt: bool = False,
+        traceback: str = "",
     ) -> None:
         """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
-        applied; all those before it they have applied, too.
+        applied; all those before it they have applied, too. `in_doubt`: they may have, but could not say so.
         """
         what = NodeStatus(
             name=status["name"],
@@ -202,15 +207,17 @@ class JobState:
         if self.plan.runs_command:
             node_ended(self, node)
         elif node.role == "worker":
-            self._worker_ended(node, credit)
+            self._worker_ended(node, credit, in_doubt=in_doubt)
         if failure is not None:
             self.fail_job(failure, self.last_error or what.message)
         elif lost_with(self, node) and not self.outcome:
             lose_model(self)
 
-    def _worker_ended(self, node: Node, credit: dict[str, int] | None) -> None:
+    def _worker_ended(self, node: Node, credit: dict[str, int] | None, *, in_doubt: bool) -> None:
         if credit is not None and TRAINING in self.ledger.datasets():
             self.ledger.credit(TRAINING, node.name, **credit)
+        if in_doubt and TRAINING in self.ledger.datasets():
+            self.ledger.doubt(TRAINING, node.name)
         failed = self.failed.pop(node.name, Failed())
         try:
             self.ledger.forget_worker(node.name, failed_lease=failed.lease_id or None)

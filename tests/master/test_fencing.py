@@ -5,6 +5,7 @@ handed over, and where a server was lost with it.
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.master import fencing
-from elasticdl.master.fencing import Fencing
+from elasticdl.master.fencing import Fencing, LastWord, patience
 from elasticdl.master.plan import Plan
 from elasticdl.master.signals import Signal
+from elasticdl.master.silence import longest_silence
 from elasticdl.ps import coordinator
 from elasticdl.ps.buckets import BUCKETS
 from elasticdl.ps.coordinator import Coordinator
@@ -107,8 +108,8 @@ class Played:
         for store in self.stores:
             store.push(read_push(request, memoryview(b"")), message=request)
 
-    def last_push(self, after_a_round: Callable[[], None]) -> dict[str, int] | None:
-        """What the fence says, if something happens when it has been asked for once."""
+    def last_word(self, after_a_round: Callable[[], None], *, rounds: int = 1) -> LastWord:
+        """What the fence says, if something happens when it has been asked for once, or so many times."""
 
         class Watched(Coordinator):
             rounds = 0
@@ -118,13 +119,13 @@ class Played:
                     return await super().fence_all(*arguments)
                 finally:
                     self.rounds += 1
-                    if self.rounds == 1:
+                    if self.rounds <= rounds:
                         after_a_round()
 
-        async def ask() -> dict[str, int] | None:
+        async def ask() -> LastWord:
             watched = Watched(TOKEN)
             try:
-                found = await Fencing(self, watched, lambda: self.now).last_push("worker-0")  # type: ignore[arg-type]
+                found = await Fencing(self, watched, lambda: self.now).last_word("worker-0")  # type: ignore[arg-type]
             finally:
                 await watched.close()
             return found
@@ -158,7 +159,7 @@ def test_buckets_that_are_being_handed_over_are_asked_for_again(master: Played, 
     )
     # The buckets that are nobody's do not get this one, and the worker ends before it can bring it again.
     master.push(2)
-    assert master.last_push(master.may_arrive.set) == FIRST
+    assert master.last_word(master.may_arrive.set) == LastWord(credit=FIRST)
 
 
 @pytest.mark.timeout(60)
@@ -174,15 +175,15 @@ def test_many_that_go_together_are_asked_about_once_each(master: Played) -> None
 
     names = [f"worker-{number}" for number in range(50)]
 
-    async def ask() -> list[dict[str, int] | None]:
+    async def ask() -> list[LastWord]:
         counted = Counted(TOKEN)
         fencing = Fencing(master, counted, lambda: master.now)  # type: ignore[arg-type]
         try:
-            return await asyncio.gather(*(fencing.last_push(name) for name in names))
+            return await asyncio.gather(*(fencing.last_word(name) for name in names))
         finally:
             await counted.close()
 
-    assert asyncio.run(ask()) == [FIRST] + [None] * 49
+    assert asyncio.run(ask()) == [LastWord(credit=FIRST)] + [LastWord()] * 49
     assert sorted(asked) == sorted(names)
 
 
@@ -190,7 +191,7 @@ def test_many_that_go_together_are_asked_about_once_each(master: Played) -> None
 def test_a_server_that_was_lost_with_it(master: Played) -> None:
     master.push(1)
     master.servers[1].stop()
-    assert master.last_push(lambda: master.lose("ps-1")) == FIRST
+    assert master.last_word(lambda: master.lose("ps-1")) == LastWord(credit=FIRST)
 
 
 @pytest.mark.timeout(60)
@@ -198,7 +199,7 @@ def test_a_model_that_is_lost(master: Played) -> None:
     master.push(1)
     for server in master.servers:
         server.stop()
-    assert master.last_push(lambda: master.lose("ps-0", "ps-1", "ps-2")) is None
+    assert master.last_word(lambda: master.lose("ps-0", "ps-1", "ps-2")) == LastWord()
     assert master.state.generation == 2
 
 
@@ -208,12 +209,32 @@ def test_not_for_ever(master: Played, caplog: pytest.LogCaptureFixture) -> None:
     master.servers[1].stop()
 
     def wait() -> None:
-        master.now += fencing.PATIENCE_SECONDS
+        master.now += patience(master.state.plan)
 
-    assert master.last_push(wait) is None
+    assert master.last_word(wait) == LastWord(in_doubt=True)
     assert "worker-0 could not be fenced at the parameter servers" in caplog.text
 
 
 @pytest.mark.timeout(60)
+def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) -> None:
+    """Nobody can push to that one either: there is nothing to be gained by guessing what it has."""
+    master.push(1)
+    master.servers[1].stop()
+
+    def wait() -> None:
+        silent = longest_silence(master.state.plan)
+        if master.now < silent:
+            master.now = silent
+        else:
+            master.lose("ps-1")
+
+    assert master.last_word(wait, rounds=2) == LastWord(credit=FIRST)
+
+
+def test_for_ever_where_servers_are_waited_for_for_ever() -> None:
+    assert patience(Plan(servers=1, stall_factor=0)) == math.inf
+
+
+@pytest.mark.timeout(60)
 def test_one_that_has_pushed_nothing(master: Played) -> None:
-    assert master.last_push(lambda: None) is None
+    assert master.last_word(lambda: None) == LastWord()
