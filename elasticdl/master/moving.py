@@ -37,8 +37,9 @@ class Moving:
         self._waiting_since: float | None = None
         self._told_of_room = False
         self._looked_at = clock()
-        # The work of each bucket up to the last look.
+        # The work of each bucket up to the last look, and the version of the map then.
         self._work_before: dict[int, int] = {}
+        self._version_before = 0
 
     async def run(self) -> None:
         while True:
@@ -105,14 +106,18 @@ class Moving:
         work: dict[int, int] = {}
         addresses = self._master.state.placing.addresses()
         statuses = await self._servers.status_all(addresses)
+        now = self._master.state.placing.map
         if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
             # Who says nothing is not idle.
             return
         for status in statuses.values():
             work |= {bucket: load for bucket, load in enumerate(status.loads) if load}
-        # A bucket that has moved begins to be counted anew.
         loads = [max(0, work.get(bucket, 0) - self._work_before.get(bucket, 0)) for bucket in range(BUCKETS)]
         self._work_before = work
-        if self._master.state.placing.next_for(loads):
+        # Each server has counts of its own: of a bucket that has moved nobody knows what it had to do since the last
+        # look. If that were taken for nothing, buckets would go back and forth.
+        version = now.version if now is not None else 0
+        as_before, self._version_before = version == self._version_before, version
+        if as_before and self._master.state.placing.next_for(loads):
             log.info("The parameter servers are unevenly busy: buckets move.")
             self._master.do("placing.even", loads=loads)

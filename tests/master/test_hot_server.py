@@ -6,7 +6,7 @@ The state of the job, the servers, their streams and their client are real; the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 
 from elasticdl.master.moving import Moving
 from elasticdl.master.plan import Plan
-from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.buckets import BUCKETS, BucketMap
 from elasticdl.ps.client import ParameterClient
 from elasticdl.ps.coordinator import Coordinator
 from elasticdl.ps.initializers import Initializer
@@ -102,21 +102,25 @@ def push(client: ParameterClient, ids: Any) -> None:
         client.push({"w": -np.ones(3, np.float32)}, rows=rows, learning_rate=1.0)
 
 
-def look(master: Any, *times: float) -> None:
-    """At these moments; between them, until nothing moves any more."""
+def look(master: Any, *times: float, before: Callable[[], None] = lambda: None) -> list[BucketMap]:
+    """At these moments; between them, until nothing moves any more. What happens before each, and each map then."""
 
-    async def run() -> None:
+    async def run() -> list[BucketMap]:
         coordinator = Coordinator(TOKEN)
         moving = Moving(master, coordinator, lambda: 0.0)
+        maps = []
         try:
             for now in times:
+                await asyncio.to_thread(before)
                 await moving.look(now)
                 while master.state.placing.moving:
                     await moving.look(now)
+                maps.append(master.state.placing.map)
         finally:
             await coordinator.close()
+        return maps
 
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
 @pytest.mark.timeout(120)
@@ -124,23 +128,30 @@ def test_its_buckets_move_away(master: Played, client: ParameterClient) -> None:
     served = np.array(master.state.placing.map.primary) == 0
     hot = IDS[served[ID_BUCKETS]]
     assert master.primaries(hot) == [len(hot), 0]
-    push(client, hot)
-    # It is not time yet.
-    look(master, 1.0)
+    # The first look is what the second is compared with; at the next it is not time yet.
+    early = look(master, 20.0, 21.0, before=lambda: push(client, hot))
+    assert early[0] == early[1]
     assert master.primaries(hot) == [len(hot), 0]
-    look(master, 20.0)
+    look(master, 20.0, 40.0, before=lambda: push(client, hot))
     first, second = master.primaries(hot)
     assert abs(first - second) < 0.25 * len(hot), "the work is about the same"
     # All that was there still is, wherever it went, and can be trained.
     push(client, hot)
     rows = client.pull_rows({"t": IDS})["t"]
-    wanted = np.where(served[ID_BUCKETS], 2.0 * PUSHES, 0.0)
+    wanted = np.where(served[ID_BUCKETS], 5.0 * PUSHES, 0.0)
     np.testing.assert_array_equal(rows, np.stack([wanted, wanted], axis=1))
 
 
 @pytest.mark.timeout(120)
 def test_where_both_have_as_much_to_do_nothing_moves(master: Played, client: ParameterClient) -> None:
     before = master.state.placing.map
-    push(client, IDS)
-    look(master, 20.0)
+    look(master, 20.0, 40.0, before=lambda: push(client, IDS))
     assert master.state.placing.map == before
+
+
+@pytest.mark.timeout(120)
+def test_what_has_moved_stays_where_the_work_is_the_same(master: Played, client: ParameterClient) -> None:
+    hot = IDS[(np.array(master.state.placing.map.primary) == 0)[ID_BUCKETS]]
+    before, first, *others = look(master, 20.0, 40.0, 60.0, 80.0, 100.0, before=lambda: push(client, hot))
+    assert first.primary != before.primary
+    assert others == [first] * 3
