@@ -244,8 +244,10 @@ class Placing:
 
     @property
     def waits(self) -> bool:
-        """For servers that are missing: until they join, or for `replan`."""
-        return self._due and self.map is not None and not self.frozen and self._staying() is None
+        """For servers that are missing: until they join, or for `replan`. Also while a copy of the model is kept, since
+        there may always be one.
+        """
+        return self._due and self.map is not None and self._staying() is None
 
     @property
     def has_a_turn(self) -> bool:
