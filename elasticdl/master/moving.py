@@ -25,6 +25,8 @@ log = logging.getLogger("elasticdl.master")
 _ASK_SECONDS = 0.1
 # A process is back within a second or two, a pod within some more; copies made meanwhile would have to move again.
 _PATIENCE_SECONDS = 10.0
+# Where the model is lost, all begin with what they read of the last checkpoint: that takes longer than copying.
+_PATIENCE_TO_BEGIN_SECONDS = 60.0
 # Work is compared over so long; moving for less would be moving for nothing.
 _LOOK_SECONDS = 15.0
 
@@ -56,7 +58,9 @@ class Moving:
             self._told_of_room = False
         elif self._waiting_since is None:
             self._waiting_since = now
-        elif now - self._waiting_since >= _PATIENCE_SECONDS:
+        elif now - self._waiting_since >= (
+            _PATIENCE_SECONDS if placing.map is not None else _PATIENCE_TO_BEGIN_SECONDS
+        ):
             self._do_without()
         if now - self._looked_at >= _LOOK_SECONDS and len(placing.addresses()) > 1:
             self._looked_at = now
@@ -64,14 +68,19 @@ class Moving:
 
     def _do_without(self) -> None:
         """New copies of what a server held that stays away; none if the others would run out of memory by that."""
+        begins = self._master.state.placing.map is None
         if self._have_room():
-            log.warning("A parameter server stays away: the others make new copies of what it held.")
+            log.warning(
+                "A parameter server stays away: the others %s.",
+                "begin again without it" if begins else "make new copies of what it held",
+            )
             self._master.do("placing.replan")
         elif not self._told_of_room:
             self._told_of_room = True
             log.warning(
-                "A parameter server stays away, and the others have no room for new copies of what it held "
-                "(--ps_resource_limit): until it is back there is one copy of that."
+                "A parameter server stays away, and the others have no room for %s (--ps_resource_limit): %s.",
+                "the whole model" if begins else "new copies of what it held",
+                "it is waited for" if begins else "until it is back there is one copy of that",
             )
 
     def _have_room(self) -> bool:
@@ -81,8 +90,10 @@ class Moving:
             return True
         room = room_for_rows(int(memory.amount))
         rows, replicas = master.figures.row_bytes, master.plan.replicas
+        # Where nothing is placed, these are the rows of before, in one copy or in more.
+        copies = placing.copies or 1.0
         return len(placing.without_the_missing) >= fewest_servers(
-            rows, copies=placing.copies, replicas=replicas, room=room
+            rows, copies=copies, replicas=replicas, room=room
         )
 
     async def _ask(self) -> None:

@@ -13,7 +13,8 @@ Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
     job goes back to its last checkpoint with a map of its own. A lost server is waited for, since what it held can go
     back to it; if it stays away (`replan`), the others make new copies among themselves, if they have room for them.
-    Servers that are too many, and hold something yet, stay for those that are missing.
+    Servers that are too many, and hold something yet, stay for those that are missing. The same goes for a generation:
+    it begins with all servers, or with those that are there if others stay away.
 """
 
 from __future__ import annotations
@@ -156,9 +157,9 @@ class Placing:
             return
         wanted = state.roster.targets["ps"]
         if self.map is None:
-            joined = self._joined()
-            if all(server in joined for server in range(wanted)):
-                self._use(first_map(wanted, replicas=state.plan.replicas, version=self._version + 1))
+            staying = self._staying()
+            if staying is not None:
+                self._use(first_map(staying, replicas=state.plan.replicas, version=self._version + 1))
                 self._due = False
         elif self._due and not self.frozen and (staying := self._staying()) is not None:
             for _ in range(_STEPS_AT_ONCE):
@@ -247,7 +248,10 @@ class Placing:
         """For servers that are missing: until they join, or for `replan`. Also while a copy of the model is kept, since
         there may always be one.
         """
-        return self._due and self.map is not None and self._staying() is None
+        if self.map is None:
+            # Those of a job that has not begun come when there is a place for them; and who is there holds nothing.
+            return self._version > 0 and bool(self._joined()) and self._staying() is None
+        return self._due and self._staying() is None
 
     @property
     def has_a_turn(self) -> bool:
