@@ -128,7 +128,9 @@ class DenseParameters:
             if name in self.pending:
                 np.add(self.pending[name], gradient, out=self.pending[name], casting="same_kind")
             else:
-                self.pending[name] = np.array(gradient, dtype=self.values[name].dtype)
+                # A sum of few float16 may be too large for one, and of many loses the small ones.
+                kind = np.promote_types(self.values[name].dtype, np.float32)
+                self.pending[name] = np.array(gradient, dtype=kind)
 
     def apply_pending(self, names: Iterable[str], count: int, learning_rate: float, step: int) -> None:
         """One update of some parameters with the mean of so many gradients."""
