@@ -120,6 +120,8 @@ class TableSpec:
                     f"The table {self.name} cannot have {article} {option} of {value!r}: "
                     f"it must be a whole number from {least:,} to {most:,}."
                 )
+            # NumPy's may overflow when computed with, and are nothing that JSON and kernels know.
+            object.__setattr__(self, option, int(value))
         self.initializer.check(self.name)
 
 
