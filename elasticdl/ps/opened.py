@@ -151,13 +151,17 @@ class SavedTable:
         return ids, np.concatenate(values)
 
     def schema(self, *, slots: bool = False) -> pyarrow.Schema:
-        """An id, its values as a list of the table's width, and with `slots` a list for each of the optimizer's."""
+        """An id, its values as a list of the table's width, and with `slots` a list for each of the optimizer's.
+
+        Slots have their names; those of the user's own that would be the first two have `slot_` before it.
+        """
         import pyarrow as pa
 
         numbers = pa.list_(pa.float32(), self.width)
         fields = [pa.field("id", pa.int64(), nullable=False), pa.field("values", numbers, nullable=False)]
         if slots:
-            fields += [pa.field(name, numbers, nullable=False) for name in self.description.slot_names]
+            columns = _columns(self.description.slot_names, taken=("id", "values"))
+            fields += [pa.field(name, numbers, nullable=False) for name in columns]
         return pa.schema(fields, metadata={"elasticdl.table": self.name})
 
     def batches(self, *, slots: bool = False) -> Iterator[pyarrow.RecordBatch]:
@@ -206,6 +210,17 @@ class SavedTable:
                     if progress is not None:
                         progress(len(table))
         return rows
+
+
+def _columns(names: Sequence[str], *, taken: Sequence[str]) -> list[str]:
+    """The names of columns, of which no two may be the same. The given ones are different already."""
+    found = []
+    for name in names:
+        column = name
+        while column in taken or (column != name and column in names):
+            column = f"slot_{column}"
+        found.append(column)
+    return found
 
 
 def _in_groups(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema) -> Iterator[pyarrow.Table]:
