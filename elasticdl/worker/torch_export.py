@@ -46,12 +46,12 @@ def write_export(
     arguments, keywords = _two_samples((arguments, keywords))
     with _disk_errors(path), _neighbour(path) as folder:
         with (
-            with_own_rows(model, tables) if tables else contextlib.nullcontext(),
+            with_own_rows(tables) if tables else contextlib.nullcontext(),
             _written(folder / VALUES) as file,
         ):
             torch.save(model.state_dict(), file)
         lines = [f"values: {path / VALUES}"]
-        with as_ordinary(model, tables) if tables else contextlib.nullcontext():
+        with as_ordinary(tables) if tables else contextlib.nullcontext():
             lines += _attempt(
                 "program", PROGRAM, folder, path, lambda file: _program(model, file, arguments, keywords)
             )

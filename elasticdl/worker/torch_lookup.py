@@ -8,7 +8,7 @@ such a row would start as is known to ElasticDL alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from elasticdl.ps.local_tables import LocalTables
-from elasticdl.torch import EmbeddingBag, TableLayer, table_layers
+from elasticdl.torch import EmbeddingBag, TableLayer
 from elasticdl.worker.tables import Tables
-from elasticdl.worker.torch_moving import MovedBag, MovedEmbedding
+from elasticdl.worker.torch_moving import MovedBag, MovedEmbedding, exchange
 
 _LARGEST = 2**63 - 1
 
@@ -71,22 +71,22 @@ class LookupBag(LookupEmbedding):
 
 
 @contextlib.contextmanager
-def with_own_rows(model: Any, tables: Tables) -> Iterator[None]:
+def with_own_rows(tables: Tables) -> Iterator[None]:
     """In here every layer has its rows to itself, as in a notebook, and `state_dict` has them too. Those that were
     moved to the servers are what they were.
     """
     assert tables.own is not None
     own = tables.own
-    moved = {}
+    moved = []
     for table, layer in tables.layers:
         if isinstance(layer, MovedEmbedding | MovedBag):
-            moved[id(layer)] = layer.ordinary(own)
+            moved.append((layer, layer.ordinary(own)))
             continue
         ids, values = own.rows(table)
         layer.join(table, None)
         layer.set_extra_state({"ids": torch.from_numpy(ids), "values": torch.from_numpy(values)})
     try:
-        with _replaced(model, moved):
+        with _exchanged(moved):
             yield
     finally:
         assert tables.lookups is not None
@@ -95,31 +95,23 @@ def with_own_rows(model: Any, tables: Tables) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def as_ordinary(model: Any, tables: Tables) -> Iterator[None]:
+def as_ordinary(tables: Tables) -> Iterator[None]:
     """In here the model's layers are ordinary modules, which PyTorch can write down."""
     assert tables.own is not None
-    names = {id(layer): table for table, layer in tables.layers}
-    made = {id(layer): _ordinary(layer, names[id(layer)], tables.own) for _, layer in table_layers(model)}
-    with _replaced(model, made):
+    with _exchanged([(layer, _ordinary(layer, table, tables.own)) for table, layer in tables.layers]):
         yield
 
 
 @contextlib.contextmanager
-def _replaced(model: Any, made: Mapping[int, Any]) -> Iterator[None]:
-    """Modules by the id of what they stand for."""
-    places = [
-        (owner, name, module)
-        for owner in model.modules()
-        for name, module in owner.named_children()
-        if id(module) in made
-    ]
-    for owner, name, module in places:
-        setattr(owner, name, made[id(module)])
+def _exchanged(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
+    """In here layers are what was made for each of them."""
+    for layer, made in pairs:
+        exchange(layer, made)
     try:
         yield
     finally:
-        for owner, name, module in places:
-            setattr(owner, name, module)
+        for layer, made in pairs:
+            exchange(layer, made)
 
 
 def _ordinary(layer: TableLayer, table: str, tables: LocalTables) -> Any:

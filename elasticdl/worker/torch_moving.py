@@ -1,4 +1,8 @@
-"""Large embeddings of PyTorch, moved to the parameter servers and back: see `moving.py`."""
+"""Large embeddings of PyTorch, moved to the parameter servers and back: see `moving.py`.
+
+A module stays the object that it is, and becomes one of another class (`exchange`): a model may have it under several
+names, or in a dict that PyTorch knows nothing of, and all of them must find the same.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from torch import nn
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.local_tables import LocalTables
+from elasticdl.ps.lookups import Declaration
 from elasticdl.torch import Embedding, EmbeddingBag
 from elasticdl.worker.moving import Choices, Size, drawn_from, fitted
 
@@ -23,16 +28,33 @@ _AT_ONCE = 1 << 18
 _SEED = 0x0E1A571C
 
 
-class MovedEmbedding(Embedding):
+class _Moved:
+    """What both have in common."""
+
+    declaration: Declaration
+
+    @property
+    def weight(self) -> Any:
+        raise UserError(
+            f"The model uses the numbers of the embedding {self.declaration.table} (its weight) otherwise than by "
+            "looking rows up, and they were moved to the parameter servers.",
+            hint="Leave large embeddings where they are, with --move_embeddings_mib=0.",
+        )
+
+
+class MovedEmbedding(_Moved, Embedding):
     """In the place of a torch.nn.Embedding."""
 
     def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
         super().__init__(replaced.embedding_dim, table=name, initializer=initializer)
         self.num_embeddings = replaced.num_embeddings
+        # Models are computed where their parameters are.
+        self.to(replaced.weight.device)
 
-    def forward(self, ids: Any) -> Any:
-        _check_range(ids, self.num_embeddings, self.declaration.table)
-        return super().forward(ids)
+    # The names are those of PyTorch's.
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        _check_range(input, self.num_embeddings, self.declaration.table)
+        return super().forward(input)
 
     def ordinary(self, tables: LocalTables) -> Any:
         return nn.Embedding.from_pretrained(
@@ -40,14 +62,14 @@ class MovedEmbedding(Embedding):
         )
 
 
-class MovedBag(EmbeddingBag):
+class MovedBag(_Moved, EmbeddingBag):
     """In the place of a torch.nn.EmbeddingBag."""
 
     def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
         super().__init__(replaced.embedding_dim, mode=replaced.mode, table=name, initializer=initializer)
         self.num_embeddings = replaced.num_embeddings
+        self.to(replaced.weight.device)
 
-    # The names are those of PyTorch's.
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:  # noqa: A002
         _check_range(input, self.num_embeddings, self.declaration.table)
         return super().forward(input, offsets, per_sample_weights)
@@ -86,7 +108,7 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> list[s
             choices.left(size, why)
             continue
         kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
-        _replace(model, module, kind(module, name=name, initializer=start))
+        exchange(module, kind(module, name=name, initializer=start))
         choices.moved(size)
     return choices.remarks()
 
@@ -148,11 +170,12 @@ def _values_given(module: Any, second: Any) -> str:
     return ""
 
 
-def _replace(model: Any, module: Any, by: Any) -> None:
-    for owner in list(model.modules()):
-        for name, child in list(owner.named_children()):
-            if child is module:
-                setattr(owner, name, by)
+def exchange(one: Any, other: Any) -> None:
+    """Each module is from now on what the other was."""
+    kinds, contents = (type(one), type(other)), (one.__dict__, other.__dict__)
+    for module, kind, content in zip((other, one), kinds, contents, strict=True):
+        module.__class__ = kind
+        module.__dict__ = content
 
 
 def _check_range(ids: Any, rows: int, name: str) -> None:

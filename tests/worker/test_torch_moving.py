@@ -13,10 +13,12 @@ from torch import nn
 import elasticdl.torch
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Manifest, write_manifest
+from elasticdl.ps.initializers import Initializer
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.frameworks import make_trainer
 from elasticdl.worker.models import OwnModel, restore
 from elasticdl.worker.torch import TorchTrainer
+from elasticdl.worker.torch_moving import MovedBag, MovedEmbedding
 from elasticdl.worker.trainer import Batch, Shard
 
 ROWS = 3000
@@ -189,6 +191,57 @@ def test_exported_they_are_ordinary(make: Callable[..., TorchTrainer], tmp_path:
         torch.testing.assert_close(program(IDS), expected)
     assert plain.large[0].weight.std().item() == pytest.approx(1, abs=0.05)
     torch.testing.assert_close(torch.from_numpy(trainer.predict(BATCH)["output"]), expected)
+
+
+class Shared(nn.Module):
+    """One embedding under two names, and once more in a dict that is none of PyTorch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.user = self.friend = nn.Embedding(ROWS, 8)
+        self.by_name = {"item": self.user}
+        self.out = nn.Linear(24, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        # Whatever PyTorch calls the argument.
+        parts = [self.user(input=ids[:, 0]), self.friend(ids[:, 1]), self.by_name["item"](ids[:, 2])]
+        return self.out(torch.cat(parts, dim=1))
+
+
+def test_whoever_has_it_finds_the_same(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
+    trainer = make(Shared)
+    assert [spec.name for spec in trainer.tables.specs] == ["user"]
+    assert sorted(trainer.parameters().trainable) == ["out.bias", "out.weight"]
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    model.prepare(BATCH)
+    trainer.gradients(BATCH)
+    assert sorted(trainer.row_gradients()["user"].ids) == IDS.unique().tolist()
+    model.train(BATCH, position=16, batches=1)
+    expected = torch.from_numpy(trainer.predict(BATCH)["output"])
+    trainer.export(tmp_path / "model", BATCH)
+    values = torch.load(tmp_path / "model" / "state_dict.pt", weights_only=True)
+    assert values.keys() == Shared().state_dict().keys()
+    plain = Shared()
+    plain.load_state_dict(values)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(IDS), expected)
+
+
+def test_one_whose_numbers_are_used_otherwise_is_told(make: Callable[..., TorchTrainer]) -> None:
+    class Tied(Network):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.large(ids).sum(1) @ self.large[0].weight.T
+
+    with pytest.raises(UserError, match=r"the embedding large.0 .* otherwise") as caught:
+        make(Tied).gradients(BATCH)
+    assert "--move_embeddings_mib=0" in caught.value.hint
+
+
+@pytest.mark.parametrize(("kind", "plain"), [(MovedEmbedding, nn.Embedding), (MovedBag, nn.EmbeddingBag)])
+def test_it_stays_on_its_device(kind: Any, plain: Any) -> None:
+    replaced = plain(ROWS, 8, device="meta")
+    moved = kind(replaced, name="large", initializer=Initializer(kind="zeros"))
+    assert {parameter.device.type for parameter in moved.parameters()} == {"meta"}
 
 
 def test_who_evaluates_without_servers_has_ordinary_ones(

@@ -71,6 +71,32 @@ def test_exports_give_what_the_model_gives(
     torch.testing.assert_close(torch.from_numpy(trainer.predict(BATCH)["output"]), expected)
 
 
+def test_a_layer_that_a_model_has_in_several_places(
+    make_definition: Callable[..., ModelDefinition], tmp_path: Path
+) -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.user = self.friend = elasticdl.torch.Embedding(4, name="people", initializer="normal")
+            self.out = nn.Linear(8, 1)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.out(torch.cat([self.user(ids[:, 0]), self.friend(ids[:, 1])], dim=1))
+
+    trainer = TorchTrainer(
+        Shared(), make_definition(loss=nn.functional.mse_loss, optimizer=lambda p: torch.optim.SGD(p, 0.1))
+    )
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    model.prepare(BATCH)
+    model.train(BATCH, position=4, batches=1)
+    expected = torch.from_numpy(trainer.predict(BATCH)["output"])
+    lines = trainer.export(tmp_path / "model", BATCH)
+    assert [line.partition(":")[0] for line in lines] == ["values", "program", "TorchScript"]
+    with torch.no_grad():
+        program = torch.export.load(str(tmp_path / "model" / "model.pt2")).module()
+        torch.testing.assert_close(program(IDS), expected)
+
+
 def test_ids_without_a_row_have_the_mean_of_what_rows_start_as(
     trained: Callable[..., TorchTrainer], tmp_path: Path
 ) -> None:
@@ -78,7 +104,7 @@ def test_ids_without_a_row_have_the_mean_of_what_rows_start_as(
 
     trainer = trained("sum")
     network: Any = trainer._model
-    with as_ordinary(network, trainer.tables), torch.no_grad():
+    with as_ordinary(trainer.tables), torch.no_grad():
         rows = network.first(torch.tensor([[1, 12345]]))[0]
         assert network.second(torch.tensor([[12345]])).tolist() == [[0.0] * 4]
     assert rows[1].tolist() == [1.5] * 4
@@ -100,5 +126,5 @@ def test_bags_by_offsets_and_weights() -> None:
         given = [(None,), (torch.tensor([1.0, 3.0, 2.0, 1.0, 0.5]),)]
         for weights in given:
             ours = model[0](ids, torch.tensor([0, 2, 2]), *weights)
-            with as_ordinary(model, tables):
+            with as_ordinary(tables):
                 torch.testing.assert_close(model[0](ids, torch.tensor([0, 2, 2]), *weights), ours)
