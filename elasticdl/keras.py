@@ -14,6 +14,7 @@ in a notebook, a layer has its rows to itself:
 A layer may be used several times in a model. Several layers use one table if each is given the same `table`.
 
 Rows are made while training only. Otherwise an id that was never trained has the values that its row would start with.
+Those of a layer that is frozen (`layer.trainable = False`) stay as they are.
 It is for tf.keras of TensorFlow 2.15 and for Keras 3 on TensorFlow.
 """
 
@@ -117,7 +118,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
         """Rows are those of this function of ids, for an export, until it is None."""
         self.fixed = rows
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any = None) -> None:
         # Gradients are computed for what a model lists as its variables: the way to those of the rows goes by this one,
         # which is zero and remains it.
         self.handle = self.add_weight(name="handle", shape=(), initializer="zeros", trainable=True)
@@ -204,13 +205,16 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
                 "it only to functions that begin behind the embeddings."
             )
         given = ids if ids.dtype in (tf.int64, tf.uint64) else tf.cast(ids, tf.int64)
-        create = tf.cast(False if training is None else training, tf.bool)
+        trains = False if training is None or not self.trainable else training
         different, inverse, rows = tf.numpy_function(
-            self._find, [given, create], (tf.int64, tf.int64, tf.float32)
+            self._find, [given, tf.cast(trains, tf.bool)], (tf.int64, tf.int64, tf.float32)
         )
         different.set_shape([None])
         inverse.set_shape(ids.shape[:1])
         rows.set_shape([None, self.output_dim])
+        if not self.trainable:
+            # Keras computes gradients of whatever a variable that could be trained has a part in.
+            return tf.gather(rows, inverse)
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def looked_up(handle: Any) -> Any:

@@ -12,6 +12,7 @@ in a notebook, a layer has its rows to itself, and an optimizer made of the mode
 A layer may be used several times in a model. Several layers use one table if each is given the same `table`.
 
 Rows are made while training only. Otherwise an id that was never trained has the values that its row would start with.
+Those of a layer that is frozen (`layer.requires_grad_(False)`) stay as they are.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class TableLayer(nn.Module):  # type: ignore[misc]
 
     def _look_up(self, ids: Any) -> tuple[Found, Give | None]:
         """The rows of the different ids; where the layer is trained, also what takes their gradients."""
-        trains = self.training and torch.is_grad_enabled()
+        trains = self.training and torch.is_grad_enabled() and self.handle.requires_grad
         found, table, lookups = self._find(ids, create=trains)
         alone = self._alone if self._joined is None else None
 
@@ -204,9 +205,10 @@ class EmbeddingBag(TableLayer):
             parts = flat_weights if self.mode == "mean" else flat_weights * flat_weights
             bag_of = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
             total = torch.zeros(len(sizes), dtype=rows.dtype, device=rows.device).index_add(0, bag_of, parts)
-        total = total if self.mode == "mean" else total.sqrt()
-        # Without ids, or with weights that are all zero, there is nothing to share out.
-        return sums / torch.where(total == 0, torch.ones_like(total), total).unsqueeze(1)
+        # Without ids, or with weights that are all zero, there is nothing to share out. Seen to before the root is
+        # taken: at zero it has no derivative.
+        total = torch.where(total == 0, torch.ones_like(total), total)
+        return sums / (total if self.mode == "mean" else total.sqrt()).unsqueeze(1)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, mode={self.mode!r}"

@@ -11,6 +11,7 @@ The model is computed where its parameters are: a model function that returns `m
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +45,7 @@ from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_hooks import check_steps, run_pre_hooks, step_with_rows
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
 from elasticdl.worker.torch_moving import moved_sizes
-from elasticdl.worker.torch_optimizer import load_slots, make_optimizer, server_config, slots
+from elasticdl.worker.torch_optimizer import held_by, load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
 from elasticdl.worker.torch_values import Values, is_built, to_array
@@ -57,6 +58,8 @@ from elasticdl.worker.trainer import (
     Shard,
     Trainer,
 )
+
+log = logging.getLogger("elasticdl.worker")
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 # What PyTorch only warns of: a loss of (n,) and (n, 1) is computed over n * n pairs, and trains nothing
@@ -150,6 +153,7 @@ class TorchTrainer(Trainer):
             else:
                 loss = self._backward(batch)
                 rows = step_with_rows(learning.optimizer, self.tables.layers, self.tables.take())
+                rows = self._trained_rows(rows, held_by(learning.optimizer))
                 self.tables.update(rows, float(learning.optimizer.param_groups[0]["lr"]))
         learning.rates.step()
         return float(loss)
@@ -160,8 +164,20 @@ class TorchTrainer(Trainer):
         check_steps(optimizer)
         with _memory_errors():
             loss = self._backward(batch)
-            self._row_gradients = run_pre_hooks(optimizer, self.tables.layers, self.tables.take())
-        return float(loss), self._built().gradients()
+            rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take())
+        # The others have gradients too, which an optimizer that is not theirs would leave alone.
+        held = held_by(optimizer)
+        self._row_gradients = self._trained_rows(rows, held)
+        parameters = self._built().trainable
+        gradients = self._built().gradients()
+        return float(loss), {name: one for name, one in gradients.items() if id(parameters[name]) in held}
+
+    def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
+        """Those of tables that the optimizer is for."""
+        return {table: found for table, found in rows.items() if table in self._tables_of(held)}
+
+    def _tables_of(self, held: set[int]) -> set[str]:
+        return {table for table, layer in self.tables.layers if id(layer.handle) in held}
 
     def row_gradients(self) -> dict[str, RowGradients]:
         found, self._row_gradients = self._row_gradients, {}
@@ -326,7 +342,18 @@ class TorchTrainer(Trainer):
             self._learning = _Learning(
                 optimizer=optimizer, schedule=schedule, rates=Schedule(optimizer, schedule)
             )
+            self._tell_of_untrained(held_by(optimizer))
         return self._learning
+
+    def _tell_of_untrained(self, held: set[int]) -> None:
+        names = [name for name, one in self._built().trainable.items() if id(one) not in held]
+        names += [spec.name for spec in self.tables.specs if spec.name not in self._tables_of(held)]
+        if names:
+            log.warning(
+                "The optimizer of %s is not for %s: nothing changes them.",
+                self._definition.name,
+                ", ".join(names),
+            )
 
     def _metrics(self) -> Scores:
         if self._scores is None:

@@ -78,6 +78,11 @@ def make_optimizer(function: Callable[..., Any], model: Any) -> tuple[Any, Any]:
     return made, schedule
 
 
+def held_by(optimizer: Any) -> set[int]:
+    """The ids of the parameters that it changes: a definition may give it some of the model's only."""
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
 # -- for parameter servers
 # ---------------------------------------------------------------------------------------
 

@@ -145,6 +145,17 @@ def test_bags_learn_and_so_do_their_weights() -> None:
     torch.testing.assert_close(torch.stack(after), expected)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+def test_weights_that_are_all_zero_have_gradients(mode: str) -> None:
+    layer = elasticdl.torch.EmbeddingBag(4, mode=mode, initializer="normal")
+    weights = torch.zeros(1, 2, requires_grad=True)
+    bag = layer(torch.tensor([[1, 2]]), weights=weights)
+    bag.sum().backward()
+    assert not bag.any()
+    assert weights.grad is not None
+    torch.testing.assert_close(weights.grad[0], layer(torch.tensor([[1], [2]])).detach().sum(1))
+
+
 def test_nested_ids_give_nested_rows() -> None:
     layer = elasticdl.torch.Embedding(2, initializer="normal")
     parts = [torch.tensor([1, 2]), torch.tensor([3])]
