@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from elasticdl.worker.keras_export import export_model
 from elasticdl.worker.keras_feed import Feed
 from elasticdl.worker.keras_lookup import as_ordinary
 from elasticdl.worker.keras_metrics import EvaluationMetrics
-from elasticdl.worker.keras_moving import MovedEmbedding, move_large, moved_back
+from elasticdl.worker.keras_moving import MovedEmbedding, check_read, move_large, moved_back
 from elasticdl.worker.keras_optimizer import KerasOptimizer
 from elasticdl.worker.keras_steps import Forward, Step, Training
 from elasticdl.worker.keras_variables import ModelVariables
@@ -99,10 +100,14 @@ class KerasTrainer(Trainer):
             return
         self._example = _first(2, batch.features), _first(2, batch.labels)
         if not _knows_its_shapes(self.model):
-            self._forward.forward(_first(1, batch.features))
+            self._forward.build(_first(1, batch.features))
         self._variables = self._find_variables()
 
     def _find_variables(self) -> ModelVariables:
+        for _, layer in table_layers(self.model):
+            # One that some batches do without, or all of them.
+            if not layer.built:
+                layer.build()
         found = ModelVariables(self.model)
         if not self._move_embeddings:
             return found
@@ -329,6 +334,7 @@ class KerasTrainer(Trainer):
                 name=self._definition.name,
                 handles=[layer.handle for _, layer in table_layers(self.model)],
                 without=self._elsewhere,
+                check_read=partial(check_read, self._moved),
             )
         return self._training
 
@@ -344,7 +350,13 @@ class KerasTrainer(Trainer):
 
 
 def _first(count: int, structure: Any) -> Any:
-    return tf.nest.map_structure(lambda tensor: None if tensor is None else tensor[:count], structure)
+    def first(tensor: Any) -> Any:
+        if isinstance(tensor, tf.SparseTensor):
+            shape = tensor.dense_shape
+            return tf.sparse.slice(tensor, tf.zeros_like(shape), tf.concat([[count], shape[1:]], axis=0))
+        return None if tensor is None else tensor[:count]
+
+    return tf.nest.map_structure(first, structure)
 
 
 def _knows_its_shapes(model: Any) -> bool:

@@ -8,7 +8,7 @@ model is exported, it is filled again, and the layer is what it was.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,11 @@ class MovedEmbedding:
             vars(self.layer).pop(name, None)
 
     def _call(self, inputs: Any) -> Any:
+        if isinstance(inputs, tf.RaggedTensor):
+            return inputs.with_flat_values(self._call(inputs.flat_values))
+        if isinstance(inputs, tf.SparseTensor):
+            # As Keras does: what is not there is the id 0.
+            inputs = tf.sparse.to_dense(inputs)
         ids = tf.cast(tf.convert_to_tensor(inputs), tf.int64)
         checks = [
             tf.debugging.assert_non_negative(ids),
@@ -118,6 +123,20 @@ def moved_back(moved: list[MovedEmbedding], tables: LocalTables | None) -> Itera
             each.empty()
 
 
+def check_read(moved: Iterable[MovedEmbedding], read: Iterable[Any]) -> None:
+    """`read`: the variables that a loss is computed with. Raises `UserError` if one that was moved is among them, for
+    there is nothing in it.
+    """
+    handles = {id(variable.handle) for variable in read}
+    names = [each.size.name for each in moved if id(_native(each.variable).handle) in handles]
+    if names:
+        raise UserError(
+            f"The model uses the numbers of the embedding {', '.join(names)} otherwise than by looking rows up, and "
+            "they were moved to the parameter servers.",
+            hint="Leave large embeddings where they are, with --move_embeddings_mib=0.",
+        )
+
+
 def _start(layer: Any, variable: Any) -> tuple[Initializer | None, str]:
     """What its rows start as; if that cannot be a table's, why not."""
     if layer.mask_zero or layer.embeddings_regularizer or layer.embeddings_constraint:
@@ -144,5 +163,8 @@ def _variable_of(layer: Any) -> Any:
 
 def _assign(variable: Any, value: Any) -> None:
     """Whatever the shape: that of a variable is not looked at here."""
-    native = variable if isinstance(variable, tf.Variable) else variable.value
-    tf.raw_ops.AssignVariableOp(resource=native.handle, value=value, validate_shape=False)
+    tf.raw_ops.AssignVariableOp(resource=_native(variable).handle, value=value, validate_shape=False)
+
+
+def _native(variable: Any) -> Any:
+    return variable if isinstance(variable, tf.Variable) else variable.value

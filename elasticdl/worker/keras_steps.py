@@ -55,6 +55,14 @@ class Forward:
         self.training = False
         self.predict = Step(self.forward, what="The model")
 
+    def build(self, features: Any) -> None:
+        """Has all layers make their variables, those too that only training uses: without computing anything with
+        these, which would change moving averages.
+        """
+        self.forward(features)
+        if not all(layer.built for layer in self._model._flatten_layers()):
+            tf.function(self.forward, autograph=False).get_concrete_function(features, training=True)
+
     def forward(self, features: Any, training: bool = False) -> Any:
         self.training = training
         try:
@@ -102,9 +110,10 @@ class Training:
         name: str,
         handles: Sequence[Any] = (),
         without: Collection[int] = (),
+        check_read: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
         """`handles`: variables that stand for rows of tables, whose gradients take another way. `without` the
-        variables of these ids: they are elsewhere.
+        variables of these ids: they are elsewhere. `check_read` is told which ones the loss is computed with.
         """
         self._forward = forward
         self._model = model
@@ -112,6 +121,7 @@ class Training:
         self._name = name
         self._handles = list(handles)
         self._not_here = {id(handle) for handle in handles} | set(without)
+        self._check_read = check_read
         self.train = Step(self._train, what="Training")
         self.gradients = Step(self._gradients, what="Training")
         self.apply = tf.function(self._apply, autograph=False)
@@ -164,6 +174,7 @@ class Training:
         with tf.GradientTape() as tape:
             loss = self._forward.loss(labels, self._forward.forward(features, training=True))
             scaled = scale(loss)
+        self._check_read(tape.watched_variables())
         gradients = tape.gradient(scaled, variables)
         if all(gradient is None for gradient in gradients):
             what = "the model has no parameters to train" if not variables else "no parameter has a gradient"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.jobs.errors import UserError
 from elasticdl.ps.checkpoints import Manifest, write_manifest
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.frameworks import make_trainer
@@ -175,6 +176,40 @@ def test_those_that_would_not_be_the_same_stay(
     assert trainer.tables.specs == []
     assert "stays an ordinary one" in caplog.text
     assert why in caplog.text
+
+
+class OtherForms(Subclassed):
+    def call(self, ids: Any) -> Any:
+        ragged = tf.reduce_sum(self.large(tf.RaggedTensor.from_tensor(ids)), axis=1)
+        return self.out(ragged + tf.reduce_sum(self.large(tf.sparse.from_dense(ids)), axis=1))
+
+
+def test_ids_of_other_forms(make: Callable[..., KerasTrainer]) -> None:
+    _, losses = train(trainer := make(OtherForms))
+    assert len(trainer.tables.specs) == 1
+    assert losses[-1] < losses[0]
+
+
+class Tied(Subclassed):
+    def call(self, ids: Any) -> Any:
+        sums = tf.reduce_sum(self.large(ids), axis=1)
+        return self.out(tf.matmul(sums, self.large.embeddings, transpose_b=True))
+
+
+class Penalized(Subclassed):
+    def call(self, ids: Any) -> Any:
+        predictions = super().call(ids)
+        self.add_loss(tf.nn.l2_loss(self.large.embeddings))
+        return predictions
+
+
+@pytest.mark.parametrize("network", [Tied, Penalized])
+def test_one_whose_numbers_are_used_otherwise_is_told(
+    make: Callable[..., KerasTrainer], network: Callable[[], Any]
+) -> None:
+    with pytest.raises(UserError, match=r"the embedding large otherwise") as caught:
+        train(make(network))
+    assert "--move_embeddings_mib=0" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["model", "model.keras"])

@@ -1,5 +1,6 @@
 """A Keras model whose embeddings have tables, in the hands of its trainer: gradients of rows, steps, checkpoints."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,20 @@ def test_one_worker_alone_trains_its_rows_as_a_matrix(
         model.prepare(given)
         losses.append([model.train(given, position=16, batches=1) for _ in range(6)])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_sparse_features(trainer: Callable[..., KerasTrainer]) -> None:
+    given = tf.keras.Input((3,), dtype="int64", sparse=True)
+    rows = elasticdl.keras.Embedding(4, combiner="sum", name="users", initializer="normal")(given)
+    made = trainer(tf.keras.Model(given, layers.Dense(1)(rows)))
+    ids = tf.sparse.from_dense(tf.constant(PLACES))
+    batch = dataclasses.replace(BATCH, features=ids)
+    model = OwnModel(made, restore_from="", first_step=0)
+    model.prepare(batch)
+    losses = [model.train(batch, position=16, batches=1) for _ in range(3)]
+    assert losses[-1] < losses[0]
+    made.gradients(batch)
+    assert sorted(made.row_gradients()["users"].ids) == sorted({*PLACES.flat} - {0})
 
 
 def test_a_model_of_nothing_but_tables_follows_its_schedule(

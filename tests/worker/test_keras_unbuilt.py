@@ -1,0 +1,114 @@
+"""Layers of a Keras model that the first look at it does not reach: those that training alone uses, those that some
+batches do without, and those that nobody uses.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import elasticdl.keras
+from elasticdl.ps.client import ParameterClient
+from elasticdl.worker.definition import ModelDefinition
+from elasticdl.worker.keras import KerasTrainer
+from elasticdl.worker.models import Model, OwnModel
+from elasticdl.worker.served import ServedModel
+from elasticdl.worker.trainer import Batch, Shard
+
+layers = tf.keras.layers
+IDS = np.random.default_rng(0).integers(1, 20, (16, 3))
+
+
+def batch_of(ids: Any) -> Batch:
+    return Batch(
+        shard=Shard(lease_id=1, epoch=0, start=0, end=16),
+        position=16,
+        atomic=False,
+        last=True,
+        size=16,
+        features=tf.constant(ids),
+        labels=tf.ones((16, 1)),
+    )
+
+
+class Network(tf.keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = elasticdl.keras.Embedding(4, name="first")
+        self.second = elasticdl.keras.Embedding(4, name="second", initializer="normal")
+        self.norm = layers.BatchNormalization()
+        self.more = layers.Dense(4, use_bias=False)
+        self.out = layers.Dense(1)
+
+    def sum_of(self, embedding: Any, ids: Any) -> Any:
+        return self.norm(tf.reduce_sum(embedding(ids), axis=1))
+
+
+class InTraining(Network):
+    def call(self, ids: Any, training: bool = False) -> Any:
+        sums = self.sum_of(self.first, ids)
+        return self.out(self.more(sums + self.sum_of(self.second, ids)) if training else sums)
+
+
+class Sometimes(Network):
+    def call(self, ids: Any) -> Any:
+        sums = self.more(self.sum_of(self.first, ids))
+        return self.out(
+            tf.cond(
+                tf.reduce_any(ids == 0),
+                lambda: sums + tf.reduce_sum(self.second(ids), axis=1),
+                lambda: sums,
+            )
+        )
+
+
+class Never(Network):
+    def call(self, ids: Any) -> Any:
+        return self.out(self.sum_of(self.first, ids))
+
+
+@pytest.mark.parametrize(
+    ("network", "kernels", "tables"),
+    [
+        (InTraining, 2, [{"first", "second"}, {"first", "second"}]),
+        (Sometimes, 2, [{"first"}, {"first", "second"}]),
+        (Never, 1, [{"first"}, {"first"}]),
+    ],
+)
+@pytest.mark.parametrize("where", ["servers", "one worker"])
+def test_it_is_trained_where_it_is_used(
+    make_definition: Callable[..., ModelDefinition],
+    table_servers: tuple[list[Any], list[str]],
+    tmp_path: Path,
+    network: Callable[[], Any],
+    kernels: int,
+    tables: list[set[str]],
+    where: str,
+) -> None:
+    definition = make_definition(
+        loss=lambda labels, predictions: (labels - predictions) ** 2,
+        optimizer=lambda: tf.keras.optimizers.SGD(0.1),
+    )
+    trainer = KerasTrainer(definition=definition, model=network())
+    model: Model = OwnModel(trainer, restore_from="", first_step=0)
+    if where == "servers":
+        client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
+        model = ServedModel(trainer, client, pull_every=1, restore_from="")
+    without, with_zero = batch_of(IDS), batch_of(IDS * [1, 1, 0])
+    model.prepare(without)
+    assert sum(name.endswith("kernel") for name in trainer.parameters().trainable) == kernels
+    # Nothing has been computed with moving averages.
+    (average,) = [one for name, one in trainer.parameters().state.items() if name.endswith("moving_mean")]
+    assert not average.any()
+    seen = []
+    for batch in (without, with_zero):
+        model.train(batch, position=16, batches=1)
+        trainer.gradients(batch)
+        seen.append(set(trainer.row_gradients()))
+    assert seen == tables
+    with model.whole():
+        trainer.export(tmp_path / "model", without)
+    model.close()
