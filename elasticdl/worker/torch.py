@@ -48,7 +48,7 @@ from elasticdl.worker.torch_moving import moved_sizes
 from elasticdl.worker.torch_optimizer import held_by, load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
-from elasticdl.worker.torch_values import Values, is_built, to_array
+from elasticdl.worker.torch_values import Values, is_built, to_array, unchanged
 from elasticdl.worker.trainer import (
     Array,
     Batch,
@@ -162,13 +162,14 @@ class TorchTrainer(Trainer):
         self.build(batch)
         optimizer = self._learner().optimizer
         check_steps(optimizer)
-        with _memory_errors():
+        parameters = self._built().trainable
+        with _memory_errors(), unchanged(parameters):
             loss = self._backward(batch)
+        with _memory_errors():
             rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take())
         # The others have gradients too, which an optimizer that is not theirs would leave alone.
         held = held_by(optimizer)
         self._row_gradients = self._trained_rows(rows, held)
-        parameters = self._built().trainable
         gradients = self._built().gradients()
         return float(loss), {name: one for name, one in gradients.items() if id(parameters[name]) in held}
 

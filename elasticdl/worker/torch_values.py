@@ -8,7 +8,8 @@ because parameter servers are told once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,24 @@ class Values:
             for name, parameter in self.trainable.items()
             if parameter.grad is not None
         }
+
+
+@contextlib.contextmanager
+def unchanged(parameters: Mapping[str, Any]) -> Iterator[None]:
+    """In here gradients are computed, for servers. Raises `UserError` if parameters were changed on the way: those of
+    the servers were not, and the next pull would undo it.
+    """
+    before = [parameter._version for parameter in parameters.values()]
+    yield
+    pairs = zip(parameters.items(), before, strict=True)
+    changed = [name for (name, parameter), version in pairs if parameter._version != version]
+    if changed:
+        raise UserError(
+            f"The model changes parameters while it computes: {', '.join(changed)}. Parameter servers have them, and "
+            "do not hear of it.",
+            hint="An embedding with max_norm does that: scale the rows that were looked up instead, or train with "
+            "--distribution_strategy=Local.",
+        )
 
 
 def to_array(tensor: Any) -> Array:
