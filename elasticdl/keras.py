@@ -125,6 +125,10 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
         self.built = True
 
     def call(self, ids: Any, weights: Any = None, training: Any = None) -> Any:
+        # Rows are float32, and made what the policy of the layer says, as Keras does with its own.
+        return tf.cast(self._looked_up(ids, weights, training), self.compute_dtype)
+
+    def _looked_up(self, ids: Any, weights: Any, training: Any) -> Any:
         if isinstance(ids, tf.SparseTensor):
             return self._sparse(ids, weights, training)
         if isinstance(ids, tf.RaggedTensor):
@@ -222,7 +226,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
                 zero = tf.numpy_function(
                     self._give, [different, inverse, tf.cast(gradient, tf.float32)], tf.float32
                 )
-                return tf.reshape(zero, [])
+                return tf.cast(tf.reshape(zero, []), handle.dtype)
 
             return tf.gather(rows, inverse), back
 

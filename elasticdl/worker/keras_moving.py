@@ -39,7 +39,7 @@ class MovedEmbedding:
         self.layer = layer
         self.size = size
         self.variable = _variable_of(layer)
-        self.inside = Embedding(layer.output_dim, table=table, initializer=initializer)
+        self.inside = Embedding(layer.output_dim, table=table, initializer=initializer, dtype="float32")
         self.inside.build(None)
         self._is_training = is_training
         self._table = table

@@ -27,7 +27,7 @@ BATCH = Batch(
 )
 
 
-@pytest.fixture(params=["mixed_float16", "mixed_bfloat16"])
+@pytest.fixture(params=["mixed_float16", "mixed_bfloat16", "float64"])
 def policy(request: Any) -> Iterator[str]:
     tf.keras.mixed_precision.set_global_policy(request.param)
     yield request.param
@@ -40,11 +40,37 @@ def network() -> Any:
     return tf.keras.Model(given, tf.keras.layers.Dense(1)(rows))
 
 
+class Mixed(tf.keras.Model):
+    """What tables give goes together with what other layers give, without a layer that would make one of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = elasticdl.keras.Embedding(4, name="rows")
+        self.bag = elasticdl.keras.Embedding(4, name="bag", combiner="mean")
+        self.dense = tf.keras.layers.Dense(4)
+        self.out = tf.keras.layers.Dense(1)
+
+    def call(self, ids: Any) -> Any:
+        rows = tf.reshape(self.rows(ids), [-1, 12])
+        ragged = self.bag(tf.RaggedTensor.from_tensor(ids))
+        return self.out(tf.concat([rows, self.bag(ids) + ragged, self.dense(ids / 30)], 1))
+
+
+def test_they_are_of_the_layers_own_kind(policy: str) -> None:
+    layer = elasticdl.keras.Embedding(4)
+    wanted = tf.keras.layers.Embedding(30, 4)(IDS).dtype
+    assert layer(IDS).dtype == wanted
+    assert layer(tf.RaggedTensor.from_tensor(IDS)).dtype == wanted
+    assert elasticdl.keras.Embedding(4, dtype="float32")(IDS).dtype == tf.float32
+
+
+@pytest.mark.parametrize("make_model", [network, Mixed])
 @pytest.mark.parametrize("where", ["servers", "one worker"])
 def test_it_learns(
     make_definition: Callable[..., ModelDefinition],
     table_servers: tuple[list[Any], list[str]],
     policy: str,
+    make_model: Callable[[], Any],
     where: str,
 ) -> None:
     tf.keras.utils.set_random_seed(0)
@@ -55,7 +81,7 @@ def test_it_learns(
         optimizer=lambda: tf.keras.optimizers.SGD(0.5, global_clipnorm=100.0),
         eval_metrics_fn=dict,
     )
-    trainer = KerasTrainer(definition=definition, model=network())
+    trainer = KerasTrainer(definition=definition, model=make_model())
     model: Any = OwnModel(trainer, restore_from="", first_step=0)
     if where == "servers":
         client = ParameterClient(
