@@ -69,8 +69,27 @@ def test_a_master_that_comes_back_knows_it(job: Any) -> None:
     assert audit(state).twice == audit(job.replayed()).twice == 15
 
 
-def test_a_model_of_before_has_none_of_it(job: Any) -> None:
+def save(job: Any) -> None:
+    while job.state.saved is None:
+        job.start_nodes()
+        for worker in list(job.workers.values()):
+            job.work(worker)
+        job.master_step()
+
+
+def test_the_model_that_the_job_began_with_has_none_of_it(job: Any) -> None:
     job.end("worker-0", in_doubt=True)
+    job.end("ps-0")
+    assert job.state.generation == 2
+    assert audit(job.state).twice == 0
+
+
+def test_a_model_that_was_saved_before_has_none_of_it(job: Any) -> None:
+    save(job)
+    while not job.state.ledger.held_by("worker-0"):
+        job.work(job.workers["worker-0"])
+    job.end("worker-0", in_doubt=True)
+    assert audit(job.state).twice > 0
     job.end("ps-0")
     assert job.state.generation == 2
     assert audit(job.state).twice == 0
@@ -78,11 +97,7 @@ def test_a_model_of_before_has_none_of_it(job: Any) -> None:
 
 def test_a_model_that_was_saved_with_it_has_it_for_good(job: Any) -> None:
     job.end("worker-0", in_doubt=True)
-    while job.state.saved is None:
-        job.start_nodes()
-        for worker in list(job.workers.values()):
-            job.work(worker)
-        job.master_step()
+    save(job)
     job.end("ps-0")
     assert job.state.generation == 2
     assert audit(job.state).twice == 15
