@@ -3,7 +3,8 @@
     elasticdl data make criteo-like --rows=50000 --output=data/criteo
 
 A row has a label, 13 numbers and 26 categories, separated by tabs as in the logs, or by commas below a header; any
-number or category may be missing. Rows to predict for need no label.
+number or category may be missing. Rows to predict for need no label. Tables (Parquet) and Examples (RecordIO, TFRecord)
+have the same in columns called label, I1 to I13 and C1 to C26.
 """
 
 import math
@@ -14,17 +15,22 @@ import torch
 from torch import nn
 
 import elasticdl.torch
+from elasticdl.data.example import decode_example
 from elasticdl.worker.metrics import AUC, Accuracy
 
 NUMBERS = 13
 CATEGORIES = 26
+_NAMES = [
+    *(f"I{number + 1}" for number in range(NUMBERS)),
+    *(f"C{number + 1}" for number in range(CATEGORIES)),
+]
 # Where the ids of each column begin: the same text in two columns is two ids.
 _COLUMNS = [(column + 1) << 34 for column in range(CATEGORIES)]
 
 
 def feed(dataset, mode, metadata):
-    for row in dataset:
-        label, cells = (row[0], row[1:]) if len(row) > NUMBERS + CATEGORIES else (None, row)
+    for record in dataset:
+        label, cells = _cells(record)
         features = {
             "numbers": np.array([_squeezed(cell) for cell in cells[:NUMBERS]], np.float32),
             "ids": np.array(
@@ -35,9 +41,20 @@ def feed(dataset, mode, metadata):
         yield features if label is None else (features, np.float32(label))
 
 
+def _cells(record):
+    """The label, if there is one, and what is in the other columns."""
+    if isinstance(record, bytes):
+        record = {name: values[0] if len(values) else None for name, values in decode_example(record).items()}
+    if isinstance(record, dict):
+        return record.get("label"), [record[name] for name in _NAMES]
+    return (record[0], record[1:]) if len(record) > NUMBERS + CATEGORIES else (None, record)
+
+
 def _squeezed(cell):
     """Counts are spread over many magnitudes; a missing one is 0."""
-    value = float(cell) if cell else 0.0
+    value = float(cell or 0)
+    if math.isnan(value):
+        return 0.0
     return math.log1p(value) if value > 0 else value
 
 
@@ -48,7 +65,7 @@ def _number(cell):
     try:
         return int(cell, 16) & 0xFFFFFFFF
     except ValueError:
-        return zlib.crc32(cell.encode())
+        return zlib.crc32(cell.encode() if isinstance(cell, str) else cell)
 
 
 def loss(labels, predictions):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from e2e import click_rows
-from elasticdl.data.criteo import make_criteo_like
+from elasticdl.data.criteo import FORMATS, make_criteo_like
 from elasticdl.data.open import open_reader
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
@@ -30,6 +30,26 @@ def trainer_of(name: str) -> Trainer:
         model_zoo=str(ZOO), model_def=f"criteo.{name}.custom_model", names={}, model_params={}
     )
     return make_trainer(definition)
+
+
+def first_rows(trainer: Trainer, origin: Path, mode: Mode = Mode.TRAINING) -> Batch:
+    """Eight of them, as a batch."""
+    shard = Shard(lease_id=1, epoch=0, start=0, end=8)
+    (batch,) = trainer.batches(open_reader(str(origin)), [shard], mode=mode, **OPTIONS)
+    return batch
+
+
+def assert_the_same_from_every_format(trainer: Trainer, folder: Path) -> None:
+    """Whatever the format that clicks were made in."""
+    made = {}
+    for format_ in FORMATS:
+        make_criteo_like(folder / format_, rows=8, test_rows=0, format=format_)
+        made[format_] = first_rows(trainer, folder / format_ / "train")
+        unlabelled = first_rows(trainer, folder / format_ / "train", Mode.PREDICTION)
+        for batch in (made[format_], unlabelled):
+            for key in ("numbers", "ids"):
+                np.testing.assert_allclose(batch.features[key], made["text"].features[key], rtol=1e-6)
+        np.testing.assert_array_equal(made[format_].labels, made["text"].labels)
 
 
 def assert_learns(trainer: Trainer, clicks: Path, goal: float) -> Batch:

@@ -7,7 +7,13 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.worker.trainer import Trainer
-from tests.worker.clicks import assert_learns, assert_learns_from_logs, make, trainer_of
+from tests.worker.clicks import (
+    assert_learns,
+    assert_learns_from_logs,
+    assert_the_same_from_every_format,
+    make,
+    trainer_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +48,7 @@ def test_learns(name: str, goal: float, clicks: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["keras_deepfm", "keras_wide_deep", "keras_dcn", "keras_xdeepfm"])
 def test_learns_from_rows_in_the_form_of_the_logs(name: str, tmp_path: Path) -> None:
     assert_learns_from_logs(seeded(name), tmp_path)
+
+
+def test_rows_are_the_same_in_every_format(tmp_path: Path) -> None:
+    assert_the_same_from_every_format(seeded("keras_deepfm"), tmp_path)

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from elasticdl.data.open import open_reader
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.trainer import Shard, Trainer
-from tests.worker.clicks import OPTIONS, assert_learns, assert_learns_from_logs, make, trainer_of
+from elasticdl.worker.trainer import Trainer
+from tests.worker.clicks import (
+    assert_learns,
+    assert_learns_from_logs,
+    assert_the_same_from_every_format,
+    first_rows,
+    make,
+    trainer_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -63,9 +69,7 @@ def test_rows_with_commas_below_a_header_and_rows_without_a_label(clicks: Path, 
         (tmp_path / "sample.csv", Mode.TRAINING),
         (tmp_path / "without.csv", Mode.PREDICTION),
     ):
-        shard = Shard(lease_id=1, epoch=0, start=0, end=8)
-        (batch,) = trainer.batches(open_reader(str(origin)), [shard], mode=mode, **OPTIONS)
-        batches.append(batch)
+        batches.append(first_rows(trainer, origin, mode))
     for other in batches[1:]:
         for key in ("numbers", "ids"):
             assert torch.equal(batches[0].features[key], other.features[key])
@@ -74,3 +78,7 @@ def test_rows_with_commas_below_a_header_and_rows_without_a_label(clicks: Path, 
 @pytest.mark.parametrize("name", ["torch_deepfm", "torch_wide_deep", "torch_dcn", "torch_xdeepfm"])
 def test_learns_from_rows_in_the_form_of_the_logs(name: str, tmp_path: Path) -> None:
     assert_learns_from_logs(seeded(name), tmp_path)
+
+
+def test_rows_are_the_same_in_every_format(tmp_path: Path) -> None:
+    assert_the_same_from_every_format(seeded("torch_deepfm"), tmp_path)
