@@ -187,9 +187,9 @@ class Comeback:
     async def _ask_servers(self) -> None:
         """Servers may be of a generation that the snapshot knows nothing of."""
         master = self._master
-        addresses = master.state.placing.addresses()
-        statuses = await self._servers.status_all(addresses)
-        silent = [f"ps-{number}" for number in addresses if number not in statuses]
+        holders = master.state.placing.holders()
+        statuses = await self._servers.status_all(master.state.placing.addresses())
+        silent = [node.name for server, node in holders.items() if server not in statuses]
         if silent:
             # If it is gone, the platform says so. The others know as much.
             log.warning("No answer from %s.", ", ".join(silent))

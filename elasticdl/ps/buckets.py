@@ -61,7 +61,7 @@ class BucketMap:
                 raise ValueError(f"there is no bucket {bucket}")
         for bucket, server in self.filling.items():
             if server in (self.primary[bucket], self.backup[bucket]):
-                raise ValueError(f"bucket {bucket} is on ps-{server} already")
+                raise ValueError(f"bucket {bucket} is on server {server} already")
         for bucket, server in self.handover.items():
             if server == self.primary[bucket]:
                 raise ValueError(f"bucket {bucket} is handed over to its own primary")

@@ -48,7 +48,7 @@ class Generations:
             else:
                 self._store.open()
             self._opened = directive.generation
-            log.info("ps-%d is ready for generation %d.", self._store.number, directive.generation)
+            log.info("Server %d is ready for generation %d.", self._store.number, directive.generation)
 
     def _restore(self, place: str, mine: Collection[int]) -> None:
         checkpoint = find_checkpoint(place)

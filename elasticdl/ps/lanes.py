@@ -63,8 +63,11 @@ class Caller:
         if self._stop():
             raise CallStopped(f"{NAMES[kind]} was given up")
         if self._patience is not None and time.monotonic() - begun > self._patience:
-            names = ", ".join(f"ps-{server}" for server in servers)
-            raise ServersUnreachable(f"no answer from {names} for {self._patience:g} seconds")
+            addresses = self.routes().addresses
+            places = ", ".join(addresses.get(server, f"server {server}") for server in servers)
+            raise ServersUnreachable(
+                f"no answer from the parameter servers for {self._patience:g} seconds: {places}"
+            )
 
 
 class Lane:
@@ -155,7 +158,7 @@ class Lane:
     def _connection(self, routes: Routes, server: int, begun: float) -> Connection:
         address = routes.addresses.get(server)
         if address is None:
-            raise ConnectionLost(f"nobody knows where ps-{server} is")
+            raise ConnectionLost(f"nobody knows where server {server} is")
         known = self._connections.get(server)
         if known is not None and known[0] == address:
             connection = known[1]
@@ -179,7 +182,7 @@ class Lane:
             self._caller.check(self._kind, begun, [server])
             newest = self._caller.routes()
             if newest.map.version != routes.map.version and _given_up(newest, routes, server):
-                raise ConnectionLost(f"ps-{server} is not waited for any more")
+                raise ConnectionLost(f"server {server} is not waited for any more")
 
         return check
 

@@ -228,7 +228,7 @@ class Peers:
         if entry.position <= self.received.get((sender, incarnation), 0):
             return None
         if not self.roles.may_tell(sender, incarnation, entry, mask):
-            raise NotHere(f"ps-{sender} is not the primary of these buckets any more")
+            raise NotHere(f"server {sender} is not the primary of these buckets any more")
         if entry.version <= self.roles.version:
             mask = mask & self.roles.held
         else:

@@ -77,10 +77,10 @@ class Streams:
             try:
                 self._send(outbox)
             except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
-                log.info("ps-%d cannot be told what has changed: %s", outbox.peer, error)
+                log.info("Server %d cannot be told what has changed: %s", outbox.peer, error)
             except BaseException as error:
                 # Whoever waits for the other copy would wait for ever.
-                log.critical("ps-%d cannot be told what has changed.", outbox.peer, exc_info=True)
+                log.critical("Server %d cannot be told what has changed.", outbox.peer, exc_info=True)
                 os._exit(_exit_code(error))
             self._stopped.wait(_PAUSE_SECONDS)
 
@@ -132,7 +132,7 @@ class Streams:
             while True:
                 frame = connection.receive()
                 if frame.kind != OK:
-                    log.info("ps-%d refuses what it is told: %s", outbox.peer, frame.head.decode())
+                    log.info("Server %d refuses what it is told: %s", outbox.peer, frame.head.decode())
                     return
                 position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
                 connection.release(position)
@@ -182,7 +182,7 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
         except BaseException as error:
             # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
             # and one that begins anew is filled.
-            log.critical("What ps-%d has done cannot be done here.", hello.server, exc_info=True)
+            log.critical("What server %d has done cannot be done here.", hello.server, exc_info=True)
             os._exit(_exit_code(error))
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
 
@@ -196,5 +196,5 @@ def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerF
     if isinstance(error, UserError):
         error = NotReady("this server is about to end")
     else:
-        log.info("What ps-%d tells is refused: %s", hello.server, error)
+        log.info("What server %d tells is refused: %s", hello.server, error)
     connection.send(status_number(error), str(error).encode())

@@ -175,7 +175,8 @@ class TorchTrainer(Trainer):
 
     def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
         """Those of tables that the optimizer is for."""
-        return {table: found for table, found in rows.items() if table in self._tables_of(held)}
+        trained = self._tables_of(held)
+        return {table: found for table, found in rows.items() if table in trained}
 
     def _tables_of(self, held: set[int]) -> set[str]:
         return {table for table, layer in self.tables.layers if id(layer.handle) in held}
@@ -347,8 +348,9 @@ class TorchTrainer(Trainer):
         return self._learning
 
     def _tell_of_untrained(self, held: set[int]) -> None:
+        trained = self._tables_of(held)
         names = [name for name, one in self._built().trainable.items() if id(one) not in held]
-        names += [spec.name for spec in self.tables.specs if spec.name not in self._tables_of(held)]
+        names += [spec.name for spec in self.tables.specs if spec.name not in trained]
         if names:
             log.warning(
                 "The optimizer of %s is not for %s: nothing changes them.",

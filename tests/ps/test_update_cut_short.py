@@ -129,4 +129,4 @@ def test_a_copy_that_cannot_follow(error: str, code: int) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == code, ended.stderr
-    assert "What ps-0 has done cannot be done here." in ended.stderr
+    assert "What server 0 has done cannot be done here." in ended.stderr
