@@ -30,7 +30,7 @@ from elasticdl.jobs.errors import UserError
 from elasticdl.master.datasets import TRAINING
 from elasticdl.ps import checkpoints, partials
 from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.coordinator import Coordinator, said
 from elasticdl.ps.increments import Increments, Published
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ class Cutting:
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The
                 # next reconciliation tries again.
-                said = error.details() if isinstance(error, grpc.RpcError) else "no answer"
-                log.warning("The model could not be frozen for cut %d yet: %s", number, said)
+                log.warning("The model could not be frozen for cut %d yet: %s", number, said(error))
                 return False
         self._master.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.

@@ -67,7 +67,7 @@ class Coordinator:
             try:
                 await stub.Release(ps_pb2.ReleaseRequest(name=name), timeout=_SECONDS)
             except grpc.RpcError as error:
-                log.info("Server %d could not be told to release %s: %s", number, name, error)
+                log.info("Server %d could not be told to release %s: %s", number, name, said(error))
 
         await self._all(addresses, release)
 
@@ -117,7 +117,7 @@ class Coordinator:
             try:
                 reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
-                log.info("Server %d cannot say yet what it has of %s: %s", number, worker, error)
+                log.info("Server %d cannot say yet what it has of %s: %s", number, worker, said(error))
                 return ps_pb2.FenceReply()
             return reply
 
@@ -133,7 +133,7 @@ class Coordinator:
             try:
                 reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
             except grpc.RpcError as error:
-                log.debug("Server %d does not say how it does: %s", number, error)
+                log.debug("Server %d does not say how it does: %s", number, said(error))
                 return None
             return reply
 
@@ -169,6 +169,11 @@ class Coordinator:
                 each.cancel()
             raise
         return dict(zip(stubs, replies, strict=True))
+
+
+def said(error: BaseException) -> str:
+    """For a line of a log; gRPC's own description of an error takes several."""
+    return (error.details() or str(error.code())) if isinstance(error, grpc.RpcError) else "no answer"
 
 
 def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:

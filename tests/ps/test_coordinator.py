@@ -124,6 +124,18 @@ def test_one_that_is_gone_keeps_nobody_else_from_fencing(monkeypatch: pytest.Mon
     assert (heard.sequence, list(heard.buckets)) == (3, [5])
 
 
+def test_one_that_is_gone_is_told_in_one_line(
+    start_servers: Any, token: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = start_servers(1)
+    servers.servers[0].stop()
+    caplog.set_level("INFO", logger="elasticdl.master")
+    run(token, lambda coordinator: coordinator.release_all(by_number(servers), "cut-1"))
+    (line,) = caplog.messages
+    assert line.startswith("Server 0 could not be told to release cut-1: ")
+    assert "\n" not in line
+
+
 def test_status(start_servers: Any, token: str) -> None:
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
