@@ -100,7 +100,7 @@ class KerasTrainer(Trainer):
             return
         self._example = _first(2, batch.features), _first(2, batch.labels)
         if not _knows_its_shapes(self.model):
-            self._forward.build(_first(1, batch.features))
+            self._forward.build(batch.features, sample=_first(1, batch.features))
         self._variables = self._find_variables()
 
     def _find_variables(self) -> ModelVariables:

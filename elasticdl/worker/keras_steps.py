@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -55,13 +56,15 @@ class Forward:
         self.training = False
         self.predict = Step(self.forward, what="The model")
 
-    def build(self, features: Any) -> None:
-        """Has all layers make their variables, those too that only training uses: without computing anything with
-        these, which would change moving averages.
+    def build(self, features: Any, *, sample: Any) -> None:
+        """Has all layers make their variables, by one of the samples, those too that only training uses: without
+        computing anything with these, which would change moving averages.
         """
-        self.forward(features)
+        self.forward(sample)
         if not all(layer.built for layer in self._model._flatten_layers()):
-            tf.function(self.forward, autograph=False).get_concrete_function(features, training=True)
+            # If this fails, training does too and tells why; whoever evaluates or predicts can do without.
+            with contextlib.suppress(UserError):
+                tf.function(self.forward, autograph=False).get_concrete_function(features, training=True)
 
     def forward(self, features: Any, training: bool = False) -> Any:
         self.training = training

@@ -190,6 +190,27 @@ def test_ids_of_other_forms(make: Callable[..., KerasTrainer]) -> None:
     assert losses[-1] < losses[0]
 
 
+class WithAGraph(Subclassed):
+    """A part of it is made into a graph by itself, perhaps before the embedding is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_an_experiment = layers.Dense(4)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def sums(self, ids: Any) -> Any:
+        return tf.reduce_sum(self.large(ids), axis=1)
+
+    def call(self, ids: Any) -> Any:
+        return self.out(self.sums(ids))
+
+
+def test_in_a_graph_of_the_users_own(make: Callable[..., KerasTrainer]) -> None:
+    _, losses = train(trainer := make(WithAGraph))
+    assert len(trainer.tables.specs) == 1
+    assert losses[-1] < losses[0]
+
+
 class Tied(Subclassed):
     def call(self, ids: Any) -> Any:
         sums = tf.reduce_sum(self.large(ids), axis=1)

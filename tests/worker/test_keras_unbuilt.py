@@ -2,6 +2,7 @@
 batches do without, and those that nobody uses.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,50 @@ def test_it_is_trained_where_it_is_used(
     with model.whole():
         trainer.export(tmp_path / "model", without)
     model.close()
+
+
+class Translator(tf.keras.Model):
+    """Reads what comes before while it is trained, which nobody has when it predicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_an_experiment = layers.Dense(4)
+        self.out = layers.Dense(1)
+
+    def call(self, features: Any, training: bool = False) -> Any:
+        ids = tf.cast(features["ids"], tf.float32)
+        before = features["before"] if training else tf.zeros((tf.shape(ids)[0], 1))
+        return self.out(tf.concat([ids, before], axis=1))
+
+
+def test_it_predicts_without_what_only_training_needs(
+    make_definition: Callable[..., ModelDefinition],
+) -> None:
+    trainer = KerasTrainer(definition=make_definition(), model=Translator())
+    batch = dataclasses.replace(batch_of(IDS), features={"ids": tf.constant(IDS)}, labels=None)
+    trainer.build(batch)
+    (predicted,) = trainer.predict(batch).values()
+    assert predicted.shape == (16, 1)
+
+
+class InPairs(Network):
+    """Its samples are compared with each other while it is trained, two by two."""
+
+    def call(self, ids: Any, training: bool = False) -> Any:
+        sums = self.sum_of(self.first, ids)
+        if training:
+            sums += tf.repeat(self.more(tf.reshape(sums, [-1, 8])), 2, axis=0)
+        return self.out(sums)
+
+
+def test_it_is_built_by_whole_batches(make_definition: Callable[..., ModelDefinition]) -> None:
+    definition = make_definition(
+        loss=lambda labels, predictions: (labels - predictions) ** 2,
+        optimizer=lambda: tf.keras.optimizers.SGD(0.1),
+    )
+    trainer = KerasTrainer(definition=definition, model=InPairs())
+    model = OwnModel(trainer, restore_from="", first_step=0)
+    model.prepare(batch_of(IDS))
+    assert sum(name.endswith("kernel") for name in trainer.parameters().trainable) == 2
+    losses = [model.train(batch_of(IDS), position=16, batches=1) for _ in range(3)]
+    assert losses[-1] < losses[0]
