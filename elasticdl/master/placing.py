@@ -293,9 +293,10 @@ class Placing:
         """These loads call for moves, and there is time for them."""
         if self.map is None or self.moving or self._due or self.frozen or not any(loads):
             return False
-        if len(self.present) < 2:
+        staying = self._staying()
+        if staying is None or len(staying) < 2:
             return False
-        planned = plan_moves(self.map, self.present, replicas=self._state.plan.replicas, loads=loads)
+        planned = plan_moves(self.map, staying, replicas=self._state.plan.replicas, loads=loads)
         return planned is not self.map
 
     # -- journal ---------------------------------------------------------------------------------------------

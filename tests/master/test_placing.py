@@ -12,7 +12,7 @@ from elasticdl.master.directives import directive_for
 from elasticdl.master.placing import plain
 from elasticdl.master.plan import Plan
 from elasticdl.platforms.platform import EndReason
-from elasticdl.ps.buckets import NOBODY, BucketMap, first_map
+from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, first_map
 
 PLAN = Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
 
@@ -346,6 +346,18 @@ def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
     let_move(job)
     assert copies(job) == {0: 256, 1: 256}
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
+
+
+def test_who_stays_for_others_is_no_reason_to_move(job: Any) -> None:
+    job.do("scale", role="ps", target=4)
+    job.start_nodes()
+    let_move(job)
+    job.do("scale", role="ps", target=3)
+    job.end("ps-0")
+    job.do("placing.replan")
+    let_move(job)
+    assert copies(job).keys() == {1, 2, 3}
+    assert not job.state.placing.next_for([1] * BUCKETS)
 
 
 def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -> None:
