@@ -37,6 +37,8 @@ class Moving:
         self._servers = servers
         self._clock = clock
         self._waiting_since: float | None = None
+        # What is waited for is that the model can begin, and not that it has all its copies.
+        self._begins = True
         self._told_of_room = False
         self._looked_at = clock()
         # The work of each bucket up to the last look, and the version of the map then.
@@ -53,15 +55,15 @@ class Moving:
         placing = self._master.state.placing
         if placing.handing_over or (placing.moving and not placing.frozen):
             await self._ask()
-        if not placing.waits:
-            self._waiting_since = None
+        begins = placing.map is None
+        if not placing.waits or begins != self._begins:
+            self._waiting_since = now if placing.waits else None
             self._told_of_room = False
         elif self._waiting_since is None:
             self._waiting_since = now
-        elif now - self._waiting_since >= (
-            _PATIENCE_SECONDS if placing.map is not None else _PATIENCE_TO_BEGIN_SECONDS
-        ):
+        elif now - self._waiting_since >= (_PATIENCE_TO_BEGIN_SECONDS if begins else _PATIENCE_SECONDS):
             self._do_without()
+        self._begins = placing.map is None
         if now - self._looked_at >= _LOOK_SECONDS and len(placing.addresses()) > 1:
             self._looked_at = now
             await self._compare()

@@ -107,6 +107,25 @@ def test_not_where_there_is_no_room(job: Any, moving: Moving, caplog: pytest.Log
     assert len([record for record in caplog.records if "no room" in record.getMessage()]) == 1
 
 
+def test_it_is_another_wait_than_that_for_copies(
+    job: Any, moving: Moving, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One stays away, the others have no room for what it held, and so the next loss is that of the model."""
+    job.start_nodes()
+    table = ps_pb2.TableFigures(table="t", rows=1, bytes=ROOM)
+    reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
+    moving._master.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
+    with caplog.at_level(logging.WARNING, logger="elasticdl.master"):
+        job.end("ps-2")
+        look(moving, 0.0, 11.0, 100.0)
+        job.end("ps-3")
+        assert job.state.placing.map is None
+        look(moving, 101.0, 160.0)
+        assert "it is waited for" not in caplog.text
+        look(moving, 161.0, 162.0)
+    assert caplog.text.count("it is waited for") == 1
+
+
 def test_a_job_that_begins_waits_for_all(toy_job: Any) -> None:
     job = toy_job(Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
     join(job, "ps-0")
