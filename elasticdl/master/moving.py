@@ -40,6 +40,8 @@ class Moving:
         # What is waited for is that the model can begin, and not that it has all its copies.
         self._begins = True
         self._told_of_room = False
+        # How many there are of a bucket, in the mean, or were before the model was lost.
+        self._copies = 1.0
         self._looked_at = clock()
         # The work of each bucket up to the last look, and the version of the map then.
         self._work_before: dict[int, int] = {}
@@ -55,6 +57,8 @@ class Moving:
         placing = self._master.state.placing
         if placing.handing_over or (placing.moving and not placing.frozen):
             await self._ask()
+        # Of nothing there are none.
+        self._copies = placing.copies or self._copies
         begins = placing.map is None
         if not placing.waits or begins != self._begins:
             self._waiting_since = now if placing.waits else None
@@ -92,10 +96,9 @@ class Moving:
             return True
         room = room_for_rows(int(memory.amount))
         rows, replicas = master.figures.row_bytes, master.plan.replicas
-        # Where nothing is placed, these are the rows of before, in one copy or in more.
-        copies = placing.copies or 1.0
+        # Where nothing is placed, these are the rows of before, and in so many copies.
         return len(placing.without_the_missing) >= fewest_servers(
-            rows, copies=copies, replicas=replicas, room=room
+            rows, copies=self._copies, replicas=replicas, room=room
         )
 
     async def _ask(self) -> None:

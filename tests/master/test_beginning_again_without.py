@@ -107,6 +107,21 @@ def test_not_where_there_is_no_room(job: Any, moving: Moving, caplog: pytest.Log
     assert len([record for record in caplog.records if "no room" in record.getMessage()]) == 1
 
 
+def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Moving) -> None:
+    job.start_nodes()
+    look(moving, 0.0)
+    # Of 0.6 of what one has room for, in two copies, a third is on each.
+    table = ps_pb2.TableFigures(table="t", rows=1, bytes=int(0.4 * ROOM))
+    reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
+    moving._master.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
+    job.end("ps-2")
+    job.end("ps-3")
+    assert [node.name for node in job.state.roster.wanted()] == ["ps-5", "ps-6"]
+    join(job, "ps-6")
+    look(moving, 1.0, 62.0)
+    assert servers(job) == {0, 1}
+
+
 def test_it_is_another_wait_than_that_for_copies(
     job: Any, moving: Moving, caplog: pytest.LogCaptureFixture
 ) -> None:
