@@ -63,6 +63,7 @@ def test_in_a_job(
         loss=lambda labels, predictions: (labels - predictions) ** 2,
         optimizer=lambda: tf.keras.optimizers.SGD(0.1),
     )
+    tf.keras.utils.set_random_seed(0)
     trainer = KerasTrainer(definition=definition, model=network(everything=everything))
     model: Model = OwnModel(trainer, restore_from="", first_step=0)
     if where == "servers":

@@ -121,6 +121,7 @@ def test_one_worker_alone_trains_its_rows_as_a_matrix(
 
 
 def test_sparse_features(trainer: Callable[..., KerasTrainer]) -> None:
+    tf.keras.utils.set_random_seed(1)
     given = tf.keras.Input((3,), dtype="int64", sparse=True)
     rows = elasticdl.keras.Embedding(4, combiner="sum", name="users", initializer="normal")(given)
     made = trainer(tf.keras.Model(given, layers.Dense(1)(rows)))
