@@ -123,10 +123,10 @@ class DenseParameters:
             self._optimizer.apply(name, self.values[name], gradient, self.slots[name], learning_rate, step)
 
     def add_pending(self, gradients: Mapping[str, Array]) -> None:
-        self._make_own(gradients)
         for name, gradient in gradients.items():
             if name in self.pending:
-                np.add(self.pending[name], gradient, out=self.pending[name], casting="same_kind")
+                # Not in place: somebody may be looking at what was there.
+                self.pending[name] = _sum(self.pending[name], gradient)
             else:
                 # A sum of few float16 may be too large for one, and of many loses the small ones.
                 kind = np.promote_types(self.values[name].dtype, np.float32)
@@ -151,6 +151,15 @@ class DenseParameters:
                 if name in self.pending:
                     self.pending[name] = self.pending[name].copy()
                 self._own.add(name)
+
+
+def _sum(waiting: Array, gradient: Array) -> Array:
+    """Wider than they are if need be: a sum may be too large for float32 where the mean is not."""
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(np.add(waiting, gradient))
+    except FloatingPointError:
+        return np.asarray(np.add(waiting, gradient, dtype=np.float64))
 
 
 def differences(held: Mapping[str, Array], given: Mapping[str, Array]) -> list[str]:

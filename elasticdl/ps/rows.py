@@ -6,6 +6,7 @@ answers in their order. Gradients go back the same way, one sum for each id.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,4 +54,9 @@ def add_up(parts: Sequence[RowGradients]) -> RowGradients:
 
 def squared_norm(gradients: Iterable[Array]) -> float:
     """Of all of them together."""
-    return sum(float(np.vdot(one, one)) for one in gradients)
+    given = list(gradients)
+    squares = sum(float(np.vdot(one, one)) for one in given)
+    if math.isfinite(squares):
+        return squares
+    # Squares of numbers that float32 has may be too large for it.
+    return sum(float(np.sum(np.square(one, dtype=np.float64))) for one in given)

@@ -307,7 +307,11 @@ class Tables:
         for name in list(self._waiting):
             taken = self._take_waiting(name, mask)
             if taken:
-                self._update(name, _joined(taken), learning_rate=learning_rate, step=step, scale=1.0 / count)
+                part = _joined(taken)
+                if count > 1:
+                    # Before they are added up: a sum may be too large for float32 where the mean is not.
+                    np.multiply(part.values, np.float32(1.0 / count), out=part.values)
+                self._update(name, part, learning_rate=learning_rate, step=step)
 
     def gather_into(self, name: str, ids: Ids, out: Array, frozen: Frozen | None = None) -> int:
         return self._find(name).gather_into(ids, out, frozen=frozen)
