@@ -48,7 +48,7 @@ from elasticdl.worker.torch_moving import moved_sizes
 from elasticdl.worker.torch_optimizer import held_by, load_slots, make_optimizer, server_config, slots
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
-from elasticdl.worker.torch_values import Values, is_built, to_array, unchanged
+from elasticdl.worker.torch_values import Values, is_built, looks_closely, to_array, unchanged
 from elasticdl.worker.trainer import (
     Array,
     Batch,
@@ -87,6 +87,8 @@ class TorchTrainer(Trainer):
         parameter = next(model.parameters(), None)
         self._device = torch.device("cpu") if parameter is None else parameter.device
         self._loss_seen = False
+        # Batches whose gradients were for servers.
+        self._given_away = 0
         # Made when they are needed: the first when all parameters exist, the others if there is training and
         # evaluation at all.
         self._values: Values | None = None
@@ -163,10 +165,12 @@ class TorchTrainer(Trainer):
         optimizer = self._learner().optimizer
         check_steps(optimizer)
         parameters = self._built().trainable
-        with _memory_errors(), unchanged(parameters):
+        self._given_away += 1
+        closely = looks_closely(self._given_away)
+        with _memory_errors(), unchanged(parameters, closely=closely):
             loss = self._backward(batch)
         with _memory_errors():
-            rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take())
+            rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take(), closely=closely)
         # The others have gradients too, which an optimizer that is not theirs would leave alone.
         held = held_by(optimizer)
         self._row_gradients = self._trained_rows(rows, held)

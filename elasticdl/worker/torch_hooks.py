@@ -23,6 +23,7 @@ from torch.optim import optimizer as torch_optimizer
 from elasticdl.jobs.errors import UserError
 from elasticdl.ps.rows import RowGradients
 from elasticdl.torch import step_alone
+from elasticdl.worker.torch_values import watch
 
 # With the names of their tables.
 Layers = Sequence[tuple[str, Any]]
@@ -65,16 +66,18 @@ def check_steps(optimizer: Any) -> None:
 
 
 def run_pre_hooks(
-    optimizer: Any, layers: Layers, rows: Mapping[str, RowGradients]
+    optimizer: Any, layers: Layers, rows: Mapping[str, RowGradients], *, closely: bool
 ) -> dict[str, RowGradients]:
-    """On the gradients that parameters have and on those of rows; of these, returns what is left."""
+    """On the gradients that parameters have and on those of rows; of these, returns what is left. `closely`: see
+    `watch`.
+    """
     hooks = pre_hooks(optimizer)
     if not hooks:
         return dict(rows)
     shown = _Shown(layers, rows)
     with shown:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        before = [parameter._version for parameter in parameters]
+        changes = watch({str(place): one for place, one in enumerate(parameters)}, closely=closely)
         for hook in hooks:
             if hook(optimizer, (optimizer,), {}) is not None:
                 raise UserError(
@@ -82,7 +85,7 @@ def run_pre_hooks(
                     "servers make the step.",
                     hint=f"Let it return nothing, or {_LOCAL}.",
                 )
-        if before != [parameter._version for parameter in parameters]:
+        if changes():
             raise UserError(
                 f"A hook of the optimizer {type(optimizer).__name__} changes parameters, which parameter servers have.",
                 hint=f"Change gradients instead, or {_LOCAL}.",

@@ -9,7 +9,8 @@ because parameter servers are told once.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -97,21 +98,44 @@ class Values:
 
 
 @contextlib.contextmanager
-def unchanged(parameters: Mapping[str, Any]) -> Iterator[None]:
+def unchanged(parameters: Mapping[str, Any], *, closely: bool) -> Iterator[None]:
     """In here gradients are computed, for servers. Raises `UserError` if parameters were changed on the way: those of
     the servers were not, and the next pull would undo it.
     """
-    before = [parameter._version for parameter in parameters.values()]
+    changes = watch(parameters, closely=closely)
     yield
-    pairs = zip(parameters.items(), before, strict=True)
-    changed = [name for (name, parameter), version in pairs if parameter._version != version]
+    changed = changes()
     if changed:
         raise UserError(
             f"The model changes parameters while it computes: {', '.join(changed)}. Parameter servers have them, and "
             "do not hear of it.",
-            hint="An embedding with max_norm does that: scale the rows that were looked up instead, or train with "
+            hint="An embedding with max_norm does that, and so does parameter.data.clamp_(): compute with what is "
+            "made of the parameter instead (scaled rows, parameter.clamp()), or train with "
             "--distribution_strategy=Local.",
         )
+
+
+def watch(parameters: Mapping[str, Any], *, closely: bool) -> Callable[[], list[str]]:
+    """A function that tells which of them were changed since. PyTorch counts changes, but not those by way of `.data`
+    or NumPy, which it takes to read all numbers (`closely`).
+    """
+    before = {name: _mark(parameter, closely=closely) for name, parameter in parameters.items()}
+    return lambda: [name for name, one in parameters.items() if _mark(one, closely=closely) != before[name]]
+
+
+def _mark(parameter: Any, *, closely: bool) -> tuple[int, int]:
+    if not closely:
+        return parameter._version, 0
+    numbers = np.ascontiguousarray(to_array(parameter))
+    return parameter._version, zlib.crc32(numbers.reshape(-1).view(np.uint8).data)
+
+
+def looks_closely(batch: int) -> bool:
+    """At the first batch, the second, the fourth, the eighth and so on. What a model does to its parameters it does to
+    every batch, or from some time on, as when they have become too large; and reading all of them each time would take
+    as long as computing with them may.
+    """
+    return batch & (batch - 1) == 0
 
 
 def to_array(tensor: Any) -> Array:

@@ -1,10 +1,11 @@
 """A model that changes its own parameters while it computes, as `max_norm` does: servers would never hear of it, so it
-is told; one worker alone trains it as PyTorch does.
+is told, whichever way it does so; one worker alone trains it as PyTorch does.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -35,13 +36,53 @@ class Network(nn.Module):
         return self.out(self.rows(ids).flatten(1))
 
 
+class Clamping(nn.Module):
+    """By a way that PyTorch does not count."""
+
+    limit = 0.1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(2, 1)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.out.weight.data.clamp_(-self.limit, self.limit)
+        return self.out(ids.float())
+
+
+class Floats(nn.Module):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return ids.float()
+
+
+class ByNumPy(Clamping):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        np.abs(self.out.bias.detach().numpy(), out=self.out.bias.detach().numpy())
+        return self.out(ids.float())
+
+
+class Replacing(Clamping):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self.out.weight.data = self.out.weight.data.sign()
+        return self.out(ids.float())
+
+
+def optimizer(parameters: Any) -> Any:
+    return torch.optim.SGD(parameters, 0.1)
+
+
 @pytest.fixture
-def trainer(make_definition: Callable[..., ModelDefinition]) -> TorchTrainer:
-    torch.manual_seed(0)
-    definition = make_definition(
-        loss=nn.functional.mse_loss, optimizer=lambda parameters: torch.optim.SGD(parameters, 0.1)
-    )
-    return TorchTrainer(Network(), definition)
+def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., TorchTrainer]:
+    def make(network: Callable[[], Any], optimizer: Callable[..., Any] = optimizer) -> TorchTrainer:
+        torch.manual_seed(0)
+        return TorchTrainer(network(), make_definition(loss=nn.functional.mse_loss, optimizer=optimizer))
+
+    return make
+
+
+@pytest.fixture
+def trainer(make: Callable[..., TorchTrainer]) -> TorchTrainer:
+    return make(Network)
 
 
 def test_servers_would_not_hear_of_it(trainer: TorchTrainer) -> None:
@@ -62,3 +103,43 @@ def test_one_worker_alone(trainer: TorchTrainer) -> None:
     found: Any = trainer.parameters().trainable
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(torch.from_numpy(found[name]), parameter.detach())
+
+
+@pytest.mark.parametrize(
+    ("network", "name"), [(Clamping, "out.weight"), (ByNumPy, "out.bias"), (Replacing, "out.weight")]
+)
+def test_ways_that_pytorch_does_not_count(
+    make: Callable[..., TorchTrainer], network: type[Clamping], name: str
+) -> None:
+    with pytest.raises(UserError, match=rf"changes parameters while it computes: {name}\."):
+        make(network).gradients(BATCH)
+
+
+def test_from_some_time_on(make: Callable[..., TorchTrainer]) -> None:
+    """A limit that parameters reach after a while."""
+    trainer = make(Clamping)
+    trainer._model.limit = 10.0
+    for _ in range(5):
+        trainer.gradients(BATCH)
+    trainer._model.limit = 0.1
+    with pytest.raises(UserError, match="changes parameters while it computes"):  # noqa: PT012
+        for number in range(3):
+            trainer.gradients(BATCH)
+            # Its numbers are those of the servers again.
+            nn.init.constant_(trainer._model.out.weight, 0.5 + number)
+
+
+def test_a_hook_that_does(make: Callable[..., TorchTrainer]) -> None:
+    def clamping(parameters: Any) -> Any:
+        made = optimizer(parameters)
+
+        def clamp(*_: Any) -> None:
+            for group in made.param_groups:
+                group["params"][0].data.clamp_(-0.1, 0.1)
+
+        made.register_step_pre_hook(clamp)
+        return made
+
+    trainer = make(lambda: nn.Sequential(Floats(), nn.Linear(2, 1)), clamping)
+    with pytest.raises(UserError, match="hook of the optimizer SGD changes parameters"):
+        trainer.gradients(BATCH)
