@@ -47,7 +47,8 @@ class Gradients:
     """Of one model's parameters. All members have them in the same order."""
 
     def __init__(self, parameters: Iterable[Any]) -> None:
-        self.parameters = [p for p in parameters if p.requires_grad]
+        # Also those that want none at the moment: all members have the same, whenever they have come.
+        self.parameters = list(parameters)
         self._buckets = [_Bucket(group) for group in _groups(self.parameters)]
         # `parameter.grad` is the sum of gradients divided by this: they are means over so many samples.
         self.unit = 0.0

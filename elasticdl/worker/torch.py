@@ -45,7 +45,15 @@ from elasticdl.worker.torch_export import write_export
 from elasticdl.worker.torch_hooks import check_steps, run_pre_hooks, step_with_rows
 from elasticdl.worker.torch_inputs import Inputs, numbers_of
 from elasticdl.worker.torch_moving import moved_sizes
-from elasticdl.worker.torch_optimizer import held_by, load_slots, make_optimizer, server_config, slots
+from elasticdl.worker.torch_optimizer import (
+    check_options,
+    group_options,
+    held_by,
+    load_slots,
+    make_optimizer,
+    server_config,
+    slots,
+)
 from elasticdl.worker.torch_schedule import Schedule
 from elasticdl.worker.torch_scores import Scores, outputs_by_name
 from elasticdl.worker.torch_values import Values, is_built, looks_closely, to_array, unchanged
@@ -74,6 +82,8 @@ class _Learning:
     optimizer: Any
     schedule: Any
     rates: Schedule
+    # Of all groups of parameters, as they were when servers were told.
+    options: list[dict[str, Any]]
 
 
 class TorchTrainer(Trainer):
@@ -162,8 +172,11 @@ class TorchTrainer(Trainer):
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
         self.build(batch)
-        optimizer = self._learner().optimizer
+        learning = self._learner()
+        optimizer = learning.optimizer
         check_steps(optimizer)
+        check_options(optimizer, learning.schedule, told=learning.options)
+        self._built().check_frozen()
         parameters = self._built().trainable
         self._given_away += 1
         closely = looks_closely(self._given_away)
@@ -197,6 +210,7 @@ class TorchTrainer(Trainer):
     def accumulate(self, batch: Batch) -> float:
         """Adds the gradients of the mean loss of a batch to those there are. Returns the loss."""
         self.build(batch)
+        self._built().check_frozen()
         with _memory_errors():
             loss = self._add_gradients(batch)
         return float(loss)
@@ -346,7 +360,10 @@ class TorchTrainer(Trainer):
             self._built()
             optimizer, schedule = make_optimizer(self._definition.optimizer, self._model)
             self._learning = _Learning(
-                optimizer=optimizer, schedule=schedule, rates=Schedule(optimizer, schedule)
+                optimizer=optimizer,
+                schedule=schedule,
+                rates=Schedule(optimizer, schedule),
+                options=group_options(optimizer),
             )
             self._tell_of_untrained(held_by(optimizer))
         return self._learning

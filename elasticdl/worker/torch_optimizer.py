@@ -140,6 +140,14 @@ _IMPLEMENTATION = {
 }
 
 
+def group_options(optimizer: Any) -> list[dict[str, Any]]:
+    """What each group of parameters is trained with, but for the learning rate."""
+    return [
+        {key: value for key, value in group.items() if key not in _IMPLEMENTATION}
+        for group in optimizer.param_groups
+    ]
+
+
 def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
     """The optimizer as parameter servers run it."""
     kind = type(optimizer)
@@ -151,11 +159,11 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
             hint=f"The nearest is torch.optim.{nearest}; or write it in NumPy, as an elasticdl.Optimizer; or train "
             "with --distribution_strategy=Local.",
         )
-    first = {key: value for key, value in optimizer.param_groups[0].items() if key not in _IMPLEMENTATION}
-    rate = float(optimizer.param_groups[0]["lr"])
-    for group in optimizer.param_groups[1:]:
-        different = [key for key, value in first.items() if group[key] != value]
-        if different or float(group["lr"]) != rate:
+    first, *others = group_options(optimizer)
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    for options, rate in zip(others, rates[1:], strict=True):
+        different = [key for key, value in first.items() if options[key] != value]
+        if different or rate != rates[0]:
             raise UserError(
                 "The optimizer has parameter groups that differ in "
                 f"{', '.join(different) or 'lr'}; parameter servers treat all parameters alike.",
@@ -176,6 +184,24 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
         if first.get(switch):
             values[switch] = 1.0
     return ps_pb2.OptimizerConfig(name=name, flavor="torch", options=values)
+
+
+def check_options(optimizer: Any, schedule: Any, *, told: list[dict[str, Any]]) -> None:
+    """Raises `UserError` if the optimizer is to do by now what servers do not: callbacks may change its groups of
+    parameters, or add some, and servers have been told once (`group_options`).
+    """
+    present = group_options(optimizer)
+    if present == told and len({float(group["lr"]) for group in optimizer.param_groups}) == 1:
+        return
+    # Groups that differ from each other.
+    server_config(optimizer, schedule)
+    changed = [key for key, value in told[0].items() if present[0].get(key) != value]
+    if changed:
+        raise UserError(
+            f"{', '.join(changed)} of the optimizer {type(optimizer).__name__} changes in the middle of the training; "
+            "parameter servers were told at the beginning.",
+            hint="Change nothing but the learning rate, or train with --distribution_strategy=Local.",
+        )
 
 
 # -- for checkpoints

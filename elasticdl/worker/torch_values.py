@@ -3,7 +3,9 @@
 Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that two
 modules share has the first of its names and comes once. State is the rest of what `state_dict()` holds: frozen
 parameters, and buffers (moving averages, counts of batches). Which is which is settled when the model is built,
-because parameter servers are told once.
+because parameter servers are told once, and workers that add up their gradients agree once on what is added up.
+
+What is trainable may be frozen later, and trained again: while it is frozen it has no gradient.
 """
 
 from __future__ import annotations
@@ -80,8 +82,23 @@ class Values:
         for name, array in values.state.items():
             copy_into(state[name], array)
 
+    def check_frozen(self) -> None:
+        """Raises `UserError` if something wants gradients by now that was frozen when it was settled what is trained:
+        it would stay as it is on servers, and become another one in each worker of all-reduce.
+        """
+        thawed = [name for name, parameter in self._frozen.items() if parameter.requires_grad]
+        if thawed:
+            raise UserError(
+                f"{', '.join(thawed)}: frozen when the model was made (requires_grad), and to be trained by now. What "
+                "several workers train is settled when the model is made.",
+                hint="Let the model function return it as something that is trained, freeze it in a callback "
+                "(on_train_begin), and let it be trained when its time comes; or train with "
+                "--distribution_strategy=Local.",
+            )
+
     def forget_gradients(self) -> None:
-        for parameter in self.trainable.values():
+        # One worker alone may train by now what was frozen.
+        for parameter in (*self.trainable.values(), *self._frozen.values()):
             parameter.grad = None
 
     def gradients(self) -> dict[str, Array]:
