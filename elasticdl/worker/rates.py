@@ -43,5 +43,8 @@ def rehearse(rates: Rates, events: Iterable[Callable[[], None]]) -> None:
     if not changed:
         rates.write(present)
         return
-    together = zip(rates.read(), rates.initial, rates.scheduled(), strict=True)
-    rates.write(tuple(made if then in (0.0, now) else made * now / then for made, then, now in together))
+    made = rates.read()
+    # Callbacks may have added groups, which had no rate at the beginning.
+    together = zip(made, rates.initial, rates.scheduled(), strict=False)
+    scaled = tuple(rate if then in (0.0, now) else rate * now / then for rate, then, now in together)
+    rates.write(scaled + made[len(scaled) :])

@@ -166,3 +166,37 @@ def test_what_writes_files_hears_nothing_of_the_past(trainer: Any, tmp_path: Pat
     runner.fire("on_epoch_end", 3, {"loss": 0.6})
     assert recorder.heard == [("begin", 3), ("end", 3)]
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > written
+
+
+class AddsGroup:
+    """Part of the model is trained from the third epoch on."""
+
+    def set_model(self, model: Any) -> None:
+        self.bias = model.bias
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 2:
+            self.optimizer.add_param_group({"params": [self.bias], "lr": 0.1})
+
+
+def test_a_group_of_parameters_that_was_added(make_definition: Callable[..., ModelDefinition]) -> None:
+    rates = []
+    for come in (live, late):
+        trainer = TorchTrainer(
+            nn.Linear(3, 1),
+            make_definition(
+                loss=lambda labels, predictions: ((labels - predictions) ** 2).mean(),
+                optimizer=lambda model: torch.optim.SGD([model.weight], lr=0.4),
+                callbacks=lambda: [LearningRateScheduler(lambda epoch, present: present * 0.9), AddsGroup()],
+            ),
+        )
+        if come is live:
+            live(trainer, PAST, 5)
+        else:
+            late(trainer, None, 5)
+        rates.append([group["lr"] for group in trainer._learner().optimizer.param_groups])
+    assert len(rates[0]) == 2
+    assert rates[1] == pytest.approx(rates[0])
