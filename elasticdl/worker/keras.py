@@ -128,7 +128,7 @@ class KerasTrainer(Trainer):
         if not self.tables:
             return float(training.train(batch.features, batch.labels))
         # The norm that gradients are clipped by is that of all of them, of whole parameters and of rows.
-        loss, gradients = self._clipped(batch)
+        loss, gradients = self._clipped(training, batch)
         rate = self._optimized.learning_rate(int(self._optimized.native.iterations.numpy()))
         if gradients:
             given = (gradients.get(name) for name in self._known.trainable)
@@ -143,7 +143,7 @@ class KerasTrainer(Trainer):
         training = self._trained(batch)
         if self.tables:
             self._optimized.native.iterations.assign_add(1)
-            return self._clipped(batch)
+            return self._clipped(training, batch)
         loss, gradients = training.gradients(batch.features, batch.labels)
         return float(loss), self._by_name(gradients)
 
@@ -152,10 +152,10 @@ class KerasTrainer(Trainer):
         pairs = zip(self._known.trainable, gradients, strict=True)
         return {name: gradient.numpy() for name, gradient in pairs if gradient is not None}
 
-    def _clipped(self, batch: Batch) -> tuple[float, dict[str, Array]]:
+    def _clipped(self, training: Training, batch: Batch) -> tuple[float, dict[str, Array]]:
         """Where there are tables: gradients that are clipped together with those of rows."""
         self.tables.forget()
-        loss, gradients = self._trained(batch).gradients(batch.features, batch.labels)
+        loss, gradients = training.gradients(batch.features, batch.labels)
         rows = self.tables.take()
         dense = self._by_name(gradients)
         clipped = self._optimized.clip_arrays(
@@ -332,10 +332,13 @@ class KerasTrainer(Trainer):
                 self.model,
                 self._built_optimizer,
                 name=self._definition.name,
+                variables=list(self._known.trainable.values()),
                 handles=[layer.handle for _, layer in table_layers(self.model)],
-                without=self._elsewhere,
+                elsewhere=self._elsewhere,
                 check_read=partial(check_read, self._moved),
             )
+        else:
+            self._training.follow()
         return self._training
 
     @property

@@ -102,7 +102,11 @@ class Forward:
 
 
 class Training:
-    """What changes the model, or says how to. The model and the optimizer must have been built."""
+    """What changes the model, or says how to. The model and the optimizer must have been built.
+
+    A layer that is frozen (`trainable`) has no gradients as long as it is: callbacks may freeze layers, and let them be
+    trained again. Graphs do not look at it, so new ones are made then (`follow`).
+    """
 
     def __init__(
         self,
@@ -111,20 +115,45 @@ class Training:
         optimizer: KerasOptimizer,
         *,
         name: str,
+        variables: Sequence[Any],
         handles: Sequence[Any] = (),
-        without: Collection[int] = (),
+        elsewhere: Collection[int] = (),
         check_read: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
-        """`handles`: variables that stand for rows of tables, whose gradients take another way. `without` the
-        variables of these ids: they are elsewhere. `check_read` is told which ones the loss is computed with.
+        """`variables`: all that may be trained. `handles`: variables that stand for rows of tables, whose gradients
+        take another way. `elsewhere` are the variables of these ids. `check_read` is told which ones the loss is
+        computed with.
         """
         self._forward = forward
         self._model = model
         self._optimizer = optimizer
         self._name = name
+        self._all = list(variables)
         self._handles = list(handles)
-        self._not_here = {id(handle) for handle in handles} | set(without)
+        self._known = {id(one) for one in [*variables, *handles]} | set(elsewhere)
         self._check_read = check_read
+        self._layers = list(model._flatten_layers())
+        self._switches: list[bool] = []
+        self.follow()
+
+    def follow(self) -> None:
+        """Before each batch: makes graphs of what is trained by now. Raises `UserError` if that is something that was
+        frozen when the model was made.
+        """
+        switches = [layer.trainable for layer in self._layers]
+        if switches == self._switches:
+            return
+        wanted = self._model.trainable_variables
+        thawed = [_path(one) for one in wanted if id(one) not in self._known]
+        if thawed:
+            raise UserError(
+                f"{', '.join(thawed)}: frozen when the model was made (trainable), and to be trained by now. What is "
+                "trained is settled when the model is made.",
+                hint="Let the model function return it as something that is trained, freeze it in a callback "
+                "(on_train_begin), and let it be trained when its time comes.",
+            )
+        self._switches = switches
+        self._trained = {id(one) for one in wanted}
         self.train = Step(self._train, what="Training")
         self.gradients = Step(self._gradients, what="Training")
         self.apply = tf.function(self._apply, autograph=False)
@@ -142,8 +171,8 @@ class Training:
         return loss
 
     def _gradients(self, features: Any, labels: Any) -> Any:
-        """Of a variable that the loss does not depend on: None, for Keras leaves it as it is. By a gradient of zeros it
-        would decay, or become zero.
+        """Of all that may be trained. Of a variable that is frozen, or that the loss does not depend on: None, for
+        Keras leaves it as it is. By a gradient of zeros it would decay, or become zero.
         """
         loss, gradients = self._derive(features, labels, _same)
         self._tell_of_unused(gradients)
@@ -153,12 +182,16 @@ class Training:
             self._optimizer.native.iterations.assign_add(1)
             known = self._optimizer.clip(known)
         left = iter(known)
-        return loss, [None if one is None else tf.convert_to_tensor(next(left)) for one in gradients]
+        found = {
+            id(variable): None if gradient is None else tf.convert_to_tensor(next(left))
+            for variable, gradient in zip(self._variables(), gradients, strict=True)
+        }
+        return loss, [found.get(id(variable)) for variable in self._all]
 
     def _tell_of_unused(self, gradients: list[Any]) -> None:
         """Once, when the graph is made. Where Keras applies gradients, it does so itself."""
         pairs = zip(gradients, self._variables(), strict=True)
-        unused = [getattr(one, "path", one.name) for gradient, one in pairs if gradient is None]
+        unused = [_path(one) for gradient, one in pairs if gradient is None]
         if unused:
             log.warning(
                 "The loss of %s does not depend on %s: there is no gradient, and nothing changes them.",
@@ -167,10 +200,12 @@ class Training:
             )
 
     def _apply(self, gradients: list[Any]) -> None:
-        self._optimizer.native.apply_gradients(zip(gradients, self._variables(), strict=True))
+        """Of all that may be trained."""
+        pairs = zip(gradients, self._all, strict=True)
+        self._optimizer.native.apply_gradients([pair for pair in pairs if id(pair[1]) in self._trained])
 
     def _variables(self) -> list[Any]:
-        return [one for one in self._model.trainable_variables if id(one) not in self._not_here]
+        return [one for one in self._all if id(one) in self._trained]
 
     def _derive(self, features: Any, labels: Any, scale: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
         variables = [*self._variables(), *self._handles]
@@ -186,6 +221,10 @@ class Training:
                 hint="The loss must be computed from the predictions, with operations of TensorFlow.",
             )
         return loss, gradients[: len(gradients) - len(self._handles)]
+
+
+def _path(variable: Any) -> str:
+    return str(getattr(variable, "path", variable.name))
 
 
 def _same(value: Any) -> Any:
