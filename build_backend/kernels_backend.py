@@ -62,7 +62,7 @@ def build_wheel(
     if _is_built(config_settings):
         print(f"{_EXTENSION} is of these sources and is used again.", file=sys.stderr)
         settings = {**(config_settings or {}), "cmake.define.ELASTICDL_BUILT": str(_EXTENSION.resolve())}
-        return build.build_wheel(wheel_directory, settings, metadata_directory)
+        return str(build.build_wheel(wheel_directory, settings, metadata_directory))
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         raise SystemExit(
             f"The headers of this Python ({sys.executable}) are missing, and a part of elasticdl has to be "
@@ -70,7 +70,7 @@ def build_wheel(
             "python.org, pyenv, uv or conda has them."
         )
     with _compiler():
-        return build.build_wheel(wheel_directory, config_settings, metadata_directory)
+        return str(build.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
 def build_editable(
@@ -78,8 +78,8 @@ def build_editable(
 ) -> str:
     if not _is_built(config_settings):
         with tempfile.TemporaryDirectory() as folder:
-            wheel = build_wheel(folder, config_settings)
-            with zipfile.ZipFile(Path(folder) / wheel) as archive:
+            built = build_wheel(folder, config_settings)
+            with zipfile.ZipFile(Path(folder) / built) as archive:
                 content = archive.read(_EXTENSION.as_posix())
         _put(content, _EXTENSION)
         note = f"{_state_of_sources(config_settings)}\n{hashlib.sha256(content).hexdigest()}\n"

@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,9 @@ class Initializer:
                 f"Tables have no initializer {self.kind!r}.{did_you_mean(self.kind, _OPTIONS)}",
                 hint=f"They have: {', '.join(_OPTIONS)}.",
             )
-        for option, value in self.options.items():
+        # Whatever it is that somebody has written there.
+        given: Mapping[str, Any] = self.options
+        for option, value in given.items():
             if option not in known:
                 raise UserError(
                     f"The initializer {self.kind} has no option {option!r}.{did_you_mean(option, known)}",

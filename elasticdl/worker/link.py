@@ -52,7 +52,7 @@ class MasterLink:
         self._known = False
         self._serial = 0
         self._moved = threading.Condition()
-        self._closed = False
+        self._closed = threading.Event()
         self._leaving = False
         # A signal has ended it, and the master had not.
         self.terminated = False
@@ -69,7 +69,7 @@ class MasterLink:
             try:
                 return method(request, timeout=_CALL_SECONDS, wait_for_ready=True)
             except grpc.RpcError as error:
-                if error.code() not in _GONE or self._closed:
+                if error.code() not in _GONE or self._closed.is_set():
                     raise
 
     def join(self, address: str = "", *, meanwhile: Callable[[], None] | None = None) -> pb.JoinReply:
@@ -104,7 +104,7 @@ class MasterLink:
         return reply
 
     def _follow(self, request: pb.JoinRequest) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 if self._away:
                     self._join_again(request)
@@ -117,7 +117,7 @@ class MasterLink:
                         return
                 self._join_again(request)
             except grpc.RpcError as error:
-                if self._closed:
+                if self._closed.is_set():
                     return
                 if error.code() is grpc.StatusCode.NOT_FOUND:
                     self._take(pb.Directive(drain=True))
@@ -211,5 +211,5 @@ class MasterLink:
         return True
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
         self._channel.close()

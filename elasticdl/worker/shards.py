@@ -7,6 +7,7 @@ with.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -29,14 +30,14 @@ class LeasedShards:
         self._wait = wait
         # An evaluation is begun anew by a master that has forgotten it.
         self._remembered = dataset != "evaluation"
-        self._closed = False
+        self._closed = threading.Event()
         self.finished = False
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
 
     def __iter__(self) -> Iterator[Shard]:
-        while not self._closed:
+        while not self._closed.is_set():
             request = pb.LeaseRequest(
                 node=self._link.node,
                 dataset=self._dataset,
@@ -48,7 +49,7 @@ class LeasedShards:
             try:
                 reply = self._link.call(self._link.stub.Lease, request)
             except grpc.RpcError:
-                if self._closed:
+                if self._closed.is_set():
                     return
                 raise
             shards = [

@@ -161,8 +161,8 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
         )
     first, *others = group_options(optimizer)
     rates = [float(group["lr"]) for group in optimizer.param_groups]
-    for options, rate in zip(others, rates[1:], strict=True):
-        different = [key for key, value in first.items() if options[key] != value]
+    for other, rate in zip(others, rates[1:], strict=True):
+        different = [key for key, value in first.items() if other[key] != value]
         if different or rate != rates[0]:
             raise UserError(
                 "The optimizer has parameter groups that differ in "

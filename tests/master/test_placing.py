@@ -269,6 +269,10 @@ def begin_saving(job: Any) -> None:
     assert job.state.placing.frozen
 
 
+def is_cutting(job: Any) -> bool:
+    return job.state.cut is not None
+
+
 def end_saving(job: Any) -> None:
     job.do("checkpoint_done", cut=job.state.saving.cut, path="somewhere")
 
@@ -296,11 +300,11 @@ def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
         end_saving(job)
         if not placed(job).filling and not placed(job).handover:
             break
-        assert job.state.cut is None
+        assert not is_cutting(job)
         job._move()
         assert placed(job) != before
         # The others follow after the next one.
-        assert job.state.cut is not None
+        assert is_cutting(job)
         begin_saving(job)
     assert copies(job) == dict.fromkeys(range(4), 128)
 

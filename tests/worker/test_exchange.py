@@ -33,10 +33,11 @@ def test_errors_are_raised_once_where_it_is_waited_for() -> None:
 
     exchange.give(fail)
     assert nudged.wait(60)
-    assert exchange.failed
+    failed = [exchange.failed]
     with pytest.raises(ValueError, match="no"):
         exchange.give(lambda: None)
-    assert not exchange.failed
+    failed.append(exchange.failed)
+    assert failed == [True, False]
     exchange.settle()
     exchange.close()
 

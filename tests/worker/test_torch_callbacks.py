@@ -92,10 +92,11 @@ def test_a_callback_ends_the_training(trainer_with: Any) -> None:
 
     trainer = trainer_with(Enough())
     runner = run(trainer)
-    assert not runner.stop_training
+    stopped = [runner.stop_training]
     runner.fire("on_epoch_end", 0, {})
-    assert runner.stop_training
-    assert not run(trainer).stop_training
+    stopped.append(runner.stop_training)
+    stopped.append(run(trainer).stop_training)
+    assert stopped == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -121,12 +121,13 @@ def test_a_few_batches_that_waited_for_a_shard_do_not_decide() -> None:
 
 def test_making_ahead_is_tried_without_now_and_then() -> None:
     pace = pace_after(*[0.5] * (Pace.SEEN + Pace.TRY_AGAIN_AFTER - 1))
-    assert pace.ahead
+    tried = [pace.ahead]
     pace.made(making=0.5, computing=0.0)
-    assert not pace.ahead
+    tried.append(pace.ahead)
     for _ in range(Pace.SEEN):
         pace.made(making=0.5, computing=1.0)
-    assert pace.ahead
+    tried.append(pace.ahead)
+    assert tried == [True, False, True]
 
 
 def test_batches_are_always_made_ahead_where_there_is_a_core_for_it() -> None:
