@@ -76,9 +76,9 @@ class MovedEmbedding:
                 ids, tf.constant(self.layer.input_dim, tf.int64), f"{self._table} has no such row"
             ),
         ]
-        # Where nothing is computed by a graph, they have been made already, and are nothing.
         # Keras does not know of it, and freezes only the layer.
         self.inside.trainable = self.layer.trainable
+        # Where nothing is computed by a graph, they have been made already, and are nothing.
         with tf.control_dependencies([check for check in checks if check is not None]):
             rows = self.inside.call(tf.identity(ids), training=self._is_training())
         return tf.cast(rows, self.layer.compute_dtype)
