@@ -43,7 +43,7 @@ class Moving:
         # How many there are of a bucket, in the mean, or were before the model was lost.
         self._copies = 1.0
         self._looked_at = clock()
-        # The work of each bucket up to the last look, and the version of the map then.
+        # The work of each bucket up to the last look, and the version of the map by which it was counted; 0: of several.
         self._work_before: dict[int, int] = {}
         self._version_before = 0
 
@@ -120,9 +120,9 @@ class Moving:
 
     async def _compare(self) -> None:
         work: dict[int, int] = {}
-        addresses = self._master.state.placing.addresses()
+        placing = self._master.state.placing
+        addresses = placing.addresses()
         statuses = await self._servers.status_all(addresses)
-        now = self._master.state.placing.map
         if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
             # Who says nothing is not idle.
             return
@@ -131,9 +131,12 @@ class Moving:
         loads = [max(0, work.get(bucket, 0) - self._work_before.get(bucket, 0)) for bucket in range(BUCKETS)]
         self._work_before = work
         # Each server has counts of its own: of a bucket that has moved nobody knows what it had to do since the last
-        # look. If that were taken for nothing, buckets would go back and forth.
-        version = now.version if now is not None else 0
-        as_before, self._version_before = version == self._version_before, version
-        if as_before and self._master.state.placing.next_for(loads):
+        # look. If that were taken for nothing, buckets would go back and forth. By which map they have counted, the
+        # servers say: that of now may have come after their answers.
+        versions = {status.ps_map.version for status in statuses.values()}
+        version = versions.pop() if len(versions) == 1 else 0
+        as_before, self._version_before = 0 < version == self._version_before, version
+        current = placing.map is not None and placing.map.version == version
+        if as_before and current and placing.next_for(loads):
             log.info("The parameter servers are unevenly busy: buckets move.")
             self._master.do("placing.even", loads=loads)

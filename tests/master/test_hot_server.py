@@ -41,19 +41,30 @@ class Played:
         self.job = job
         self.state = job.state
         self.stores: dict[int, Store] = {}
-        self.servers: list[ParameterServer] = []
-        for node in job.state.roster.wanted():
-            if node.role == "ps":
-                store = Store(ServerSettings(), number=node.slot, incarnation=f"incarnation of {node.name}")
-                store.close(1)
-                server = ParameterServer(token=TOKEN)
-                self.stores[node.slot] = store
-                self.servers.append(server)
-                job.do("join", node=node.name, incarnation=store.incarnation, address=server.address)
-        for number, store in self.stores.items():
+        self.servers: dict[str, ParameterServer] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Servers in all places."""
+        wanted = [node for node in self.state.roster.wanted() if node.role == "ps"]
+        for node in wanted:
+            store = Store(ServerSettings(), number=node.slot, incarnation=f"incarnation of {node.name}")
+            store.close(self.state.generation)
+            self.stores[node.slot] = store
+            server = self.servers[node.name] = ParameterServer(token=TOKEN)
+            self.job.do("join", node=node.name, incarnation=store.incarnation, address=server.address)
+        for node in wanted:
+            store = self.stores[node.slot]
             store.see(self.routes())
             store.open()
-            self.servers[number].serve(store)
+            self.servers[node.name].serve(store)
+
+    def lose_all(self) -> None:
+        """The model is lost, and begins again on servers in their places."""
+        for node in self.state.roster.alive("ps"):
+            self.servers[node.name].stop()
+            self.job.end(node.name)
+        self.start()
 
     def routes(self) -> Routes:
         placing = self.state.placing
@@ -75,7 +86,7 @@ class Played:
         return asked
 
     def stop(self) -> None:
-        for server in self.servers:
+        for server in self.servers.values():
             server.stop()
 
 
@@ -87,13 +98,30 @@ def master(request: pytest.FixtureRequest, toy_job: Any) -> Iterator[Played]:
 
 
 @pytest.fixture
-def client(master: Played) -> Iterator[ParameterClient]:
-    opened = ParameterClient(
-        token=TOKEN, worker="worker-0", generation=1, routes=master.routes, patience_seconds=60
-    )
-    opened.initialize({"w": np.zeros(3, np.float32)}, {}, SGD, [TABLE])
-    yield opened
-    opened.close()
+def open_client(master: Played) -> Iterator[Callable[[], ParameterClient]]:
+    """One for the model of now."""
+    clients: list[ParameterClient] = []
+
+    def open_client() -> ParameterClient:
+        opened = ParameterClient(
+            token=TOKEN,
+            worker="worker-0",
+            generation=master.state.generation,
+            routes=master.routes,
+            patience_seconds=60,
+        )
+        clients.append(opened)
+        opened.initialize({"w": np.zeros(3, np.float32)}, {}, SGD, [TABLE])
+        return opened
+
+    yield open_client
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def client(open_client: Callable[[], ParameterClient]) -> ParameterClient:
+    return open_client()
 
 
 def push(client: ParameterClient, ids: Any) -> None:
@@ -102,11 +130,24 @@ def push(client: ParameterClient, ids: Any) -> None:
         client.push({"w": -np.ones(3, np.float32)}, rows=rows, learning_rate=1.0)
 
 
-def look(master: Any, *times: float, before: Callable[[], None] = lambda: None) -> list[BucketMap]:
-    """At these moments; between them, until nothing moves any more. What happens before each, and each map then."""
+def look(
+    master: Any,
+    *times: float,
+    before: Callable[[], None] = lambda: None,
+    answered: Callable[[], None] = lambda: None,
+) -> list[BucketMap]:
+    """At these moments; between them, until nothing moves any more. Returns each map then. `before`: what happens before
+    each; `answered`: between the servers' answers and what follows from them.
+    """
+
+    class Watched(Coordinator):
+        async def status_all(self, *arguments: Any, **more: Any) -> dict[int, ps_pb2.ServerStatusReply]:
+            found = await super().status_all(*arguments, **more)
+            await asyncio.to_thread(answered)
+            return found
 
     async def run() -> list[BucketMap]:
-        coordinator = Coordinator(TOKEN)
+        coordinator = Watched(TOKEN)
         moving = Moving(master, coordinator, lambda: 0.0)
         maps = []
         try:
@@ -155,3 +196,24 @@ def test_what_has_moved_stays_where_the_work_is_the_same(master: Played, client:
     before, first, *others = look(master, 20.0, 40.0, 60.0, 80.0, 100.0, before=lambda: push(client, hot))
     assert first.primary != before.primary
     assert others == [first] * 3
+
+
+@pytest.mark.timeout(120)
+def test_what_was_counted_by_another_map_is_not_compared(
+    master: Played, client: ParameterClient, open_client: Callable[[], ParameterClient]
+) -> None:
+    """The servers are lost just after they have answered, and those of now have had as much to do as each other."""
+    hot = IDS[(np.array(master.state.placing.map.primary) == 0)[ID_BUCKETS]]
+    clients = [client]
+
+    def lose_once() -> None:
+        if master.state.generation == 1:
+            master.lose_all()
+            clients.append(open_client())
+
+    def push_to_all_or_one() -> None:
+        push(clients[-1], hot if master.state.generation == 1 else IDS)
+
+    first, second = look(master, 20.0, 40.0, before=push_to_all_or_one, answered=lose_once)
+    assert master.state.generation == 2
+    assert second == first
