@@ -223,3 +223,26 @@ def test_all_copies_of_a_model_that_was_restored_are_that_model(
     ends = [each.status()["evaluations"][-1] for each in (undisturbed, job)]
     assert ends[0]["step"] == ends[1]["step"]
     assert ends[1]["metrics"] == pytest.approx(ends[0]["metrics"], rel=1e-6)
+
+
+def test_a_worker_is_replaced_while_a_server_hangs_that_is_waited_for(
+    start_gated: Callable[..., Any], gates: Any
+) -> None:
+    job = start_gated(environment={"ELASTICDL_TEST_SLOW": "0.05"})
+    wait_until(lambda: job.status().get("step", 0) >= 4, "some batches")
+    gates.hold("train")
+    gates.wait_for_held("train", "worker-0")
+    server = job.processes()["ps-0"]
+    _stop(server)
+    job.kill("worker-0")
+
+    def nodes() -> dict[str, dict[str, Any]]:
+        return {node["name"]: node for node in job.status()["nodes"]}
+
+    wait_until(lambda: nodes().get("worker-2", {}).get("joined"), "another has taken its place")
+    # What it has pushed only that server can say.
+    assert nodes()["worker-0"]["shards"]
+    gates.release("train")
+    server.resume()
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    assert job.status()["generation"] == 1

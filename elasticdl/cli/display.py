@@ -237,7 +237,8 @@ def sparkline(points: list[list[float]], width: int = 30) -> str:
 
 def node_state(node: dict[str, Any]) -> str:
     if node["draining"] and node["phase"] == "running":
-        return "leaving"
+        # What it has done may be asked for still.
+        return f"ended: {node['reason']}" if node["reason"] else "leaving"
     if node["phase"] == "running":
         return "working" if node["joined"] else "starting"
     if node["phase"] == "pending":

@@ -442,7 +442,8 @@ class Master:
         """The platform has said that a node has ended, or knows of it no more."""
         self.liveness.ended(status.name)
         if status.role == "worker" and self.plan.servers:
-            # Many may go together, and a server that is asked may be gone too.
+            # Many may go together, and a server that is asked may be gone too, or hang.
+            self.do("vacate", status=_fields(status))
             self._spawn(self._observe_end(status))
         else:
             self.observe(status)
@@ -451,9 +452,8 @@ class Master:
         self.observe(status, await self._fencing.last_word(status.name))
 
     def observe(self, status: NodeStatus, last: LastWord | None = None) -> None:
-        fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
         last = last or LastWord()
-        self.do("observe", status=fields, credit=last.credit, in_doubt=last.in_doubt)
+        self.do("observe", status=_fields(status), credit=last.credit, in_doubt=last.in_doubt)
 
     def _tell_of(self, status: NodeStatus) -> None:
         """What keeps a node from running, or from staying; many are kept by the same."""
@@ -544,3 +544,8 @@ class Master:
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
         await asyncio.gather(*stops)
+
+
+def _fields(status: NodeStatus) -> dict[str, Any]:
+    """As they are written down."""
+    return {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}

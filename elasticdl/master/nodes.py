@@ -12,6 +12,8 @@ Failure modes
     --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with that
     error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
     A program of the user's own may end by itself, with 0: then its place is done, and stays empty.
+    What a worker has done is known only when parameter servers have said so, and one of them hangs: the worker is
+    replaced all the same, and what it held waits.
 """
 
 from __future__ import annotations
@@ -64,6 +66,11 @@ class Node:
     def seen(self) -> bool:
         """It has begun, or somebody was ending it before it did: if the platform does not know it, it is gone."""
         return self.begun or (self.alive and self.leaving)
+
+    @property
+    def vacated(self) -> bool:
+        """It has ended, and is still to be accounted for."""
+        return self.alive and self.reason is not EndReason.NONE
 
     @property
     def goes(self) -> bool:
@@ -192,10 +199,24 @@ class Roster:
             node.leaving = True
             node.draining = node.draining or node.role in self.replaced_early
             return None, None
+        failure = None if node.vacated else self._consequence(node, status)
         node.phase = status.phase
         node.reason = status.reason
         node.message = status.message
-        return node, self._consequence(node, status)
+        return node, failure
+
+    def vacate(self, status: NodeStatus) -> JobFailure | None:
+        """A node has ended and is still to be accounted for, which may take a while: the next one does not wait for
+        that. Returns what follows for the job; nothing more does when `observe` is told of the same end.
+        """
+        node = self.nodes.get(status.name)
+        if node is None or not node.alive or node.vacated:
+            return None
+        node.reason = status.reason
+        node.message = status.message
+        failure = self._consequence(node, status)
+        node.draining = True
+        return failure
 
     def _consequence(self, node: Node, status: NodeStatus) -> JobFailure | None:
         if status.reason is EndReason.OUT_OF_MEMORY:

@@ -128,6 +128,7 @@ class JobState:
         "address",
         "join",
         "observe",
+        "vacate",
         "finish_task",
         "remark",
         "fail",
@@ -189,18 +190,7 @@ class JobState:
         """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
         applied; all those before it they have applied, too. `in_doubt`: they may have, but could not say so.
         """
-        what = NodeStatus(
-            name=status["name"],
-            role=status["role"],
-            phase=NodePhase(status["phase"]),
-            reason=EndReason(status["reason"]),
-            exit_code=status["exit_code"],
-            message=status["message"],
-            gets_more_memory=bool(status.get("gets_more_memory")),
-        )
-        if what.reason is EndReason.STOPPED and what.name in self.failed:
-            # It had told of its error, and was stopped because it did not end by itself.
-            what = replace(what, reason=EndReason.ERROR)
+        what = self._understood(status)
         node, failure = self.roster.observe(what)
         if node is None:
             return
@@ -212,6 +202,30 @@ class JobState:
             self.fail_job(failure, self.last_error or what.message)
         elif lost_with(self, node) and not self.outcome:
             lose_model(self)
+
+    def vacate(self, *, status: dict[str, Any]) -> None:
+        """A worker has ended. What it is credited with the parameter servers have yet to say, and until then what it
+        holds is its own; its place is another's at once.
+        """
+        what = self._understood(status)
+        failure = self.roster.vacate(what)
+        if failure is not None:
+            self.fail_job(failure, self.last_error or what.message)
+
+    def _understood(self, status: dict[str, Any]) -> NodeStatus:
+        what = NodeStatus(
+            name=status["name"],
+            role=status["role"],
+            phase=NodePhase(status["phase"]),
+            reason=EndReason(status["reason"]),
+            exit_code=status["exit_code"],
+            message=status["message"],
+            gets_more_memory=bool(status.get("gets_more_memory")),
+        )
+        if what.reason is EndReason.STOPPED and what.name in self.failed:
+            # It had told of its error, and was stopped because it did not end by itself.
+            return replace(what, reason=EndReason.ERROR)
+        return what
 
     def _worker_ended(self, node: Node, credit: dict[str, int] | None, *, in_doubt: bool) -> None:
         if credit is not None and TRAINING in self.ledger.datasets():
