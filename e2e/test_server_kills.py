@@ -194,6 +194,16 @@ def test_one_that_hangs_is_ended_and_the_workers_are_not(start_gated: Callable[.
     assert workers == {"worker-0", "worker-1"}
 
 
+def test_one_that_hangs_before_it_has_joined_is_ended(start_gated: Callable[..., Any]) -> None:
+    # Long enough for the one in its place, also where that takes twenty times as long as it should.
+    job = start_gated("--start_timeout_seconds=20")
+    _stop(_spin(lambda: job.processes().get("ps-0"), "ps-0 runs"))
+    job.assert_exact(epochs=EPOCHS, size=SIZE)
+    log = (job.folder / "logs" / "master.log").read_text()
+    assert "ps-0 has joined" not in log, "it was stopped too late"
+    assert "ps-0 has not joined since its start: it is ended and another takes its place." in log
+
+
 def test_all_copies_of_a_model_that_was_restored_are_that_model(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:

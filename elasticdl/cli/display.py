@@ -240,10 +240,18 @@ def node_state(node: dict[str, Any]) -> str:
         # What it has done may be asked for still.
         return f"ended: {node['reason']}" if node["reason"] else "leaving"
     if node["phase"] == "running":
+        # Not told by masters of before.
+        if since := node.get("unheard_since"):
+            return f"{'' if node['joined'] else 'starting, '}not heard of since {_moment(since)}"
         return "working" if node["joined"] else "starting"
     if node["phase"] == "pending":
         return f"waits: {node['message']}" if node["message"] else "starting"
     return f"ended: {node['reason']}" if node["reason"] else "ended"
+
+
+def _moment(seconds: float) -> str:
+    """It may have been yesterday."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def last_evaluation(status: dict[str, Any]) -> str:

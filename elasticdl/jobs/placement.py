@@ -134,10 +134,9 @@ class NodesSection:
     start_timeout_seconds: float = flag(
         Real(),
         600.0,
-        "A worker with a job command that has not asked for data for so long after its start, while others have, "
-        "is ended and tried again; 0: never.",
+        "A node that has not joined its master for so long after its start is ended and tried again; so is a worker "
+        "with a job command that has not asked for data by then, while others have; 0: never.",
         topic=Topic.FAILURE,
-        kinds=TRAIN,
     )
     envs: dict[str, str] = flag(
         Pairs(key_rule=ENVIRONMENT_VARIABLE), {}, "Environment variables for all nodes.", topic=Topic.NODES

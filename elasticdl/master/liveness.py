@@ -4,10 +4,12 @@ Not part of the state that is written down: a master that comes back begins to l
 by being given a little more time.
 
 Failure modes
-    A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. A program that has
-    not said a word long after its start, while others have, is *silent*: it hangs before its first call. Whoever
-    waits for something else (a cut, a parameter server that comes back) is neither. One that has told of its own error
-    and does not end is *lingering*: until it has ended, nobody gets what it holds.
+    A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. A node of ours that
+    has not joined long after its start, whatever its role, is *late*: it hangs before it could say a word. A program
+    that has not said a word long after its start, while others have, is *silent*: it hangs before its first call.
+    Whoever waits for something else (a cut, a parameter server that comes back) is none of these. One that has told of
+    its own error and does not end is *lingering*: until it has ended, nobody gets what it holds. The master itself
+    stands still for a while: nodes may have wanted to join meanwhile, and are waited for anew.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from elasticdl.platforms.platform import NodePhase
 _RECOVERY_FACTOR = 3.0
 # A worker that has told of its error has nothing more to do; a cluster may take some seconds to tell of its end.
 _LAST_SECONDS = 30.0
+# Somebody looks every second.
+_STOOD_STILL_SECONDS = 10.0
 
 
 class Liveness:
@@ -30,6 +34,7 @@ class Liveness:
         self._state = state
         self._clock = clock
         self._started_at: dict[str, float] = {}
+        self._looked_at = clock()
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
         self._heard: set[str] = set()
@@ -108,6 +113,27 @@ class Liveness:
             and self._state.roster.nodes[worker].phase is not NodePhase.PENDING
             and now - self._started_at.setdefault(worker, now) > limit
         ]
+
+    def unjoined(self, now: float) -> dict[str, float]:
+        """Nodes of ours that run and have not joined, and for how many seconds. A program joins nobody."""
+        state = self._state
+        if state.plan.runs_command:
+            return {}
+        nodes = [
+            node.name
+            for role in state.roster.targets
+            for node in state.roster.alive(role)
+            if node.phase is NodePhase.RUNNING and not node.incarnation and not node.goes
+        ]
+        if now - self._looked_at > _STOOD_STILL_SECONDS:
+            self._started_at.update(dict.fromkeys(nodes, now))
+        self._looked_at = now
+        return {name: now - self._started_at.setdefault(name, now) for name in nodes}
+
+    def late(self, now: float) -> list[str]:
+        """Nodes of ours that have not joined long after their start."""
+        limit = self._state.plan.start_timeout_seconds
+        return [name for name, seconds in self.unjoined(now).items() if limit and seconds > limit]
 
     def lingering(self, now: float) -> list[str]:
         """Workers that have failed some time ago and are still there."""

@@ -47,6 +47,7 @@ from elasticdl.master.silence import IRREPLACEABLE, Silence
 from elasticdl.master.state import FORM, JobState
 from elasticdl.master.surroundings import Surroundings
 from elasticdl.master.tf_config import places
+from elasticdl.master.unheard import Unheard
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.ps.coordinator import Coordinator
 
@@ -122,6 +123,7 @@ class Master:
         self.nodes_asked_for = asyncio.Event()
         self.liveness = Liveness(self.state, clock)
         self._silence = Silence(self.plan)
+        self.unheard = Unheard(self.plan, liveness=self.liveness, silence=self._silence)
         self._cannot_go_on: BaseException | None = None
         self._programs = ProgramNodes(spec, environment=environment, surroundings=self._surroundings)
         self._pauses = Pauses(clock, after_failures=self.plan.runs_command)
@@ -506,6 +508,13 @@ class Master:
             self.liveness.heard(worker)
             self.do("hung", node=worker)
             await self._platform.stop(worker, grace_seconds=0)
+        for node in self.liveness.late(now):
+            log.warning("%s has not joined since its start: it is ended and another takes its place.", node)
+            # If it is there all the same, its time begins anew.
+            self.liveness.started(node)
+            self.do("hung", node=node)
+            await self._platform.stop(node, grace_seconds=0)
+        self.unheard.look(now)
 
     async def note_answers(self, answered: Mapping[str, bool]) -> None:
         """The parameter servers have been asked how they do. One that has not answered for long is ended."""

@@ -43,7 +43,7 @@ class Moving:
         # How many there are of a bucket, in the mean, or were before the model was lost.
         self._copies = 1.0
         self._looked_at = clock()
-        # The work of each bucket up to the last look, and the version of the map by which it was counted; 0: of several.
+        # The work of each bucket up to the last look, and the version of the map that it was counted by; 0: several.
         self._work_before: dict[int, int] = {}
         self._version_before = 0
 

@@ -51,7 +51,8 @@ class Plan:
     max_node_failures: int = 3
     stall_factor: float = 20.0
     stall_floor_seconds: float = 60.0
-    # A program that has not been heard of for so long after its start hangs, if others have been; 0: never.
+    # A node of ours that has not joined for so long after its start hangs; so does a program that has not been heard
+    # of, if others have been. 0: never.
     start_timeout_seconds: float = 600.0
 
     @property

@@ -48,6 +48,10 @@ class Silence:
         """Those that have been silent for so many times as long as one may be."""
         return [name for name, since in self._since.items() if now - since >= times * self._patience]
 
+    def lasting(self, now: float) -> dict[str, float]:
+        """Those that are silent, and for how many seconds."""
+        return {name: now - since for name, since in self._since.items()}
+
     def give_up(self, name: str) -> None:
         """It is ended; if it is there all the same, its time begins anew."""
         del self._since[name]

@@ -296,7 +296,9 @@ class JobState:
             self.fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
 
     def hung(self, *, node: str) -> None:
-        """A program that does nothing has failed, though it has not ended."""
+        """A node that does nothing has failed, though it has not ended: a program that has not asked for data, or a
+        node of ours that has not joined.
+        """
         failed = self.roster.nodes.get(node)
         if failed is None:
             return
@@ -304,7 +306,8 @@ class JobState:
         if failed.failures > self.roster.max_failures:
             self.fail_job(
                 JobFailure(
-                    message=f"{node} has asked for no data within {self.plan.start_timeout_seconds:g} s of its start "
+                    message=f"{node} has {'asked for no data' if self.plan.runs_command else 'not joined the job'} "
+                    f"within {self.plan.start_timeout_seconds:g} s of its start "
                     "(--start_timeout_seconds), nor have those that it replaces"
                 ),
                 "",

@@ -67,6 +67,8 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
                 "draining": n.goes,
                 "joined": n.joined,
                 "shards": state.ledger.leases.count(n.name),
+                # Nothing is heard of it since then, in seconds since 1970.
+                "unheard_since": master.unheard.since.get(n.name),
             }
             for n in state.roster.nodes.values()
         ],

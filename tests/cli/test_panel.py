@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import time
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from elasticdl.cli.display import make_display, one_line, panel
+from elasticdl.cli.display import make_display, node_state, one_line, panel
 
 
 def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:
@@ -83,6 +84,25 @@ def test_without_figures() -> None:
     for shown in (lines(STATUS), lines({**STATUS, "servers": SERVERS}, figures=False)):
         assert words(shown, "node") == ["node", "state", "shards"]
         assert words(shown, "ps-0") == ["ps-0", "working"]
+
+
+@pytest.mark.parametrize(
+    ("told", "state"),
+    [
+        ({"joined": False}, "starting"),
+        (
+            {"joined": False, "unheard_since": 86_400.0 * 365},
+            "starting, not heard of since 1971-01-01 00:00:00",
+        ),
+        ({"unheard_since": 86_400 * 365 + 61.5}, "not heard of since 1971-01-01 00:01:01"),
+        ({"unheard_since": None}, "working"),
+        ({"draining": True}, "leaving"),
+        ({"draining": True, "reason": "killed"}, "ended: killed"),
+    ],
+)
+def test_what_a_running_node_does(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], state: str) -> None:
+    monkeypatch.setattr("time.localtime", time.gmtime)
+    assert node_state(node("ps-0", **told)) == state
 
 
 def test_large_figures_have_room() -> None:

@@ -136,8 +136,8 @@ def look(
     before: Callable[[], None] = lambda: None,
     answered: Callable[[], None] = lambda: None,
 ) -> list[BucketMap]:
-    """At these moments; between them, until nothing moves any more. Returns each map then. `before`: what happens before
-    each; `answered`: between the servers' answers and what follows from them.
+    """At these moments; between them, until nothing moves any more. Returns each map then. `before`: what happens
+    before each; `answered`: between the servers' answers and what follows from them.
     """
 
     class Watched(Coordinator):

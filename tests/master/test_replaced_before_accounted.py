@@ -1,5 +1,5 @@
-"""A worker that has ended is replaced at once, also where a parameter server hangs and cannot say what it has of it. What
-the worker held waits for that.
+"""A worker that has ended is replaced at once, also where a parameter server hangs and cannot say what it has of it.
+What the worker held waits for that.
 """
 
 from __future__ import annotations
