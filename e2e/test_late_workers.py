@@ -1,7 +1,12 @@
-"""A worker that is still importing its framework when the job is over is not waited for."""
+"""A worker that is still importing its framework when the job is over is not waited for; nor is one for long that was
+stopped before it had anything to do.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from e2e.conftest import Gates, Job
 from e2e.plain import Bench
 
 # Where the framework is imported; it never comes to an end.
@@ -18,3 +23,16 @@ def test_the_job_ends_without_it(bench: Bench) -> None:
     bench.train("--num_workers=2", "--job_name=late").succeeded("Exact: every sample")
     log = (bench.home / "jobs" / "late" / "logs" / "worker-1.log").read_text()
     assert "There is nothing to do for this worker: it ends before it has begun." in log
+
+
+def test_a_leader_that_is_stopped_before_it_has_begun_is_replaced(
+    start_gated: Callable[..., Job], gates: Gates
+) -> None:
+    """It holds no shard, and the end of an epoch waits for it."""
+    gates.hold("start-worker-0")
+    job = start_gated("--stall_factor=20", "--stall_floor_seconds=10")
+    gates.wait_for_held("start", "worker-0")
+    job.processes()["worker-0"].suspend()
+    job.assert_exact(epochs=2, size=1437)
+    log = (job.folder / "logs" / "master.log").read_text()
+    assert "worker-0 cannot be reached any more: it is ended, and another takes its place." in log

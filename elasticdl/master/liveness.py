@@ -4,18 +4,21 @@ Not part of the state that is written down: a master that comes back begins to l
 by being given a little more time.
 
 Failure modes
-    A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. A node of ours that
-    has not joined long after its start, whatever its role, is *late*: it hangs before it could say a word. A program
-    that has not said a word long after its start, while others have, is *silent*: it hangs before its first call.
-    Whoever waits for something else (a cut, a parameter server that comes back) is none of these. One that has told of
-    its own error and does not end is *lingering*: until it has ended, nobody gets what it holds. The master itself
-    stands still for a while: nodes may have wanted to join meanwhile, and are waited for anew.
+    A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. One that follows no
+    directives is *astray*: without a shard, too, others may wait for it, as the end of an epoch does for the leader. A
+    node of ours that has not joined long after its start, whatever its role, is *late*: it hangs before it could say a
+    word. A program that has not said a word long after its start, while others have, is *silent*: it hangs before its
+    first call. Whoever waits for something else (a cut, a parameter server that comes back) is none of these. One that
+    has told of its own error and does not end is *lingering*: until it has ended, nobody gets what it holds. The master
+    itself stands still for a while: nodes may have wanted to join meanwhile, and are waited for anew.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from elasticdl.master.program_course import TRAINERS
 from elasticdl.master.state import JobState
@@ -25,7 +28,7 @@ from elasticdl.platforms.platform import NodePhase
 _RECOVERY_FACTOR = 3.0
 # A worker that has told of its error has nothing more to do; a cluster may take some seconds to tell of its end.
 _LAST_SECONDS = 30.0
-# Somebody looks every second.
+# Who looks every second, and has not for so long, has heard nobody meanwhile.
 _STOOD_STILL_SECONDS = 10.0
 
 
@@ -35,6 +38,9 @@ class Liveness:
         self._clock = clock
         self._started_at: dict[str, float] = {}
         self._looked_at = clock()
+        # How many calls for directives each node has open; and since when those have none that had some.
+        self._follows: Counter[str] = Counter()
+        self._cut_off_at: dict[str, float] = {}
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
         self._heard: set[str] = set()
@@ -52,6 +58,19 @@ class Liveness:
         """A program has said something."""
         self._heard.add(worker)
         self._first_heard_at = min(self._first_heard_at, self._clock())
+
+    @contextmanager
+    def following(self, node: str) -> Iterator[None]:
+        """As long as a node's call for directives is open. gRPC ends that of one that does not answer its pings."""
+        self._follows[node] += 1
+        self._cut_off_at.pop(node, None)
+        try:
+            yield
+        finally:
+            self._follows[node] -= 1
+            if not self._follows[node]:
+                del self._follows[node]
+                self._cut_off_at[node] = self._clock()
 
     def leased(self, worker: str) -> None:
         """Whoever gets work now has until now had a reason to stand still."""
@@ -73,14 +92,21 @@ class Liveness:
         if worker is None:
             self._progress_at.clear()
         else:
-            self._progress_at.pop(worker, None)
-            self._failed_at.pop(worker, None)
+            for since in (self._progress_at, self._failed_at, self._cut_off_at):
+                since.pop(worker, None)
 
     def ended(self, worker: str) -> None:
         """The platform says so. What it is credited with may take a while to find out."""
         self._ended.add(worker)
 
     # -- what follows from it --------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Somebody does, every second."""
+        if now - self._looked_at > _STOOD_STILL_SECONDS and not self._state.plan.runs_command:
+            self._started_at.clear()
+            self._cut_off_at.clear()
+        self._looked_at = now
 
     def stalled(self, now: float) -> list[str]:
         """Workers that hold a shard and have not moved for much longer than a batch takes."""
@@ -125,10 +151,28 @@ class Liveness:
             for node in state.roster.alive(role)
             if node.phase is NodePhase.RUNNING and not node.incarnation and not node.goes
         ]
-        if now - self._looked_at > _STOOD_STILL_SECONDS:
-            self._started_at.update(dict.fromkeys(nodes, now))
-        self._looked_at = now
         return {name: now - self._started_at.setdefault(name, now) for name in nodes}
+
+    def cut_off(self, now: float) -> dict[str, float]:
+        """Workers of ours that have joined and follow no directives, and for how many seconds: they are stopped, or
+        cannot be reached. Their processes may hold no shard and have to do something all the same.
+        """
+        state = self._state
+        if state.plan.runs_command:
+            return {}
+        workers = [
+            node.name
+            for node in state.roster.alive("worker")
+            if node.incarnation and not node.vacated and not self._follows[node.name]
+        ]
+        return {name: now - self._cut_off_at.setdefault(name, now) for name in workers}
+
+    def astray(self, now: float) -> list[str]:
+        """Workers that have been cut off for too long."""
+        plan = self._state.plan
+        if not plan.stall_factor:
+            return []
+        return [name for name, seconds in self.cut_off(now).items() if seconds > plan.stall_floor_seconds]
 
     def late(self, now: float) -> list[str]:
         """Nodes of ours that have not joined long after their start."""

@@ -491,6 +491,7 @@ class Master:
             await self.end_the_stuck(self._clock())
 
     async def end_the_stuck(self, now: float) -> None:
+        self.liveness.look(now)
         for worker in self.liveness.stalled(now):
             self.liveness.excuse(worker)
             if self.waits_for_shard(worker):
@@ -498,6 +499,10 @@ class Master:
                 self.do("data.take_back", worker=worker)
                 continue
             log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
+            await self._platform.stop(worker, grace_seconds=0)
+        for worker in self.liveness.astray(now):
+            self.liveness.excuse(worker)
+            log.warning("%s cannot be reached any more: it is ended, and another takes its place.", worker)
             await self._platform.stop(worker, grace_seconds=0)
         for worker in self.liveness.lingering(now):
             self.liveness.excuse(worker)

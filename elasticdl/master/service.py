@@ -104,20 +104,21 @@ class MasterService(MasterServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         told = None
-        while True:
-            directive = directive_for(
-                self._master.state,
-                request.node,
-                save_to=str(self._master.cutting.save_folder()) if self._master.state.cut else "",
-            )
-            if directive != told:
-                told = directive
-                yield directive
-                if directive.finished:
-                    return
-                # Sending gave way to other calls: look again before waiting, or their change would be missed.
-                continue
-            await self._master.changed.wait(_HOLD_SECONDS)
+        with self._master.liveness.following(request.node):
+            while True:
+                directive = directive_for(
+                    self._master.state,
+                    request.node,
+                    save_to=str(self._master.cutting.save_folder()) if self._master.state.cut else "",
+                )
+                if directive != told:
+                    told = directive
+                    yield directive
+                    if directive.finished:
+                        return
+                    # Sending gave way to other calls: look again before waiting, or their change would be missed.
+                    continue
+                await self._master.changed.wait(_HOLD_SECONDS)
 
     async def Remark(self, request: pb.RemarkRequest, context: Context) -> pb.RemarkReply:
         # Every worker says it.

@@ -1,4 +1,5 @@
-"""Nodes that run and of which nothing is heard: those that have not joined, and parameter servers that do not answer.
+"""Nodes that run and of which nothing is heard: those that have not joined, parameter servers that do not answer, and
+workers that cannot be reached.
 
 What is done about them is decided elsewhere (`liveness.py`, `silence.py`), and may come late, or never if that was
 asked for; meanwhile the whole job may stand still. So people are told whom it waits for and since when: once in the
@@ -8,7 +9,6 @@ log, and in the status as long as it lasts.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -43,27 +43,40 @@ class Unheard:
         return self._since
 
     def look(self, now: float) -> None:
-        unjoined, silent = self._liveness.unjoined(now), self._silence.lasting(now)
-        lasting = {
-            name: seconds for name, seconds in {**unjoined, **silent}.items() if seconds >= _TELL_SECONDS
-        }
-        before = self._since
-        # The same moment each time, or it would look like news.
-        self._since = {name: before.get(name, self._wall_clock() - lasting[name]) for name in lasting}
-        for name in lasting.keys() - before.keys():
-            if name in unjoined:
-                self._tell(
-                    name,
-                    "runs and has not joined",
-                    self._plan.start_timeout_seconds,
-                    "--start_timeout_seconds",
-                )
-            else:
-                self._tell(name, "runs and does not answer", longest_silence(self._plan), "--stall_factor")
-
-    def _tell(self, name: str, what: str, limit: float, flag: str) -> None:
-        waited = f"at most {limit:g} s" if 0 < limit < math.inf else f"for ever ({flag}=0)"
-        moment = time.strftime("%H:%M:%S", time.localtime(self._since[name]))
-        log.warning(
-            "%s %s: nothing is heard of it since %s. It is waited for, %s.", name, what, moment, waited
+        plan = self._plan
+        found = (
+            (
+                self._liveness.unjoined(now),
+                "has not joined",
+                _limit("start_timeout_seconds", plan.start_timeout_seconds, plan.start_timeout_seconds),
+            ),
+            (
+                self._silence.lasting(now),
+                "does not answer",
+                _limit("stall_factor", plan.stall_factor, longest_silence(plan)),
+            ),
+            (
+                self._liveness.cut_off(now),
+                "cannot be reached",
+                _limit("stall_factor", plan.stall_factor, plan.stall_floor_seconds),
+            ),
         )
+        before, self._since = self._since, {}
+        for nodes, what, limit in found:
+            for name, seconds in nodes.items():
+                if seconds < _TELL_SECONDS:
+                    continue
+                # The same moment each time, or it would look like news.
+                self._since[name] = before.get(name, self._wall_clock() - seconds)
+                if name not in before:
+                    log.warning(
+                        "%s runs and %s: nothing is heard of it since %s. It is waited for, %s.",
+                        name,
+                        what,
+                        time.strftime("%H:%M:%S", time.localtime(self._since[name])),
+                        limit,
+                    )
+
+
+def _limit(flag: str, value: float, seconds: float) -> str:
+    return f"at most {seconds:g} s" if value else f"for ever (--{flag}=0)"

@@ -23,17 +23,21 @@ _HEADER = "authorization"
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _ANY_SIZE = -1
+# A machine that vanished closes no connection, nor does a process that was stopped. That is found out within half a
+# minute.
+_KEEPALIVE: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     # A message may be a whole model.
     ("grpc.max_send_message_length", _ANY_SIZE),
     ("grpc.max_receive_message_length", _ANY_SIZE),
     # Nodes talk to nodes: a proxy set up for the internet must not get in between.
     ("grpc.enable_http_proxy", 0),
-    # A machine that vanished closes no connection. It is found out within half a minute.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
+    *_KEEPALIVE,
     # A process that was killed is back within a second; gRPC's own two minutes would outlast it by far.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -100,9 +104,10 @@ def new_server(token: str, *, threads: int) -> grpc.Server:
 
 
 def new_aio_server(token: str | None) -> grpc.aio.Server:
-    """The same for an event loop. Without a token it answers everybody."""
+    """The same for an event loop. Without a token it answers everybody. Calls of those who vanish are ended."""
     checks = [] if token is None else [AioTokenInterceptor(token)]
-    return grpc.aio.server(interceptors=checks, options=(*SERVER_OPTIONS, *_SMALL_MESSAGES))
+    options = dict((*SERVER_OPTIONS, *_KEEPALIVE, *_SMALL_MESSAGES))
+    return grpc.aio.server(interceptors=checks, options=tuple(options.items()))
 
 
 def add_port(

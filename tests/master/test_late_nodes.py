@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,17 @@ def run(master: Master, *names: str) -> None:
         master.observe(NodeStatus(name=name, role=name[:-2], phase=NodePhase.RUNNING))
 
 
-def join(master: Master, *names: str) -> None:
-    for name in names:
-        assert master.do("join", node=name, incarnation="i", address="here")
+@pytest.fixture
+def join() -> Iterator[Callable[..., None]]:
+    """Nodes do, and follow what the master says."""
+    with ExitStack() as calls:
+
+        def join(master: Master, *names: str) -> None:
+            for name in names:
+                assert master.do("join", node=name, incarnation="i", address="here")
+                calls.enter_context(master.liveness.following(name))
+
+        yield join
 
 
 def wait(master: Master, clock: Clock, seconds: int) -> None:
@@ -76,7 +85,7 @@ def unheard(master: Master) -> list[str]:
 
 
 def test_people_are_told(
-    start: Callable[..., Master], clock: Clock, caplog: pytest.LogCaptureFixture
+    start: Callable[..., Master], join: Callable[..., None], clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
@@ -96,7 +105,9 @@ def test_people_are_told(
 
 
 @pytest.mark.parametrize("late", ["ps-0", "ps-1", "worker-0"])
-def test_it_is_ended(start: Callable[..., Master], clock: Clock, stopped: list[str], late: str) -> None:
+def test_it_is_ended(
+    start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str], late: str
+) -> None:
     master = start()
     join(master, *({"ps-0", "ps-1", "worker-0"} - {late}))
     wait(master, clock, 100)
@@ -108,7 +119,9 @@ def test_it_is_ended(start: Callable[..., Master], clock: Clock, stopped: list[s
     assert stopped == [late]
 
 
-def test_as_often_as_nodes_may_fail(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
+def test_as_often_as_nodes_may_fail(
+    start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str]
+) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
     wait(master, clock, 101)
@@ -135,7 +148,7 @@ def test_never(
 
 
 def test_who_waits_for_room_on_a_cluster_does_not_run(
-    start: Callable[..., Master], clock: Clock, stopped: list[str]
+    start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str]
 ) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
@@ -166,7 +179,11 @@ def test_programs_join_nobody(start: Callable[..., Master], clock: Clock, stoppe
 
 
 def test_a_server_that_does_not_answer(
-    start: Callable[..., Master], clock: Clock, stopped: list[str], caplog: pytest.LogCaptureFixture
+    start: Callable[..., Master],
+    join: Callable[..., None],
+    clock: Clock,
+    stopped: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also where nothing is ever done about it."""
     master = start(stall_factor=0)
