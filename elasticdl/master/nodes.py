@@ -205,18 +205,20 @@ class Roster:
         node.message = status.message
         return node, failure
 
-    def vacate(self, status: NodeStatus) -> JobFailure | None:
+    def vacate(self, status: NodeStatus) -> None:
         """A node has ended and is still to be accounted for, which may take a while: the next one does not wait for
-        that. Returns what follows for the job; nothing more does when `observe` is told of the same end.
+        that. If there is to be no next one, because the job fails with it, nothing happens until it is (`observe`).
         """
         node = self.nodes.get(status.name)
         if node is None or not node.alive or node.vacated:
-            return None
+            return
+        after = dataclasses.replace(node)
+        if self._consequence(after, status) is not None:
+            return
+        node.failures, node.memory_doublings = after.failures, after.memory_doublings
         node.reason = status.reason
         node.message = status.message
-        failure = self._consequence(node, status)
         node.draining = True
-        return failure
 
     def _consequence(self, node: Node, status: NodeStatus) -> JobFailure | None:
         if status.reason is EndReason.OUT_OF_MEMORY:

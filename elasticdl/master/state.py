@@ -207,10 +207,7 @@ class JobState:
         """A worker has ended. What it is credited with the parameter servers have yet to say, and until then what it
         holds is its own; its place is another's at once.
         """
-        what = self._understood(status)
-        failure = self.roster.vacate(what)
-        if failure is not None:
-            self.fail_job(failure, self.last_error or what.message)
+        self.roster.vacate(self._understood(status))
 
     def _understood(self, status: dict[str, Any]) -> NodeStatus:
         what = NodeStatus(

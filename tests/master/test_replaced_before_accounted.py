@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def started(nowhere: Platform, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[[], Master]]:
+def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[..., Master]]:
     """A master, or the next one after it."""
     made: list[Master] = []
 
@@ -49,7 +50,7 @@ def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[[], Master]]:
             master._events.close()
         made.clear()
 
-    def come() -> Master:
+    def come(**flags: Any) -> Master:
         close()
         spec = JobSpec.build(
             job_name="j",
@@ -60,6 +61,7 @@ def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[[], Master]]:
             training_data="d",
             # A server that hangs is waited for for ever.
             stall_factor=0,
+            **flags,
         )
         made.append(Master(spec=spec, folder=tmp_path, platform=nowhere, token="t", environment={}))
         made[0].recover()
@@ -93,7 +95,7 @@ async def going_on(master: Master) -> None:
     await master._servers.close()
 
 
-def test_while_a_server_hangs(come: Callable[[], Master], hanging: str, started: list[str]) -> None:
+def test_while_a_server_hangs(come: Callable[..., Master], hanging: str, started: list[str]) -> None:
     master = come()
     begin(master, hanging)
 
@@ -110,7 +112,7 @@ def test_while_a_server_hangs(come: Callable[[], Master], hanging: str, started:
 
 
 def test_the_next_master_asks_for_what_is_still_to_be_accounted_for(
-    come: Callable[[], Master],
+    come: Callable[..., Master],
     hanging: str,
     started: list[str],
     nowhere: Platform,
@@ -157,9 +159,30 @@ def test_its_end_counts_once() -> None:
         (node,) = made.wanted()
         assert node.name == name
         assert made.join(name, "i", "")
-        failure = made.vacate(ended(name, EndReason.OUT_OF_MEMORY))
+        for _ in range(2):
+            made.vacate(ended(name, EndReason.OUT_OF_MEMORY))
+        # The last one has no successor.
+        assert node.vacated is (name == "worker-0")
+        found, failure = made.observe(ended(name, EndReason.OUT_OF_MEMORY))
+        assert found is node
         assert (failure is not None) is (name == "worker-1")
-        assert made.vacate(ended(name, EndReason.OUT_OF_MEMORY)) is None
-        assert made.observe(ended(name, EndReason.OUT_OF_MEMORY)) == (node, None)
         assert not node.vacated
     assert (node.failures, node.memory_doublings) == (2, 2)
+
+
+def test_samples_that_fail_are_named_where_the_worker_has_failed_too_often_as_well(
+    come: Callable[..., Master], hanging: str, started: list[str]
+) -> None:
+    master = come(relaunch_on_worker_failure=0, max_shard_retries=0)
+    begin(master, hanging)
+    state = master.state
+    (lease,) = state.ledger.held_by("worker-0")
+    told = {"message": "bad sample", "traceback": "", "lease_id": lease.lease_id}
+    master.do("fail", node="worker-0", kind="program", **told)
+    end = asdict(ended("worker-0", EndReason.ERROR))
+    outcomes = []
+    for command in ("vacate", "observe"):
+        master.do(command, status=end)
+        outcomes.append(state.outcome)
+    assert outcomes == ["", "failed"]
+    assert "bad sample" in state.message
