@@ -5,16 +5,18 @@ by being given a little more time.
 
 Failure modes
     A worker that holds a shard and has not moved for much longer than a batch takes is *stalled*. One that follows no
-    directives is *astray*: without a shard, too, others may wait for it, as the end of an epoch does for the leader. A
-    node of ours that has not joined long after its start, whatever its role, is *late*: it hangs before it could say a
-    word. A program that has not said a word long after its start, while others have, is *silent*: it hangs before its
-    first call. Whoever waits for something else (a cut, a parameter server that comes back) is none of these. One that
-    has told of its own error and does not end is *lingering*: until it has ended, nobody gets what it holds. The master
-    itself stands still for a while: nodes may have wanted to join meanwhile, and are waited for anew.
+    directives any more is *astray*: without a shard, too, others may wait for it, as the end of an epoch does for the
+    leader. If all are, it may be the master that cannot be reached. A node of ours that has not joined long after its
+    start, whatever its role, is *late*: it hangs before it could say a word. A program that has not said a word long
+    after its start, while others have, is *silent*: it hangs before its first call. Whoever waits for something else (a
+    cut, a parameter server that comes back) is none of these. One that has told of its own error and does not end is
+    *lingering*: until it has ended, nobody gets what it holds. The master itself stands still for a while: nodes may
+    have wanted to join meanwhile, and are waited for anew.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,7 +31,9 @@ _RECOVERY_FACTOR = 3.0
 # A worker that has told of its error has nothing more to do; a cluster may take some seconds to tell of its end.
 _LAST_SECONDS = 30.0
 # Who looks every second, and has not for so long, has heard nobody meanwhile.
-_STOOD_STILL_SECONDS = 10.0
+STOOD_STILL_SECONDS = 10.0
+# So much longer workers are waited for if none is left that can be reached.
+_NOBODY_FACTOR = 4.0
 
 
 class Liveness:
@@ -38,8 +42,9 @@ class Liveness:
         self._clock = clock
         self._started_at: dict[str, float] = {}
         self._looked_at = clock()
-        # How many calls for directives each node has open; and since when those have none that had some.
+        # How many calls for directives each node has open; which had one ever; and since when others have none.
         self._follows: Counter[str] = Counter()
+        self._followed: set[str] = set()
         self._cut_off_at: dict[str, float] = {}
         self._progress_at: dict[str, float] = {}
         self._batch_seconds: dict[str, float] = {}
@@ -63,6 +68,7 @@ class Liveness:
     def following(self, node: str) -> Iterator[None]:
         """As long as a node's call for directives is open. gRPC ends that of one that does not answer its pings."""
         self._follows[node] += 1
+        self._followed.add(node)
         self._cut_off_at.pop(node, None)
         try:
             yield
@@ -70,7 +76,8 @@ class Liveness:
             self._follows[node] -= 1
             if not self._follows[node]:
                 del self._follows[node]
-                self._cut_off_at[node] = self._clock()
+                if node not in self._ended:
+                    self._cut_off_at[node] = self._clock()
 
     def leased(self, worker: str) -> None:
         """Whoever gets work now has until now had a reason to stand still."""
@@ -98,26 +105,27 @@ class Liveness:
     def ended(self, worker: str) -> None:
         """The platform says so. What it is credited with may take a while to find out."""
         self._ended.add(worker)
+        self._followed.discard(worker)
+        for since in (self._started_at, self._cut_off_at):
+            since.pop(worker, None)
 
     # -- what follows from it --------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
         """Somebody does, every second."""
-        if now - self._looked_at > _STOOD_STILL_SECONDS and not self._state.plan.runs_command:
+        if now - self._looked_at > STOOD_STILL_SECONDS and not self._state.plan.runs_command:
             self._started_at.clear()
             self._cut_off_at.clear()
         self._looked_at = now
 
     def stalled(self, now: float) -> list[str]:
         """Workers that hold a shard and have not moved for much longer than a batch takes."""
-        state, plan = self._state, self._state.plan
-        if not plan.stall_factor or not self._batch_seconds:
+        state = self._state
+        if not state.plan.stall_factor or not self._batch_seconds:
             return []
         # Whoever has come to a halt for a cut waits for those who have not.
         waiting = state.cut.reached if state.cut is not None else []
-        usual = statistics.median(self._batch_seconds.values())
-        floor = plan.stall_floor_seconds * (_RECOVERY_FACTOR if plan.runs_command else 1.0)
-        limit = max(floor, plan.stall_factor * usual)
+        limit = self._longest_batch()
         return [
             worker
             for worker in self._trainers()
@@ -172,7 +180,22 @@ class Liveness:
         plan = self._state.plan
         if not plan.stall_factor:
             return []
-        return [name for name, seconds in self.cut_off(now).items() if seconds > plan.stall_floor_seconds]
+        cut_off = self.cut_off(now)
+        limit = self._longest_batch() * (1.0 if self._follows else _NOBODY_FACTOR)
+        # Who has followed no directives yet is only beginning, or knows the master of before.
+        first = plan.start_timeout_seconds or math.inf
+        return [
+            name
+            for name, seconds in cut_off.items()
+            if seconds > (limit if name in self._followed else max(limit, first))
+        ]
+
+    def _longest_batch(self) -> float:
+        """Who needs longer than so many seconds hangs."""
+        plan = self._state.plan
+        floor = plan.stall_floor_seconds * (_RECOVERY_FACTOR if plan.runs_command else 1.0)
+        usual = statistics.median(self._batch_seconds.values()) if self._batch_seconds else 0.0
+        return max(floor, plan.stall_factor * usual)
 
     def late(self, now: float) -> list[str]:
         """Nodes of ours that have not joined long after their start."""

@@ -34,7 +34,7 @@ from elasticdl.master.fencing import Fencing, LastWord
 from elasticdl.master.figures import Asking, ServerFigures
 from elasticdl.master.journal import Journal
 from elasticdl.master.leftovers import Leftovers
-from elasticdl.master.liveness import Liveness
+from elasticdl.master.liveness import STOOD_STILL_SECONDS, Liveness
 from elasticdl.master.moving import Moving
 from elasticdl.master.nodes import Node
 from elasticdl.master.pauses import Pauses
@@ -501,6 +501,9 @@ class Master:
             log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
             await self._platform.stop(worker, grace_seconds=0)
         for worker in self.liveness.astray(now):
+            if self._clock() - now > STOOD_STILL_SECONDS:
+                # Ending the others took long, and this one may be back.
+                break
             self.liveness.excuse(worker)
             log.warning("%s cannot be reached any more: it is ended, and another takes its place.", worker)
             await self._platform.stop(worker, grace_seconds=0)
@@ -514,6 +517,8 @@ class Master:
             self.do("hung", node=worker)
             await self._platform.stop(worker, grace_seconds=0)
         for node in self.liveness.late(now):
+            if self._clock() - now > STOOD_STILL_SECONDS:
+                break
             log.warning("%s has not joined since its start: it is ended and another takes its place.", node)
             # If it is there all the same, its time begins anew.
             self.liveness.started(node)

@@ -58,7 +58,7 @@ class Unheard:
             (
                 self._liveness.cut_off(now),
                 "cannot be reached",
-                _limit("stall_factor", plan.stall_factor, plan.stall_floor_seconds),
+                _limit("stall_factor", plan.stall_factor, plan.stall_floor_seconds, "at least"),
             ),
         )
         before, self._since = self._since, {}
@@ -78,5 +78,5 @@ class Unheard:
                     )
 
 
-def _limit(flag: str, value: float, seconds: float) -> str:
-    return f"at most {seconds:g} s" if value else f"for ever (--{flag}=0)"
+def _limit(flag: str, value: float, seconds: float, how: str = "at most") -> str:
+    return f"{how} {seconds:g} s" if value else f"for ever (--{flag}=0)"

@@ -110,6 +110,69 @@ def test_one_that_comes_back_in_time_is_not(
     assert stopped == []
 
 
+def test_if_nobody_can_be_reached_all_are_given_more_time(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
+    master = start()
+    for name in ("worker-0", "worker-1", "ps-0"):
+        with master.liveness.following(name):
+            pass
+    wait(master, clock, 240)
+    assert stopped == []
+    wait(master, clock, 1)
+    assert stopped == ["worker-0", "worker-1"]
+
+
+def test_one_whose_batches_take_long_is_given_more_time(
+    start: Callable[..., Master], clock: Clock, stopped: list[str], calls: ExitStack
+) -> None:
+    master = start(stall_factor=20)
+    calls.enter_context(master.liveness.following("worker-1"))
+    with master.liveness.following("worker-0"):
+        master.liveness.moved("worker-0", batch_seconds=10.0)
+    wait(master, clock, 200)
+    assert stopped == []
+    wait(master, clock, 1)
+    assert stopped == ["worker-0"]
+
+
+def test_one_that_has_yet_to_follow_has_as_long_as_one_that_has_yet_to_join(
+    start: Callable[..., Master], clock: Clock, stopped: list[str], calls: ExitStack
+) -> None:
+    master = start(start_timeout_seconds=300)
+    calls.enter_context(master.liveness.following("worker-1"))
+    # The moment at which somebody first looks counts.
+    wait(master, clock, 301)
+    assert stopped == []
+    wait(master, clock, 1)
+    assert stopped == ["worker-0"]
+
+
+def test_who_came_back_while_another_was_ended_stays(
+    start: Callable[..., Master],
+    clock: Clock,
+    nowhere: Platform,
+    calls: ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = start()
+    stopped: list[str] = []
+
+    async def stop(name: str, *, grace_seconds: float) -> None:
+        """The platform cannot be reached either, for a while."""
+        stopped.append(name)
+        clock.now += 100
+        for worker in ("worker-0", "worker-1"):
+            calls.enter_context(master.liveness.following(worker))
+
+    monkeypatch.setattr(nowhere, "stop", stop)
+    for name in ("worker-0", "worker-1"):
+        with master.liveness.following(name):
+            pass
+    wait(master, clock, 600)
+    assert stopped == ["worker-0"]
+
+
 def test_a_master_that_stood_still_waits_anew(
     start: Callable[..., Master], clock: Clock, stopped: list[str]
 ) -> None:
