@@ -187,7 +187,7 @@ def test_where_nobody_is_ended_for_standing_still(
     start: Callable[..., Master], clock: Clock, stopped: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     master = start(stall_factor=0)
-    wait(master, clock, 3600)
+    wait(master, clock, 600)
     assert stopped == []
     assert list(master.unheard.since) == ["worker-0", "worker-1"]
     assert "It is waited for, for ever (--stall_factor=0)." in caplog.text
