@@ -223,6 +223,10 @@ class TorchTrainer(Trainer):
                 "LBFGS computes the loss several times a step, which workers that share a step cannot do.",
                 hint="Use another optimizer, or train with --distribution_strategy=Local.",
             )
+        for parameter in self.shared_parameters():
+            if not parameter.requires_grad:
+                # Callbacks have frozen it since: optimizers go by gradients.
+                parameter.grad = None
         with _memory_errors():
             learning.optimizer.step()
         learning.rates.step()

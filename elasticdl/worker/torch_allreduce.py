@@ -195,6 +195,8 @@ class AllReduceLoop(TrainingLoop):
     # -- training --------------------------------------------------------------------------------------------
 
     def _compute(self, team: Team, micro: MicroBatch) -> None:
+        # What callbacks freeze when an epoch begins has no gradients, and what they let be trained has some.
+        self._begin_epoch(micro.epoch, self._callback_runner(self._link.directive()))
         samples, loss = 0, 0.0
         bad: tuple[BadRange, ...] = ()
         # Dropout and the like depend on what is computed, not on who computes it.
@@ -227,7 +229,9 @@ class AllReduceLoop(TrainingLoop):
         return self._ahead.take()
 
     def begin_step(self) -> None:
-        """Callbacks hear of a step where its gradients are known: in every worker, whatever it had to compute of it."""
+        """Callbacks hear of a step where its gradients are known: in every worker, whatever it had to compute of it; of
+        an epoch, too, if it had nothing to compute of it.
+        """
         assert self._team is not None
         assert self._team.place is not None
         callbacks = self._callback_runner(self._link.directive())
