@@ -34,7 +34,7 @@ def rehearse(rates: Rates, events: Iterable[Callable[[], None]]) -> None:
     then it is by batches that they change, if at all.
     """
     present = rates.read()
-    rates.write(rates.initial)
+    rates.write(with_added(rates.initial, present))
     changed = False
     for event in events:
         before = rates.read()
@@ -44,7 +44,13 @@ def rehearse(rates: Rates, events: Iterable[Callable[[], None]]) -> None:
         rates.write(present)
         return
     made = rates.read()
-    # Callbacks may have added groups, which had no rate at the beginning.
     together = zip(made, rates.initial, rates.scheduled(), strict=False)
     scaled = tuple(rate if then in (0.0, now) else rate * now / then for rate, then, now in together)
-    rates.write(scaled + made[len(scaled) :])
+    rates.write(with_added(scaled, made))
+
+
+def with_added(rates: tuple[float, ...], present: tuple[float, ...]) -> tuple[float, ...]:
+    """These rates for the groups that were there when the training began, and the present ones for those that callbacks
+    have added since: these had none at the beginning.
+    """
+    return rates + present[len(rates) :]

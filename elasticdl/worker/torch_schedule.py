@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from elasticdl.worker.rates import Rates
+from elasticdl.worker.rates import Rates, with_added
 
 
 class Schedule(Rates):
@@ -73,7 +73,7 @@ class Schedule(Rates):
         if self._schedule is None:
             return
         rates = self.read()
-        self.write(self.initial)
+        self.write(with_added(self.initial, rates))
         self._schedule.load_state_dict(copy.deepcopy(self._start))
         self.steps = 0
         if self._by_formula(0) is None:
@@ -85,8 +85,9 @@ class Schedule(Rates):
             self._schedule._step_count = steps + 1
             made = self._by_formula(steps) or 0.0
             first = self.initial[0]
-            self.write(tuple(rate * made / first if first else made for rate in self.initial))
-        self._scheduled = self.read()
+            scaled = tuple(rate * made / first if first else made for rate in self.initial)
+            self.write(with_added(scaled, rates))
+        self._scheduled = self.read()[: len(self.initial)]
         self.write(rates)
 
     def _advance(self) -> bool:

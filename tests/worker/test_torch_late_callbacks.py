@@ -169,7 +169,10 @@ def test_what_writes_files_hears_nothing_of_the_past(trainer: Any, tmp_path: Pat
 
 
 class AddsGroup:
-    """Part of the model is trained from the third epoch on."""
+    """Part of the model is trained from an epoch on, or (-1) from the beginning."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
 
     def set_model(self, model: Any) -> None:
         self.bias = model.bias
@@ -177,26 +180,71 @@ class AddsGroup:
     def set_optimizer(self, optimizer: Any) -> None:
         self.optimizer = optimizer
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.on_epoch_begin(-1)
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 2:
+        if epoch == self.epoch:
             self.optimizer.add_param_group({"params": [self.bias], "lr": 0.1})
 
 
-def test_a_group_of_parameters_that_was_added(make_definition: Callable[..., ModelDefinition]) -> None:
-    rates = []
-    for come in (live, late):
-        trainer = TorchTrainer(
+@pytest.fixture
+def growing(make_definition: Callable[..., ModelDefinition]) -> Callable[..., TorchTrainer]:
+    """A trainer whose callbacks add a group."""
+
+    def make(epoch: int, *, rate: float = 0.9, schedule: Any = None) -> TorchTrainer:
+        def optimizer(model: Any) -> Any:
+            made = torch.optim.SGD([model.weight], lr=0.4, momentum=0.9)
+            return made if schedule is None else (made, schedule(made))
+
+        torch.manual_seed(0)
+        return TorchTrainer(
             nn.Linear(3, 1),
             make_definition(
                 loss=lambda labels, predictions: ((labels - predictions) ** 2).mean(),
-                optimizer=lambda model: torch.optim.SGD([model.weight], lr=0.4),
-                callbacks=lambda: [LearningRateScheduler(lambda epoch, present: present * 0.9), AddsGroup()],
+                optimizer=optimizer,
+                callbacks=lambda: [
+                    LearningRateScheduler(lambda epoch, present: present * rate),
+                    AddsGroup(epoch),
+                ],
             ),
         )
-        if come is live:
-            live(trainer, PAST, 5)
-        else:
-            late(trainer, None, 5)
-        rates.append([group["lr"] for group in trainer._learner().optimizer.param_groups])
-    assert len(rates[0]) == 2
-    assert rates[1] == pytest.approx(rates[0])
+
+    return make
+
+
+def rates_of(trainer: TorchTrainer) -> list[float]:
+    return [group["lr"] for group in trainer._learner().optimizer.param_groups]
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 2, 5])
+def test_a_group_of_parameters_that_was_added(growing: Callable[..., TorchTrainer], epoch: int) -> None:
+    first, second = growing(epoch), growing(epoch)
+    live(first, PAST, 5)
+    late(second, None, 5)
+    assert len(rates_of(first)) == 2
+    assert rates_of(second) == pytest.approx(rates_of(first))
+
+
+class Halves(torch.optim.lr_scheduler.LRScheduler):
+    """Has no formula, and is for whatever groups there are."""
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        return [group["lr"] * (0.5 if self.last_epoch else 1.0) for group in self.optimizer.param_groups]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5), Halves],
+    ids=["a formula", "stepped"],
+)
+def test_a_worker_that_has_added_a_group_goes_back(
+    growing: Callable[..., TorchTrainer], schedule: Any
+) -> None:
+    trainer = growing(1, rate=1.0, schedule=schedule)
+    _, saved = live(trainer, PAST[:1], 1)
+    before = rates_of(trainer)
+    assert len(before) == 2
+    trainer._learner().rates.resume(int(saved["schedule/steps"]))
+    assert rates_of(trainer) == before
+    assert trainer._learner().rates.scheduled() == pytest.approx((0.2,))
