@@ -49,6 +49,7 @@ from elasticdl.worker.torch_optimizer import (
     check_options,
     group_options,
     held_by,
+    load_added,
     load_slots,
     make_optimizer,
     server_config,
@@ -105,6 +106,8 @@ class TorchTrainer(Trainer):
         self._tables: Tables | None = None
         self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
+        # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
+        self._saved_for_later: dict[str, Array] = {}
         self._scores: Scores | None = None
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -158,6 +161,7 @@ class TorchTrainer(Trainer):
     def train(self, batch: Batch) -> float:
         self.build(batch)
         learning = self._learner()
+        self._load_added(learning)
         with _memory_errors():
             if isinstance(learning.optimizer, torch.optim.LBFGS):
                 # The one optimizer that computes the loss several times a step.
@@ -223,6 +227,7 @@ class TorchTrainer(Trainer):
                 "LBFGS computes the loss several times a step, which workers that share a step cannot do.",
                 hint="Use another optimizer, or train with --distribution_strategy=Local.",
             )
+        self._load_added(learning)
         for parameter in self.shared_parameters():
             if not parameter.requires_grad:
                 # Callbacks have frozen it since: optimizers go by gradients.
@@ -308,13 +313,20 @@ class TorchTrainer(Trainer):
         """The optimizer's slots, and the place in the schedule."""
         learning = self._learner()
         steps = {"schedule/steps": np.array(learning.rates.steps)}
-        return slots(learning.optimizer, self._built().names) | steps
+        return slots(learning.optimizer, self._built().names) | self._saved_for_later | steps
 
     def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
         learning = self._learner()
-        load_slots(learning.optimizer, self._built().names, state)
+        self._saved_for_later = load_slots(learning.optimizer, self._built().names, state)
         if "schedule/steps" in state:
             learning.rates.resume(int(state["schedule/steps"]))
+
+    def _load_added(self, learning: _Learning) -> None:
+        """Before a step: callbacks have been told of it, and of all before."""
+        if self._saved_for_later:
+            names, scheduled = self._built().names, learning.schedule is not None
+            load_added(learning.optimizer, names, self._saved_for_later, scheduled=scheduled)
+            self._saved_for_later = {}
 
     # -- around it -------------------------------------------------------------------------------------------
 

@@ -234,8 +234,11 @@ def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
     return found
 
 
-def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Array]) -> None:
-    """The reverse, with everything in the types and on the devices the optimizer wants it."""
+def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Array]) -> dict[str, Array]:
+    """The reverse, with everything in the types and on the devices the optimizer wants it. Returns what is of groups of
+    parameters that this optimizer does not have: callbacks may be going to add them (`load_added`).
+    """
+    left: dict[str, Array] = {}
     document = optimizer.state_dict()
     numbers = {
         names[id(parameter)]: number
@@ -254,18 +257,55 @@ def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Arr
         owner, _, key = rest.rpartition("/")
         if kind in ("slot", "number"):
             if owner not in numbers:
-                raise UserError(f"The saved optimizer has {owner}, which is no parameter of this model.")
+                if owner not in names.values():
+                    raise UserError(f"The saved optimizer has {owner}, which is no parameter of this model.")
+                left[name] = array
+                continue
             value = torch.from_numpy(np.array(array)) if kind == "slot" else np.asarray(array).item()
             restored.setdefault(numbers[owner], {})[key] = value
         elif kind == "group":
             index = int(owner)
             if index >= len(document["param_groups"]):
-                raise UserError("The saved optimizer has more parameter groups than this one.")
+                left[name] = array
+                continue
             group = document["param_groups"][index]
             if key in group:
                 group[key] = _like(group[key], array)
     document["state"] = restored
+    groups = optimizer.param_groups
     optimizer.load_state_dict(document)
+    # It makes others; callbacks may have kept these.
+    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        group.update(loaded)
+    optimizer.param_groups = groups
+    return left
+
+
+def load_added(
+    optimizer: Any, names: Mapping[int, str], left: Mapping[str, Array], *, scheduled: bool
+) -> None:
+    """What `load_slots` left, where callbacks have heard of all that was before. Raises `UserError` if they have not
+    added the groups that it is of.
+    """
+    wanted = {}
+    for name, array in left.items():
+        kind, _, rest = name.partition("/")
+        owner, _, key = rest.rpartition("/")
+        added = kind == "group" and int(owner) < len(optimizer.param_groups)
+        # What callbacks set, they have set by now. What a schedule makes of it from batch to batch they do not know.
+        if not added or (key == "lr" and scheduled):
+            wanted[name] = array
+    missing = load_slots(optimizer, names, slots(optimizer, names) | wanted)
+    if missing:
+        owners = {
+            name.split("/", 1)[1].rpartition("/")[0] for name in missing if not name.startswith("group/")
+        }
+        raise UserError(
+            f"The saved optimizer has {', '.join(sorted(owners)) or 'more groups of parameters'}, which the one of "
+            "the model definition has not.",
+            hint="Callbacks that add a group of parameters must do so in on_train_begin, on_epoch_begin or "
+            "on_epoch_end: of these they are told again where a training goes on.",
+        )
 
 
 def _is_numeric(value: Any) -> bool:

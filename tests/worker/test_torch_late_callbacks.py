@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from elasticdl.jobs.errors import UserError
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.torch_callbacks import (
@@ -224,6 +225,46 @@ def test_a_group_of_parameters_that_was_added(growing: Callable[..., TorchTraine
     late(second, None, 5)
     assert len(rates_of(first)) == 2
     assert rates_of(second) == pytest.approx(rates_of(first))
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize("epoch", [-1, 0, 2, 5])
+def test_a_training_with_an_added_group_goes_on(
+    growing: Callable[..., TorchTrainer], epoch: int, scheduled: bool
+) -> None:
+    options = {"rate": 1.0, "schedule": Halves} if scheduled else {}
+    first, second = growing(epoch, **options), growing(epoch, **options)
+    _, saved = live(first, PAST, 5)
+    second.set_parameters(first.parameters())
+    late(second, saved, 5)
+    # A checkpoint before the next step has it all.
+    assert second.optimizer_state().keys() >= saved.keys()
+    for _ in range(3):
+        assert second.train(BATCH) == pytest.approx(first.train(BATCH), rel=1e-6)
+    state = first.optimizer_state()
+    assert "slot/bias/momentum_buffer" in state
+    assert second.optimizer_state().keys() == state.keys()
+    for name, array in second.optimizer_state().items():
+        np.testing.assert_allclose(array, state[name], rtol=1e-6, err_msg=name)
+
+
+def test_a_group_that_is_not_added_again_is_told(growing: Callable[..., TorchTrainer]) -> None:
+    first, second = growing(0), growing(9)
+    _, saved = live(first, PAST, 5)
+    late(second, saved, 5)
+    with pytest.raises(UserError, match="The saved optimizer has bias, which the one of the model") as caught:
+        second.train(BATCH)
+    assert "on_epoch_begin" in caught.value.hint
+
+
+def test_groups_are_the_same_objects_after_a_restore(growing: Callable[..., TorchTrainer]) -> None:
+    """A callback may have kept one, to change its rate."""
+    first, second = growing(0), growing(0)
+    _, saved = live(first, PAST, 5)
+    late(second, saved, 5)
+    groups = list(second._learner().optimizer.param_groups)
+    second.train(BATCH)
+    assert all(a is b for a, b in zip(groups, second._learner().optimizer.param_groups, strict=True))
 
 
 class Halves(torch.optim.lr_scheduler.LRScheduler):
