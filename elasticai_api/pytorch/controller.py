@@ -94,6 +94,8 @@ class ElasticController:
         self._before_step: list[Callable[[], object]] = []
         self._line: Line | None = None
         self._meeting: MeetingPoint | None = None
+        # One for all teams: what is trained is settled once.
+        self._replica: _ProgramReplica | None = None
         self._team: Team | Solo | None = None
         self._reports = 0
         self._current: MicroBatch | None = None
@@ -237,7 +239,9 @@ class ElasticController:
         if self._model is None or self._optimizer is None:
             raise ElasticError("Call set_broadcast_model and set_broadcast_optimizer before the training.")
         assert self._size is not None
-        replica = _ProgramReplica(self._model, self._optimizer, self._schedulers, self._before_step)
+        if self._replica is None:
+            self._replica = _ProgramReplica(self._model, self._optimizer, self._schedulers, self._before_step)
+        replica = self._replica
         if not os.environ.get(PodEnv.MASTER_ADDR):
             self._team = Solo(
                 replica=replica,

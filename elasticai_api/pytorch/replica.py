@@ -62,23 +62,41 @@ def send_state(group: Group, source: int, replica: Replica, *, take: bool) -> No
 
 
 class ModuleReplica:
-    """An `nn.Module` and a `torch.optim` optimizer, as a user's own program has them."""
+    """An `nn.Module` and a `torch.optim` optimizer, as a user's own program has them.
+
+    What is trained is settled here, because members agree once on what they add up. It may be frozen later, and trained
+    again: while it is frozen it has no gradient.
+    """
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         self._model = model
         self._optimizer = optimizer
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
 
     def start(self, restore_from: str) -> None:
         return
 
     def parameters(self) -> list[Any]:
-        return [p for p in self._model.parameters() if p.requires_grad]
+        return self._trained
 
     def buffers(self) -> list[Any]:
         return [b for b in self._model.buffers() if b.is_floating_point()]
 
     def apply(self) -> None:
+        self._check_frozen()
         self._optimizer.step()
+
+    def _check_frozen(self) -> None:
+        """Its gradients are not added up: it would become another one in each worker."""
+        thawed = [name for name, p in self._frozen.items() if p.requires_grad]
+        if thawed:
+            raise ElasticError(
+                f"{', '.join(thawed)}: frozen when the training began (requires_grad), and to be trained by now. What "
+                "workers train together is settled before the first batch: let it be trained then, freeze it in the "
+                "training function as long as it is to stay as it is, by controller.get_current_epoch() for example, "
+                "and let it be trained when its time comes."
+            )
 
     def read(self) -> tuple[dict[str, Any], Any]:
         tensors = {f"model/{name}": tensor for name, tensor in self._model.state_dict().items()}

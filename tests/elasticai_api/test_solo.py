@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -83,6 +84,52 @@ def test_a_schedule_and_a_hook_go_by_steps(monkeypatch: pytest.MonkeyPatch) -> N
     assert controller.step == 0
     assert len(clipped) == 3
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.125)
+
+
+def _train_by_epochs(*, trained: bool) -> list[Any]:
+    """The bias is trained in the second epoch only. Returns what it was after each batch, one a step."""
+    model = _model()
+    model.bias.requires_grad_(trained)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    controller = create_elastic_controller(batch_size=25, num_epochs=3)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(optimizer)
+
+    def train_one_batch(features: Any, targets: Any) -> Any:
+        model.bias.requires_grad_(controller.get_current_epoch() == 1)
+        return _train_one_batch(model, optimizer, features, targets)
+
+    train = controller.elastic_run(train_one_batch)
+    seen = [model.bias.item()]
+    with controller.scope():
+        for features, targets in controller.loader(_data()):
+            train(features, targets)
+            seen.append(model.bias.item())
+    return seen
+
+
+def test_what_is_frozen_for_a_while_is_trained_afterwards() -> None:
+    seen = _train_by_epochs(trained=True)
+    assert [before != after for before, after in pairwise(seen)] == [False] * 2 + [True] * 2 + [False] * 2
+
+
+def test_what_was_frozen_at_first_cannot_be_trained_later() -> None:
+    """Its gradients would not be added up."""
+    with pytest.raises(
+        ElasticError, match=r"bias: frozen when the training began .* in the training function"
+    ):
+        _train_by_epochs(trained=False)
+
+
+def test_what_is_trained_stays_settled_when_the_training_begins_again() -> None:
+    """Others are there then that have frozen nothing yet: all add up the same."""
+    model = _model()
+    controller = create_elastic_controller(batch_size=10, dataset_size=SIZE)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):
+        assert len(controller._begin()._replica.parameters()) == 2
+        model.bias.requires_grad_(False)
 
 
 def test_every_batch_has_to_be_trained() -> None:
