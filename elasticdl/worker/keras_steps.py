@@ -16,6 +16,9 @@ from elasticdl.worker.keras_optimizer import KerasOptimizer
 
 log = logging.getLogger("elasticdl.worker")
 
+# Callbacks freeze layers by turns, a few of them; one that picks layers at random must not fill the memory.
+_GRAPHS_KEPT = 16
+
 
 class Step:
     """A function of tensors, made into a graph once for any number of samples; the last batch is often smaller."""
@@ -105,7 +108,7 @@ class Training:
     """What changes the model, or says how to. The model and the optimizer must have been built.
 
     A layer that is frozen (`trainable`) has no gradients as long as it is: callbacks may freeze layers, and let them be
-    trained again. Graphs do not look at it, so new ones are made then (`follow`).
+    trained again. Graphs do not look at it, so each choice of layers has its own (`follow`).
     """
 
     def __init__(
@@ -133,14 +136,15 @@ class Training:
         self._known = {id(one) for one in [*variables, *handles]} | set(elsewhere)
         self._check_read = check_read
         self._layers = list(model._flatten_layers())
-        self._switches: list[bool] = []
+        self._switches: tuple[bool, ...] | None = None
+        self._made: dict[tuple[bool, ...], tuple[Step, Step, Any]] = {}
         self.follow()
 
     def follow(self) -> None:
-        """Before each batch: makes graphs of what is trained by now. Raises `UserError` if that is something that was
-        frozen when the model was made.
+        """Before each batch: takes the graphs of what is trained by now. Raises `UserError` if that is something that
+        was frozen when the model was made.
         """
-        switches = [layer.trainable for layer in self._layers]
+        switches = tuple(layer.trainable for layer in self._layers)
         if switches == self._switches:
             return
         wanted = self._model.trainable_variables
@@ -154,9 +158,18 @@ class Training:
             )
         self._switches = switches
         self._trained = {id(one) for one in wanted}
-        self.train = Step(self._train, what="Training")
-        self.gradients = Step(self._gradients, what="Training")
-        self.apply = tf.function(self._apply, autograph=False)
+        made = self._made.pop(switches, None)
+        if made is None:
+            made = (
+                Step(self._train, what="Training"),
+                Step(self._gradients, what="Training"),
+                tf.function(self._apply, autograph=False),
+            )
+        # The last is the one that was used last.
+        self._made[switches] = made
+        if len(self._made) > _GRAPHS_KEPT:
+            del self._made[next(iter(self._made))]
+        self.train, self.gradients, self.apply = made
 
     def _train(self, features: Any, labels: Any) -> Any:
         optimizer = self._optimizer.native

@@ -182,6 +182,37 @@ def test_only_while_it_is_not_frozen(
 
 
 @pytest.mark.parametrize("where", ["servers", "one worker"])
+def test_freezing_by_turns_makes_each_graph_once(
+    make: Callable[..., KerasTrainer], on_servers: Callable[[KerasTrainer], Model], where: str
+) -> None:
+    calls = []
+
+    class Counts(layers.Layer):  # type: ignore[misc, name-defined]
+        def call(self, inputs: Any) -> Any:
+            calls.append(1)
+            return inputs
+
+    def counting() -> Any:
+        given = tf.keras.Input((3,), dtype="int64")
+        rows = layers.Flatten()(layers.Embedding(20, 4)(given))
+        body = layers.Dense(4, name="body")(Counts()(rows))
+        return tf.keras.Model(given, layers.Dense(1)(body))
+
+    trainer = make(counting)
+    model = on_servers(trainer) if where == "servers" else alone(trainer)
+    model.prepare(BATCH)
+    callbacks = trainer.callbacks(leader=True, epochs=2 * EPOCHS)
+    made = []
+    for epoch in range(2 * EPOCHS):
+        callbacks.fire("on_epoch_begin", epoch, {})
+        model.train(BATCH, position=16, batches=1)
+        made.append(len(calls))
+    model.close()
+    assert made[0] < made[1]
+    assert set(made[1:]) == {made[1]}
+
+
+@pytest.mark.parametrize("where", ["servers", "one worker"])
 def test_what_was_frozen_when_the_model_was_made(
     make: Callable[..., KerasTrainer], on_servers: Callable[[KerasTrainer], Model], where: str
 ) -> None:
