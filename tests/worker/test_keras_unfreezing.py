@@ -187,7 +187,7 @@ def test_freezing_by_turns_makes_each_graph_once(
 ) -> None:
     calls = []
 
-    class Counts(layers.Layer):  # type: ignore[misc, name-defined]
+    class Counts(layers.Layer):  # type: ignore[name-defined]
         def call(self, inputs: Any) -> Any:
             calls.append(1)
             return inputs
