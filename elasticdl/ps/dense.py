@@ -21,6 +21,9 @@ from elasticdl.ps.tensors import Array
 SLOT_PREFIX = "slot:"
 PENDING = "pending"
 
+# Numbers of a gradient that is added up in place, and how many of them at a time: these stay in the processor's cache.
+_LARGE, _PART = 1 << 21, 1 << 17
+
 
 class DenseParameters:
     """Not thread-safe."""
@@ -125,8 +128,9 @@ class DenseParameters:
     def add_pending(self, gradients: Mapping[str, Array]) -> None:
         for name, gradient in gradients.items():
             if name in self.pending:
-                # Not in place: somebody may be looking at what was there.
-                self.pending[name] = _sum(self.pending[name], gradient)
+                # In place only where nobody may be looking at what was there.
+                add = _add if name in self._own else _sum
+                self.pending[name] = add(self.pending[name], gradient)
             else:
                 # A sum of few float16 may be too large for one, and of many loses the small ones.
                 kind = np.promote_types(self.values[name].dtype, np.float32)
@@ -160,6 +164,30 @@ def _sum(waiting: Array, gradient: Array) -> Array:
             return np.asarray(np.add(waiting, gradient))
     except FloatingPointError:
         return np.asarray(np.add(waiting, gradient, dtype=np.float64))
+
+
+def _add(waiting: Array, gradient: Array) -> Array:
+    """The same. Large ones in place: new memory with every gradient costs more than the sum.
+
+    Part by part, for that a sum is too large is known only when it has been written: until then a part is as it was.
+    """
+    fits = np.result_type(waiting, gradient) == waiting.dtype and waiting.flags.c_contiguous
+    if waiting.size < _LARGE or not fits:
+        return _sum(waiting, gradient)
+    sums, given = waiting.reshape(-1), gradient.reshape(-1)
+    added = np.empty(_PART, waiting.dtype)
+    start = 0
+    try:
+        with np.errstate(over="raise"):
+            for start in range(0, len(sums), _PART):
+                part = sums[start : start + _PART]
+                np.add(part, given[start : start + _PART], out=added[: len(part)])
+                part[:] = added[: len(part)]
+    except FloatingPointError:
+        wider = sums.astype(np.float64)
+        wider[start:] += given[start:]
+        return wider.reshape(waiting.shape)
+    return waiting
 
 
 def differences(held: Mapping[str, Array], given: Mapping[str, Array]) -> list[str]:

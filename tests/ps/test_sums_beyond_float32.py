@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.errors import UserError
+from elasticdl.ps import dense
 from elasticdl.ps.dense import DenseParameters
 from elasticdl.ps.initializers import Initializer
 from elasticdl.ps.optimizers import make_optimizer
@@ -22,6 +23,8 @@ from elasticdl.wire import ps_pb2
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="torch")
 CLICKS = TableSpec(name="clicks", width=2, initializer=Initializer(kind="zeros"))
 LARGE = [3e38, -2.5e38]
+# Numbers of a large parameter, and no whole number of parts.
+COUNT = dense._LARGE + 10
 
 
 def test_the_mean_of_whole_parameters(make_store: Any) -> None:
@@ -54,6 +57,37 @@ def test_a_copy_of_what_waits_stays_as_it_was() -> None:
     parameters.add_pending({"w": np.array([1.0, 2.0], np.float32)})
     np.testing.assert_array_equal(copy, [1.0, 2.0])
     np.testing.assert_array_equal(parameters.pending["w"], [2.0, 4.0])
+
+
+def test_what_is_large_and_nobody_looks_at_is_added_up_in_place() -> None:
+    gradient = np.arange(COUNT, dtype=np.float32).reshape(2, -1)
+    parameters = DenseParameters({"w": np.zeros_like(gradient)}, {})
+    parameters.add_pending({"w": gradient})
+    waiting = parameters.pending["w"]
+    for _ in range(2):
+        parameters.add_pending({"w": gradient})
+    assert parameters.pending["w"] is waiting
+    np.testing.assert_array_equal(waiting, 3 * gradient)
+
+
+@pytest.mark.parametrize("place", [0, COUNT // 2, COUNT - 1])
+def test_a_sum_that_is_too_large_in_one_place(place: int) -> None:
+    """Wherever that is found out, each gradient counts once everywhere."""
+    gradient = np.ones(COUNT, np.float32)
+    gradient[place] = 3e38
+    parameters = DenseParameters({"w": np.zeros_like(gradient)}, {})
+    for _ in range(3):
+        parameters.add_pending({"w": gradient})
+    np.testing.assert_array_equal(parameters.pending["w"], 3 * gradient.astype(np.float64))
+
+
+@pytest.mark.parametrize("shape", [(), (3, 2), (COUNT // 2, 2)])
+def test_what_lies_in_memory_in_another_way(shape: tuple[int, ...]) -> None:
+    gradient = np.asfortranarray(np.arange(float(np.prod(shape))).reshape(shape).astype(np.float32))
+    parameters = DenseParameters({"w": np.zeros(shape, np.float32)}, {})
+    for given in (gradient, np.ascontiguousarray(gradient), gradient.astype(np.float64)):
+        parameters.add_pending({"w": given.reshape(shape)})
+    np.testing.assert_array_equal(parameters.pending["w"], 3 * gradient)
 
 
 def test_the_mean_of_rows() -> None:
