@@ -11,12 +11,11 @@ import tensorflow as tf
 
 import elasticdl.keras
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras import KerasTrainer
-from elasticdl.worker.models import Model, OwnModel
-from elasticdl.worker.served import ServedModel
+from elasticdl.worker.models import Model
 from elasticdl.worker.trainer import Batch, Shard
+from tests.worker.epochs import EPOCHS, alone, served, train
 
 layers = tf.keras.layers
 IDS = tf.constant(np.random.default_rng(0).integers(0, 20, (16, 3)))
@@ -30,7 +29,6 @@ BATCH = Batch(
     features=IDS,
     labels=LABELS,
 )
-EPOCHS = 4
 
 
 def ordinary() -> Any:
@@ -92,28 +90,7 @@ def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Keras
 
 @pytest.fixture
 def on_servers(table_servers: tuple[list[Any], list[str]]) -> Callable[[KerasTrainer], Model]:
-    def make(trainer: KerasTrainer) -> Model:
-        client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
-        return ServedModel(trainer, client, pull_every=1, restore_from="")
-
-    return make
-
-
-def alone(trainer: KerasTrainer) -> Model:
-    return OwnModel(trainer, restore_from="", first_step=0)
-
-
-def train(trainer: KerasTrainer, model: Model) -> list[float]:
-    model.prepare(BATCH)
-    callbacks = trainer.callbacks(leader=True, epochs=EPOCHS)
-    callbacks.fire("on_train_begin", {})
-    losses = []
-    for epoch in range(EPOCHS):
-        callbacks.fire("on_epoch_begin", epoch, {})
-        losses += [model.train(BATCH, position=16, batches=1) for _ in range(3)]
-        callbacks.fire("on_epoch_end", epoch, {})
-    model.close()
-    return losses
+    return lambda trainer: served(trainer, table_servers[1])
 
 
 def plainly(network: Callable[[], Any]) -> list[float]:
@@ -135,7 +112,7 @@ def plainly(network: Callable[[], Any]) -> list[float]:
 
 def test_one_worker(make: Callable[..., KerasTrainer]) -> None:
     trainer = make(ordinary)
-    np.testing.assert_allclose(train(trainer, alone(trainer)), plainly(ordinary), rtol=1e-4)
+    np.testing.assert_allclose(train(trainer, alone(trainer), BATCH), plainly(ordinary), rtol=1e-4)
 
 
 @pytest.mark.parametrize("network", [ordinary, with_table, frozen_table])
@@ -145,7 +122,9 @@ def test_servers_do_as_one_worker_does(
     network: Callable[[], Any],
 ) -> None:
     here, there = make(network), make(network)
-    np.testing.assert_allclose(train(there, on_servers(there)), train(here, alone(here)), rtol=1e-4)
+    np.testing.assert_allclose(
+        train(there, on_servers(there), BATCH), train(here, alone(here), BATCH), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.jobs.errors import UserError
-from elasticdl.ps.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.models import Model, OwnModel
-from elasticdl.worker.served import ServedModel
+from elasticdl.worker.models import Model
 from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
+from tests.worker.epochs import EPOCHS, alone, served, train
 
 BATCH = Batch(
     shard=Shard(lease_id=1, epoch=0, start=0, end=16),
@@ -28,7 +27,6 @@ BATCH = Batch(
     features=torch.randint(0, 20, (16, 3), generator=torch.Generator().manual_seed(0)),
     labels=torch.ones(16, 1),
 )
-EPOCHS = 4
 
 
 class Network(nn.Module):
@@ -92,28 +90,7 @@ def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Torch
 
 @pytest.fixture
 def on_servers(table_servers: tuple[list[Any], list[str]]) -> Callable[[TorchTrainer], Model]:
-    def make(trainer: TorchTrainer) -> Model:
-        client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
-        return ServedModel(trainer, client, pull_every=1, restore_from="")
-
-    return make
-
-
-def alone(trainer: TorchTrainer) -> Model:
-    return OwnModel(trainer, restore_from="", first_step=0)
-
-
-def train(trainer: TorchTrainer, model: Model) -> list[float]:
-    model.prepare(BATCH)
-    callbacks = trainer.callbacks(leader=True, epochs=EPOCHS)
-    callbacks.fire("on_train_begin", {})
-    losses = []
-    for epoch in range(EPOCHS):
-        callbacks.fire("on_epoch_begin", epoch, {})
-        losses += [model.train(BATCH, position=16, batches=1) for _ in range(3)]
-        callbacks.fire("on_epoch_end", epoch, {})
-    model.close()
-    return losses
+    return lambda trainer: served(trainer, table_servers[1])
 
 
 def plainly(network: Callable[[], Network]) -> list[float]:
@@ -139,7 +116,7 @@ def test_one_worker_does_as_pytorch_does(
     make: Callable[..., TorchTrainer], network: Callable[[], Network]
 ) -> None:
     trainer = make(network)
-    np.testing.assert_allclose(train(trainer, alone(trainer)), plainly(network), rtol=1e-5)
+    np.testing.assert_allclose(train(trainer, alone(trainer), BATCH), plainly(network), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +128,9 @@ def test_servers_do_as_one_worker_does(
     network: Callable[[], Network],
 ) -> None:
     here, there = make(network), make(network)
-    np.testing.assert_allclose(train(there, on_servers(there)), train(here, alone(here)), rtol=1e-4)
+    np.testing.assert_allclose(
+        train(there, on_servers(there), BATCH), train(here, alone(here), BATCH), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("how", ["servers", "all-reduce"])
@@ -224,7 +203,9 @@ def test_a_group_that_is_added_is_trained(
 ) -> None:
     here, there = (make(Network, optimizer=of_head, callbacks=lambda: [AddsGroup()]) for _ in range(2))
     before = here.parameters().trainable["body.weight"]
-    np.testing.assert_allclose(train(there, on_servers(there)), train(here, alone(here)), rtol=1e-4)
+    np.testing.assert_allclose(
+        train(there, on_servers(there), BATCH), train(here, alone(here), BATCH), rtol=1e-4
+    )
     assert not np.array_equal(here.parameters().trainable["body.weight"], before)
 
 
@@ -244,6 +225,6 @@ def test_what_servers_would_not_hear_of_is_told(
     functions = {"optimizer": of_head, "callbacks": lambda: [callback()]}
     trainer = make(Network, **functions)
     with pytest.raises(UserError, match=message):
-        train(trainer, on_servers(trainer))
+        train(trainer, on_servers(trainer), BATCH)
     trainer = make(Network, **functions)
-    assert len(train(trainer, alone(trainer))) == 3 * EPOCHS
+    assert len(train(trainer, alone(trainer), BATCH)) == 3 * EPOCHS
