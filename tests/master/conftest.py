@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.directives import directive_for
 from elasticdl.master.evaluation import JournaledStates, journaled
+from elasticdl.master.master import Master
 from elasticdl.master.plan import Plan
 from elasticdl.master.state import JobState
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire import master_pb2
 from tests.master.fake_time import Clock
+
+TOKEN = "a token for tests"
 
 
 @dataclass
@@ -263,3 +268,24 @@ def stopped(nowhere: Platform, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def new_master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Callable[..., Master]]:
+    """A master of the job that these flags describe, at its beginning; nobody runs its nodes."""
+    made: list[Master] = []
+
+    def make(**flags: Any) -> Master:
+        files = {"model_zoo": "zoo", "model_def": "a.b.c", "training_data": "data"}
+        spec = JobSpec.build(**{"job_name": "new", **files, **flags})
+        master = Master(
+            spec=spec, folder=tmp_path, platform=nowhere, token=TOKEN, environment={}, clock=clock
+        )
+        made.append(master)
+        master.recover()
+        return master
+
+    yield make
+    for master in made:
+        master._journal.close()
+        master._events.close()

@@ -7,54 +7,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
 from elasticdl.platforms.platform import Platform
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import add_port, new_aio_server, open_aio_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub, add_MasterServicer_to_server
+from tests.master.conftest import TOKEN
 from tests.master.fake_time import Clock
-
-TOKEN = "a token for tests"
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Callable[..., Master]]:
+def start(new_master: Callable[..., Master]) -> Callable[..., Master]:
     """A job of two workers, who have joined."""
-    made: list[Master] = []
 
     def start(**flags: Any) -> Master:
-        spec = JobSpec.build(
-            **{
-                "job_name": "astray",
-                "model_zoo": "zoo",
-                "model_def": "a.b.c",
-                "training_data": "data",
-                "num_workers": 2,
-                "num_ps": 1,
-                "stall_floor_seconds": 60,
-                **flags,
-            }
-        )
-        master = Master(
-            spec=spec, folder=tmp_path, platform=nowhere, token=TOKEN, environment={}, clock=clock
-        )
-        made.append(master)
-        master.recover()
+        master = new_master(**{"num_workers": 2, "num_ps": 1, "stall_floor_seconds": 60, **flags})
         for name in ("worker-0", "worker-1"):
             assert master.do("join", node=name, incarnation="i", address="")
         return master
 
-    yield start
-    for master in made:
-        master._journal.close()
-        master._events.close()
+    return start
 
 
 @pytest.fixture

@@ -5,47 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.master.status import job_status
-from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus, Platform
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 from tests.master.fake_time import Clock
 
 
 @pytest.fixture
-def start(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Callable[..., Master]]:
+def start(new_master: Callable[..., Master]) -> Callable[..., Master]:
     """A job of two servers and a worker, which run as far as the platform knows."""
-    made: list[Master] = []
+    usual = {"num_workers": 1, "num_ps": 2, "start_timeout_seconds": 100, "relaunch_on_worker_failure": 1}
 
     def start(**flags: Any) -> Master:
-        spec = JobSpec.build(
-            **{
-                "job_name": "late",
-                "model_zoo": "zoo",
-                "model_def": "a.b.c",
-                "training_data": "data",
-                "num_workers": 1,
-                "num_ps": 2,
-                "start_timeout_seconds": 100,
-                "relaunch_on_worker_failure": 1,
-                **flags,
-            }
-        )
-        master = Master(spec=spec, folder=tmp_path, platform=nowhere, token="t", environment={}, clock=clock)
-        made.append(master)
-        master.recover()
+        master = new_master(**{**usual, **flags})
         run(master, *master.state.roster.nodes)
         return master
 
-    yield start
-    for master in made:
-        master._journal.close()
-        master._events.close()
+    return start
 
 
 def run(master: Master, *names: str) -> None:
