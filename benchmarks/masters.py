@@ -82,6 +82,7 @@ def our_master(home: Path, *, workers: int, shard_size: int) -> Iterator[Running
         environment = {
             "ELASTICDL_JOB_DIR": str(folder.path),
             "ELASTICDL_HOST_SOCKET": str(folder.socket_path()),
+            "ELASTICDL_MASTER_PORT": str(free_port()),
         }
         started = time.monotonic()
         process = stack.enter_context(

@@ -14,7 +14,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +33,7 @@ from elasticdl.master.command import command_line, of_shell
 from elasticdl.master.program_nodes import search_path
 from elasticdl.platforms.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
+from elasticdl.wire.ports import KeptPort
 
 MASTER = "master"
 # A master that is killed is started again without limit. One that crashes by itself so often will do so for
@@ -96,8 +96,12 @@ def execute(spec: JobSpec, display: Display) -> JobResult:
     check(spec)
     folder = JobStore().create(spec)
     try:
-        with Host(folder.socket_path(), folder.logs_path, os.environ) as host:
-            job = _RunningJob(spec, folder, host, display)
+        with (
+            _keep_port(spec.cluster.master_port) as own,
+            KeptPort() as public,
+            Host(folder.socket_path(), folder.logs_path, os.environ) as host,
+        ):
+            job = _RunningJob(spec, folder, host, display, ports=(own.number, public.number))
             job.run()
     except UserError as error:
         folder.finish("failed", message=str(error), now=time.time())
@@ -112,7 +116,7 @@ def execute(spec: JobSpec, display: Display) -> JobResult:
 
 def check(spec: JobSpec) -> None:
     """Everything that can be found out before a process is started."""
-    _check_port(spec.cluster.master_port)
+    _keep_port(spec.cluster.master_port).close()
     if spec.program == "command":
         _check_command(spec.model.job_command)
         return
@@ -140,19 +144,15 @@ def _check_command(command: str) -> None:
         )
 
 
-def _check_port(port: int) -> None:
-    if not port:
-        return
-    with socket.socket() as probe:
-        # As the master will: a port that only waits for its last connection to be forgotten is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UserError(
-                f"--master_port={port}: the port cannot be taken: {error.strerror}.",
-                hint="Choose another one, or leave the flag away: any free one is then taken.",
-            ) from None
+def _keep_port(port: int) -> KeptPort:
+    """The master's: its nodes find it there again whenever it was killed, so nobody else may get it meanwhile."""
+    try:
+        return KeptPort(port)
+    except OSError as error:
+        raise UserError(
+            f"--master_port={port}: the port cannot be taken: {error.strerror}.",
+            hint="Choose another one, or leave the flag away: any free one is then taken.",
+        ) from None
 
 
 def _check_data(spec: JobSpec) -> None:
@@ -181,11 +181,14 @@ def _has_own_reader(spec: JobSpec) -> bool:
 
 
 class _RunningJob:
-    def __init__(self, spec: JobSpec, folder: JobFolder, host: Host, display: Display) -> None:
+    def __init__(
+        self, spec: JobSpec, folder: JobFolder, host: Host, display: Display, *, ports: tuple[int, int]
+    ) -> None:
         self._spec = spec
         self._folder = folder
         self._host = host
         self._display = display
+        self._ports = ports
         self._interrupts = 0
         self._stop_sent = False
         # Not an event: its lock may be held by the very code that a signal interrupts.
@@ -215,6 +218,8 @@ class _RunningJob:
             environment={
                 "ELASTICDL_JOB_DIR": str(self._folder.path),
                 "ELASTICDL_HOST_SOCKET": str(self._folder.socket_path()),
+                "ELASTICDL_MASTER_PORT": str(self._ports[0]),
+                "ELASTICDL_PUBLIC_PORT": str(self._ports[1]),
             },
         )
         self._host.spawn(request, again=again)

@@ -1,5 +1,6 @@
 """The master on this machine: everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token,
-the journal. Started again after a kill it takes the same port, so that workers find it where it was.
+the journal. Its ports it is told by the host (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT), which keeps them for it:
+started again after a kill it takes the same ones, so that workers find it where it was.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import logging
 import os
 import sys
-import time
 from pathlib import Path
 
 import grpc.aio
@@ -65,12 +65,8 @@ async def _serve(folder: Path) -> int:
     master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
     servers = Servers(master, token)
     if servers.public is not None:
-        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, folder / "public.addr", 0, public=True)
-    address = environment["MASTER_ADDR"] = _bind(
-        servers.own, folder / "master.addr", spec.cluster.master_port
-    )
-    if servers.public is not None:
-        (folder / "public.addr").write_text(environment["DLROVER_MASTER_ADDR"])
+        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, "ELASTICDL_PUBLIC_PORT", public=True)
+    address = environment["MASTER_ADDR"] = _bind(servers.own, "ELASTICDL_MASTER_PORT")
     master.recover()
     await servers.start()
     (folder / "master.addr").write_text(address)
@@ -87,25 +83,17 @@ async def _serve(folder: Path) -> int:
         await servers.own.stop(grace=None)
 
 
-def _bind(server: grpc.aio.Server, before: Path, wanted: int, *, public: bool = False) -> str:
-    """The address it listens at: that of the master that was here before, if there was one."""
-    if before.exists():
-        wanted = int(before.read_text().rsplit(":", 1)[1])
-    # The process that had the port before this one may be dying still.
-    deadline = time.monotonic() + (10.0 if before.exists() else 0.0)
-    while True:
-        try:
-            port = add_port(server, f"127.0.0.1:{wanted}", public=public)
-        except RuntimeError:
-            port = 0
-        if port:
-            return f"127.0.0.1:{port}"
-        if time.monotonic() >= deadline:
-            raise UserError(
-                f"Port {wanted} of this machine is taken.",
-                hint="Choose another with --master_port, or leave it away: any free one is then taken.",
-            )
-        time.sleep(0.1)
+def _bind(server: grpc.aio.Server, variable: str, *, public: bool = False) -> str:
+    """The address it listens at."""
+    address = f"127.0.0.1:{os.environ[variable]}"
+    try:
+        add_port(server, address, public=public)
+    except RuntimeError:
+        raise UserError(
+            f"Somebody else listens at {address}, which this job's master needs.",
+            hint="Choose another port with --master_port, or leave it away: any free one is then taken.",
+        ) from None
+    return address
 
 
 def _write_status(folder: Path, status: dict[str, object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from elasticdl.master.master import Master
 from elasticdl.master.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
+from elasticdl.wire.ports import KeptPort
+from tests.serving_thread import ServingThread
 
 VARIABLES = (
     PodEnv.MASTER_ADDR,
@@ -121,7 +122,7 @@ class RunningMaster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._spec = JobSpec.build(job_name="shards", job_command="true", num_workers=2)
-        self._ports = [0, 0]
+        self._ports = [KeptPort(), KeptPort()]
         self.master: Master | None = None
         # Instead of a journal, if there is one.
         self.kept: str | None = None
@@ -130,31 +131,31 @@ class RunningMaster:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._ports[0]}"
+        return f"127.0.0.1:{self._ports[0].number}"
 
     @property
     def public_address(self) -> str:
-        return f"127.0.0.1:{self._ports[1]}"
+        return f"127.0.0.1:{self._ports[1].number}"
 
     def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started,))
-        self._thread.start()
-        started.wait()
+        self._thread = ServingThread(self._serve)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+        self._thread.stop()
+
+    def close(self) -> None:
+        self.stop()
+        for port in self._ports:
+            port.close()
 
     def do(self, what: Callable[[Master], Any]) -> Any:
         """Something that has to be done in the master's own thread."""
 
-        async def inside() -> Any:
+        def inside() -> Any:
             assert self.master is not None
             return what(self.master)
 
-        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result()
+        return self._thread.do(inside)
 
     def observe(self, node: str, phase: NodePhase, reason: str = "") -> None:
         status = {"name": node, "role": node.split("-")[0], "phase": phase.value, "reason": reason}
@@ -170,13 +171,7 @@ class RunningMaster:
             )
         )
 
-    def _run(self, started: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve(started))
-        self._loop.close()
-
-    async def _serve(self, started: threading.Event) -> None:
-        self._stopping = asyncio.Event()
+    async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
         if self.kept is not None:
             shutil.rmtree(self.folder / "journal")
         master = Master(
@@ -191,13 +186,13 @@ class RunningMaster:
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
         for number, server in enumerate(servers):
             add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-            self._ports[number] = add_port(server, f"127.0.0.1:{self._ports[number]}", public=number == 1)
+            add_port(server, f"127.0.0.1:{self._ports[number].number}", public=number == 1)
             await server.start()
         for node in list(master.state.roster.nodes):
             status = {"name": node, "role": node.split("-")[0], "phase": "running", "reason": ""}
             master.do("observe", status={**status, "exit_code": None, "message": ""})
-        started.set()
-        await self._stopping.wait()
+        ready()
+        await stopping.wait()
         for server in servers:
             await server.stop(None)
         master._journal.close()
@@ -214,4 +209,4 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningMast
     monkeypatch.setenv(PodEnv.WORKER_ID, "0")
     monkeypatch.setenv(PodEnv.WORKER_TYPE, "worker")
     yield running
-    running.stop()
+    running.close()

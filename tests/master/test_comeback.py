@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import add_port, new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
+from elasticdl.wire.ports import KeptPort
 from elasticdl.worker.link import MasterLink
 from elasticdl.worker.reporter import Reporter
 from elasticdl.worker.shards import LeasedShards
+from tests.serving_thread import ServingThread
 
 SIZE = 400
 SPEC = JobSpec.build(
@@ -47,22 +50,17 @@ class RunningMaster:
         self.folder = folder
         self.token = token
         self._platform = platform
-        self.port = 0
+        self._kept = KeptPort()
+        self.port = self._kept.number
 
     def start(self, *, kept: str | None = None, patience: float = 60.0) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir()
-        self.loop = asyncio.new_event_loop()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started, kept, patience))
-        self._thread.start()
-        started.wait()
+        self._thread = ServingThread(partial(self._serve, kept, patience))
 
-    def _run(self, started: threading.Event, kept: str | None, patience: float) -> None:
-        self.loop.run_until_complete(self._serve(started, kept, patience))
-
-    async def _serve(self, started: threading.Event, kept: str | None, patience: float) -> None:
-        self._stopping = asyncio.Event()
+    async def _serve(
+        self, kept: str | None, patience: float, ready: Callable[[], None], stopping: asyncio.Event
+    ) -> None:
         self.master = master = Master(
             spec=SPEC, folder=self.folder, platform=self._platform, token=self.token, environment={}
         )
@@ -77,27 +75,26 @@ class RunningMaster:
         master.recover(kept)
         server = new_aio_server(self.token)
         add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]
-        self.port = add_port(server, f"127.0.0.1:{self.port}")
+        add_port(server, f"127.0.0.1:{self.port}")
         await server.start()
         running = asyncio.create_task(master.run())
-        stopping = asyncio.create_task(self._stopping.wait())
-        started.set()
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopped = asyncio.create_task(stopping.wait())
+        ready()
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
-        stopping.cancel()
-        await asyncio.gather(running, stopping, return_exceptions=True)
+        stopped.cancel()
+        await asyncio.gather(running, stopped, return_exceptions=True)
         await server.stop(None)
 
     def ask(self, what: Callable[[Master], Any]) -> Any:
-        async def inside() -> Any:
-            return what(self.master)
-
-        return asyncio.run_coroutine_threadsafe(inside(), self.loop).result(60)
+        return self._thread.do(lambda: what(self.master))
 
     def lose(self) -> None:
-        self.loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self.loop.close()
+        self._thread.stop()
+
+    def close(self) -> None:
+        self.lose()
+        self._kept.close()
 
 
 class Worker:
@@ -175,7 +172,7 @@ def running(tmp_path: Path, listed: Any) -> Iterator[RunningMaster]:
     made = RunningMaster(tmp_path / "job", listed)
     made.start()
     yield made
-    made.lose()
+    made.close()
 
 
 def come_back(running: RunningMaster, kept: str, workers: list[Worker]) -> None:

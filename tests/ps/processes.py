@@ -17,6 +17,7 @@ from elasticdl.ps.client import ParameterClient
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import add_port, new_server, open_channel
 from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
+from elasticdl.wire.ports import KeptPort
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 from elasticdl.wire.security import Security
 
@@ -98,7 +99,9 @@ class Job:
         self.environment = environment
         self.token_file = folder / "token"
         self.token_file.write_text(token)
-        self.master = Master(token, security=security, **(job or {}))
+        # The master's, also while it is away.
+        self._port = KeptPort()
+        self.master = Master(token, self._port.number, security=security, **(job or {}))
         self.closing: list[Callable[[], Any]] = []
         self.process = self._start()
         self.request = self.master.joined.get(timeout=60)
@@ -134,9 +137,8 @@ class Job:
         return ParameterServerStub(channel)  # type: ignore[no-untyped-call]
 
     def restart_master(self) -> None:
-        port = self.master.port
         self.master.stop()
-        self.master = Master(self.token, port)
+        self.master = Master(self.token, self._port.number)
 
     def close(self) -> None:
         self.process.kill()
@@ -144,3 +146,4 @@ class Job:
         for close in self.closing:
             close()
         self.master.stop()
+        self._port.close()

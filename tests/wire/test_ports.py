@@ -1,0 +1,66 @@
+"""A kept port is nobody else's while its owner is away: shown with sockets that may have this one port only."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from elasticdl.wire.channel import add_port, new_server
+from elasticdl.wire.ports import KeptPort
+
+# Which ports the kernel may choose for a socket (Linux 6.3); the module `socket` has no name for it yet.
+IP_LOCAL_PORT_RANGE = 51
+
+
+@pytest.fixture
+def kept() -> Iterator[KeptPort]:
+    with KeptPort() as port:
+        yield port
+
+
+def stranger(port: int, *, again: bool = False) -> socket.socket:
+    """A socket that is happy with any port, to which the kernel can give this one only."""
+    made = socket.socket()
+    made.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("I", port << 16 | port))
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, again)
+    return made
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_it_is_not_given_to_a_listener(kept: KeptPort, again: bool) -> None:
+    with stranger(kept.number, again=again) as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", 0))
+        kept.close()
+        other.bind(("127.0.0.1", 0))
+        assert other.getsockname()[1] == kept.number
+
+
+def test_it_is_not_given_to_a_connection(kept: KeptPort) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        with stranger(kept.number) as other, pytest.raises(OSError, match="Cannot assign"):
+            other.connect(somebody.getsockname())
+        kept.close()
+        with stranger(kept.number) as other:
+            other.connect(somebody.getsockname())
+            assert other.getsockname()[1] == kept.number
+
+
+def test_one_server_after_the_other_listens_there(kept: KeptPort) -> None:
+    for _ in range(3):
+        server = new_server("token", threads=1)
+        assert add_port(server, f"127.0.0.1:{kept.number}") == kept.number
+        server.start()
+        another = new_server("token", threads=1)
+        with pytest.raises(RuntimeError, match="Failed to bind"):
+            add_port(another, f"127.0.0.1:{kept.number}")
+        server.stop(None).wait()
+        another.stop(None).wait()
+
+
+def test_a_port_at_which_somebody_listens_cannot_be_kept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody, pytest.raises(OSError, match="in use"):
+        KeptPort(somebody.getsockname()[1])
