@@ -5,7 +5,6 @@ start, no other program is given them, neither to listen nor for a connection to
 from __future__ import annotations
 
 import socket
-import sys
 from types import TracebackType
 
 
@@ -25,8 +24,11 @@ class KeptPort:
             self._held.close()
             raise
         self.number: int = self._held.getsockname()[1]
-        if sys.platform != "linux":
-            # Elsewhere a bound socket keeps out everybody. The port is then known, and free unless bad luck has it.
+        try:
+            socket.create_server(("127.0.0.1", self.number)).close()
+        except OSError:
+            # Not Linux: there a socket that is only bound keeps out its owner too. The port is known now, and it takes
+            # bad luck that somebody else has it when it is needed.
             self._held.close()
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from elasticdl.ps.shares import share
 from elasticdl.ps.snapshot import Snapshot, read_snapshot, write_snapshot
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_channel
+from elasticdl.wire.ports import KeptPort
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 from elasticdl.wire.security import Security
 from tests.ps.processes import Job, Master
@@ -67,19 +67,17 @@ def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: 
         "ELASTICDL_CERT_FILE": str(tmp_path / "tls.crt"),
         "ELASTICDL_KEY_FILE": str(tmp_path / "tls.key"),
     }
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    kept = KeptPort()
     told = {
         "ELASTICDL_BIND": "0.0.0.0",
-        "ELASTICDL_PORT": str(port),
-        "ELASTICDL_ADVERTISE": f"localhost:{port}",
+        "ELASTICDL_PORT": str(kept.number),
+        "ELASTICDL_ADVERTISE": f"localhost:{kept.number}",
     }
     security = Security.of_environment(environment)
     variables: dict[str, Any] = {**environment, **told}
     job = Job(tmp_path, token, security=security, **variables)
     try:
-        assert job.request.address == f"localhost:{port}"
+        assert job.request.address == f"localhost:{kept.number}"
         job.master.want(generation=1)
         status = job.stub().ServerStatus(ps_pb2.ServerStatusRequest(), wait_for_ready=True, timeout=60)
         assert not status.initialized
@@ -88,6 +86,7 @@ def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: 
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     finally:
         job.close()
+        kept.close()
 
 
 def test_it_does_not_join_a_master_of_another_authority(tmp_path: Path, token: str) -> None:

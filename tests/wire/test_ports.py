@@ -64,3 +64,13 @@ def test_one_server_after_the_other_listens_there(kept: KeptPort) -> None:
 def test_a_port_at_which_somebody_listens_cannot_be_kept() -> None:
     with socket.create_server(("127.0.0.1", 0)) as somebody, pytest.raises(OSError, match="in use"):
         KeptPort(somebody.getsockname()[1])
+
+
+def test_where_it_would_keep_out_its_owner_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: tuple[str, int]) -> socket.socket:
+        raise OSError("Address already in use")
+
+    # As the other systems do.
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with KeptPort() as port, socket.socket() as owner:
+        owner.bind(("127.0.0.1", port.number))
