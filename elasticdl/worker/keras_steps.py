@@ -107,8 +107,8 @@ class Forward:
 class Training:
     """What changes the model, or says how to. The model and the optimizer must have been built.
 
-    A layer that is frozen (`trainable`) has no gradients as long as it is: callbacks may freeze layers, and let them be
-    trained again. Graphs do not look at it, so each choice of layers has its own (`follow`).
+    What is frozen (`trainable`) has no gradients as long as it is: callbacks may freeze layers, and let them be trained
+    again. Graphs do not look at it, so each choice of what is trained has its own (`follow`).
     """
 
     def __init__(
@@ -135,7 +135,10 @@ class Training:
         self._handles = list(handles)
         self._known = {id(one) for one in [*variables, *handles]} | set(elsewhere)
         self._check_read = check_read
-        self._layers = list(model._flatten_layers())
+        # What can be frozen: layers, and with Keras 3 their variables one by one.
+        self._freezable = list(model._flatten_layers())
+        if hasattr(tf.keras, "ops"):
+            self._freezable += model.weights
         self._switches: tuple[bool, ...] | None = None
         self._made: dict[tuple[bool, ...], tuple[Step, Step, Any]] = {}
         self.follow()
@@ -144,7 +147,7 @@ class Training:
         """Before each batch: takes the graphs of what is trained by now. Raises `UserError` if that is something that
         was frozen when the model was made.
         """
-        switches = tuple(layer.trainable for layer in self._layers)
+        switches = tuple(one.trainable for one in self._freezable)
         if switches == self._switches:
             return
         wanted = self._model.trainable_variables
