@@ -146,10 +146,13 @@ class _Target:
         self._current = current
         self._wanted = min(replicas, len(servers))
         total = sum(loads) if loads else 0.0
-        # A little for each bucket, so that those without any load are spread as well.
         self._loads = [1.0] * BUCKETS
-        self._least_difference = 0.0
+        # One bucket more or less: nothing is evener than that.
+        self._least_difference = 1.0
+        measured = False
         if loads and total > 0:
+            measured = True
+            # A little for each bucket, so that those without any load are spread as well.
             self._loads = [load * BUCKETS / total + 0.1 for load in loads]
             self._least_difference = _TOLERANCE * sum(self._loads) / len(servers)
         # With one copy of everything the copies are the work.
@@ -170,7 +173,7 @@ class _Target:
             self._work[server] += self._loads[bucket]
         if self._wanted > 1:
             self._even_work()
-            if self._least_difference:
+            if measured:
                 self._exchange()
 
     # -- who holds what --------------------------------------------------------------------------------------
@@ -238,24 +241,17 @@ class _Target:
         """The bucket that evens out two servers best, at the least cost."""
         if difference <= self._least_difference:
             return None
-        fits = [
-            bucket
-            for bucket, held in enumerate(self.holders)
-            if rich in held
-            and poor not in held
-            and self._current.filling.get(bucket) != rich
-            and self._weights[bucket] < difference
-        ]
-        return min(
-            fits,
-            key=lambda bucket: (
-                rich in (self._current.primary[bucket], self._current.backup[bucket]),
-                abs(self._weights[bucket] - difference / 2),
-                rich == self._current.primary[bucket],
-                bucket,
-            ),
-            default=None,
-        )
+        primary, backup, filling = self._current.primary, self._current.backup, self._current.filling
+        best: tuple[bool, float, bool, int] | None = None
+        for bucket, held in enumerate(self.holders):
+            weight = self._weights[bucket]
+            if rich not in held or poor in held or filling.get(bucket) == rich or weight >= difference:
+                continue
+            works = rich == primary[bucket]
+            cost = (works or rich == backup[bucket], abs(weight - difference / 2), works, bucket)
+            if best is None or cost < best:
+                best = cost
+        return best[-1] if best is not None else None
 
     def _drop(self, bucket: int, server: int) -> None:
         self.holders[bucket].discard(server)
@@ -268,8 +264,11 @@ class _Target:
     # -- who of them is the primary --------------------------------------------------------------------------
 
     def _first_primary(self, bucket: int) -> int:
-        known = (self._current.primary[bucket], self._current.backup[bucket])
-        return next((server for server in known if server in self.holders[bucket]), min(self.holders[bucket]))
+        held = self.holders[bucket]
+        for server in (self._current.primary[bucket], self._current.backup[bucket]):
+            if server in held:
+                return server
+        return min(held)
 
     def _even_work(self) -> None:
         # What can be done between two servers directly is most of it, and quickly found.
@@ -290,11 +289,14 @@ class _Target:
     def _swap_once(self) -> bool:
         by_work = sorted(self._order, key=lambda server: (self._work[server], server))
         for rich in reversed(by_work):
+            poorer = [
+                poor for poor in by_work if self._work[rich] - self._work[poor] > self._least_difference
+            ]
+            if not poorer:
+                return False
             paths = self._paths(rich)
-            for poor in by_work:
-                difference = self._work[rich] - self._work[poor]
-                if poor in paths and difference > self._least_difference and self._flip(paths, rich, poor):
-                    return True
+            if any(poor in paths and self._flip(paths, rich, poor) for poor in poorer):
+                return True
         return False
 
     def _paths(self, rich: int) -> dict[int, tuple[int, int]]:
