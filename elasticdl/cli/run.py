@@ -98,7 +98,7 @@ def execute(spec: JobSpec, display: Display) -> JobResult:
     try:
         with (
             _keep_port(spec.cluster.master_port) as own,
-            KeptPort() as public,
+            _keep_port(0) as public,
             Host(folder.socket_path(), folder.logs_path, os.environ) as host,
         ):
             job = _RunningJob(spec, folder, host, display, ports=(own.number, public.number))
@@ -145,10 +145,17 @@ def _check_command(command: str) -> None:
 
 
 def _keep_port(port: int) -> KeptPort:
-    """The master's: its nodes find it there again whenever it was killed, so nobody else may get it meanwhile."""
+    """One of the master's: its nodes find it there again whenever it was killed, so nobody else may get it meanwhile.
+    0: any that is free.
+    """
     try:
         return KeptPort(port)
     except OSError as error:
+        if not port:
+            raise UserError(
+                f"The job's master cannot have a port of this machine: {error.strerror}.",
+                hint="If all are in use (`ss -tan` lists them), end what uses them.",
+            ) from None
         raise UserError(
             f"--master_port={port}: the port cannot be taken: {error.strerror}.",
             hint="Choose another one, or leave the flag away: any free one is then taken.",
