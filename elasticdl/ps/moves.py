@@ -145,15 +145,14 @@ class _Target:
         self._order = servers
         self._current = current
         self._wanted = min(replicas, len(servers))
-        total = sum(loads) if loads else 0.0
+        measured = loads if loads and sum(loads) > 0 else None
         self._loads = [1.0] * BUCKETS
         # One bucket more or less: nothing is evener than that.
         self._least_difference = 1.0
-        measured = False
-        if loads and total > 0:
-            measured = True
+        if measured is not None:
+            total = sum(measured)
             # A little for each bucket, so that those without any load are spread as well.
-            self._loads = [load * BUCKETS / total + 0.1 for load in loads]
+            self._loads = [load * BUCKETS / total + 0.1 for load in measured]
             self._least_difference = _TOLERANCE * sum(self._loads) / len(servers)
         # With one copy of everything the copies are the work.
         self._weights = self._loads if self._wanted == 1 else [1.0] * BUCKETS
@@ -173,7 +172,7 @@ class _Target:
             self._work[server] += self._loads[bucket]
         if self._wanted > 1:
             self._even_work()
-            if measured:
+            if measured is not None:
                 self._exchange()
 
     # -- who holds what --------------------------------------------------------------------------------------
