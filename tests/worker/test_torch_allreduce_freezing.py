@@ -18,6 +18,7 @@ from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.memory import ShardMemory
 from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.torch_allreduce import AllReduceLoop, _ReplicatedModel, _TrainerReplica
+from tests.worker.torch_freezing import InTheMiddle
 
 SPEC = JobSpec.build(
     model_zoo="zoo",
@@ -40,20 +41,7 @@ class Network(nn.Module):
         return self.head(torch.tanh(self.body(features)))
 
 
-class ByTurns:
-    """The body is trained in the second epoch and in the last."""
-
-    def set_model(self, model: Any) -> None:
-        self.model = model
-
-    def on_train_begin(self, logs: Any) -> None:
-        self.model.body.requires_grad_(False)
-
-    def on_epoch_begin(self, epoch: int, logs: Any) -> None:
-        self.model.body.requires_grad_(epoch % 2 == 1)
-
-
-class ByBatches(ByTurns):
+class ByBatches(InTheMiddle):
     """The body is frozen from the second step on."""
 
     def on_train_begin(self, logs: Any) -> None: ...
@@ -143,7 +131,7 @@ def trained(seen: list[torch.Tensor]) -> list[bool]:
 
 
 def test_from_the_first_step_on(make_loop: Callable[[type], Any]) -> None:
-    assert trained(body_after_each_step(make_loop(ByTurns))) == ([False] * STEPS + [True] * STEPS) * 2
+    assert trained(body_after_each_step(make_loop(InTheMiddle))) == ([False] * STEPS + [True] * STEPS) * 2
 
 
 def test_what_is_frozen_where_the_gradients_are_there_already(make_loop: Callable[[type], Any]) -> None:
@@ -152,7 +140,7 @@ def test_what_is_frozen_where_the_gradients_are_there_already(make_loop: Callabl
 
 @pytest.mark.parametrize(("epoch", "is_trained"), [(2, False), (3, True)])
 def test_a_worker_that_comes_late(make_loop: Callable[[type], Any], epoch: int, is_trained: bool) -> None:
-    loop = make_loop(ByTurns)
+    loop = make_loop(InTheMiddle)
     while loop._team.place.epoch < epoch:
         loop._team.place = loop._team._after(loop._team.place)
     assert trained(body_after_each_step(loop))[0] == is_trained

@@ -17,6 +17,7 @@ from elasticdl.worker.models import Model
 from elasticdl.worker.torch import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 from tests.worker.epochs import EPOCHS, alone, served, train
+from tests.worker.torch_freezing import InTheMiddle
 
 BATCH = Batch(
     shard=Shard(lease_id=1, epoch=0, start=0, end=16),
@@ -55,19 +56,6 @@ def frozen(network: type[Network]) -> Callable[[], Network]:
         return made
 
     return make
-
-
-class InTheMiddle:
-    """The body is trained in the second epoch and in the last."""
-
-    def set_model(self, model: Any) -> None:
-        self.model = model
-
-    def on_train_begin(self, logs: Any) -> None:
-        self.model.body.requires_grad_(False)
-
-    def on_epoch_begin(self, epoch: int, logs: Any) -> None:
-        self.model.body.requires_grad_(epoch % 2 == 1)
 
 
 def loss(labels: Any, predictions: Any) -> Any:
