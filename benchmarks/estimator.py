@@ -26,8 +26,8 @@ import psutil
 from benchmarks.processes import Stuck, elasticdl, free_port, running, tail
 from benchmarks.report import Result
 from benchmarks.turns import Side, Speed, compared, ended, take_turns
-from elasticdl.data.criteo import make_criteo_like
-from elasticdl.data.samples import make_iris_file
+from elasticdl.data.generators.bundled import make_iris_file
+from elasticdl.data.generators.criteo import make_criteo_like
 
 NAME = "estimator"
 TARGET = 0.97

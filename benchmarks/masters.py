@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.processes import DEADLINE, ROOT, Stuck, free_port, running, tail, wait_until
+from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
-from elasticdl.platforms.messages import Done, ListNodes, Nodes, Start, Stop, decode, encode
+from elasticdl.platforms.local.messages import Done, ListNodes, Nodes, Start, Stop, decode, encode
 
 # Its `k8s` extra is imported by the local master too; protobuf it does not declare at all.
 _DLROVER = ("dlrover[k8s]==0.6.1", "grpcio", "protobuf")

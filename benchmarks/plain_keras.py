@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
 # TensorFlow's greetings, which our workers silence too.

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Result, at_least
-from elasticdl.ps.duplicates import unique
-from elasticdl.ps.optimizers import make_optimizer
-from elasticdl.ps.table import Table, TableSpec
+from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.embedding.table import Table, TableSpec
+from elasticdl.ps.embedding.unique_ids import unique
 from elasticdl.wire import ps_pb2
 
 NAME = "tables"

@@ -18,9 +18,9 @@ import numpy as np
 
 from benchmarks import stamps
 from benchmarks.processes import elasticdl, finish, running, tail, wait_until
+from elasticdl.data.dataset import open_reader
 from elasticdl.data.example import encode_example
-from elasticdl.data.open import open_reader
-from elasticdl.data.recordio import RecordIOWriter
+from elasticdl.data.formats.recordio import RecordIOWriter
 
 Framework = Literal["keras", "torch"]
 FRAMEWORKS: tuple[Framework, ...] = ("keras", "torch")

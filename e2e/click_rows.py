@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from e2e.conftest import ROOT
-from elasticdl.data.criteo import make_criteo_like
+from elasticdl.data.generators.criteo import make_criteo_like
 
 ROWS = 200
 _COLUMNS = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]

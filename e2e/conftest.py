@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from elasticdl.cli.control import current_status
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.store import JobStore
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_store import JobStore
 
 # Whoever started the tests may have interrupts and hang-ups ignored, which the jobs started here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,8 +12,8 @@ import psutil
 
 from e2e.conftest import Job, wait_until
 from elasticdl.cli.processes import node_processes
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.store import JobStore
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_store import JobStore
 
 
 def processes(job: Job) -> list[psutil.Process]:

@@ -18,9 +18,9 @@ import torch
 
 from e2e import click_rows
 from e2e.conftest import ROOT, Job, wait_until
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
-from elasticdl.ps.checkpoints import find_checkpoint
+from elasticdl.ps.checkpoint.checkpoints import find_checkpoint
 from model_zoo.criteo import torch_deepfm
 
 ROWS = 6000

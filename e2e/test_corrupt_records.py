@@ -10,7 +10,7 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.plain import Bench, rows
-from elasticdl.data.recordio import RecordIOWriter
+from elasticdl.data.formats.recordio import RecordIOWriter
 
 SIZE = 100
 SERVERS = ("--num_workers=2", "--num_ps=1", "--num_minibatches_per_task=2")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import ROOT, Job
-from elasticdl.ps.checkpoints import chain, read_checkpoint, versions
-from elasticdl.ps.table_files import SavedTables
+from elasticdl.ps.checkpoint.checkpoints import chain, read_checkpoint, versions
+from elasticdl.ps.checkpoint.table_files import SavedTables
 
 ROWS = 640
 DEFINITION = """

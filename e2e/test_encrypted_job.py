@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2 import StatusRequest
 from elasticdl.wire.master_pb2_grpc import MasterStub

@@ -16,7 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from e2e.conftest import ROOT, Job
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
 SIZE = 1437

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from e2e.conftest import wait_until
-from elasticdl.ps.buckets import BUCKETS
+from elasticdl.ps.core.buckets import BUCKETS
 
 SIZE = 1437
 TEST_SIZE = 360

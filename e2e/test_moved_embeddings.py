@@ -9,7 +9,7 @@ import torch
 
 from e2e.conftest import Job
 from e2e.zoo.moved.model import Network
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 
 
 def test_moved_trained_told_and_exported(start_job: Callable[..., Job], digits: Path, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from e2e.conftest import DEADLINE, wait_until
-from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.checkpoints import file_name, versions
+from elasticdl.ps.checkpoint.checkpoints import file_name, versions
+from elasticdl.ps.core.buckets import BUCKETS
 
 SIZE = 1437
 EPOCHS = 2

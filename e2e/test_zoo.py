@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from e2e.conftest import ROOT, Job
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
 BATCH = 32

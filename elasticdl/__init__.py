@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elasticdl.cli.run import run
-    from elasticdl.jobs.errors import UserError
+    from elasticdl.errors import UserError
     from elasticdl.jobs.mode import Mode
     from elasticdl.jobs.spec import JobSpec
-    from elasticdl.ps.custom import Optimizer
-    from elasticdl.ps.opened import open_snapshot
-    from elasticdl.worker import metrics
+    from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
+    from elasticdl.ps.embedding.custom_optimizer import Optimizer
+    from elasticdl.worker.scoring import metrics
 
 __version__ = "2.0.0.dev0"
 
@@ -31,11 +31,11 @@ __all__ = ["JobSpec", "Mode", "Optimizer", "UserError", "__version__", "metrics"
 _PLACES = {
     "JobSpec": "elasticdl.jobs.spec:JobSpec",
     "Mode": "elasticdl.jobs.mode:Mode",
-    "Optimizer": "elasticdl.ps.custom:Optimizer",
-    "UserError": "elasticdl.jobs.errors:UserError",
+    "Optimizer": "elasticdl.ps.embedding.custom_optimizer:Optimizer",
+    "UserError": "elasticdl.errors:UserError",
     "keras": "elasticdl.keras:",
-    "metrics": "elasticdl.worker.metrics:",
-    "open_snapshot": "elasticdl.ps.opened:open_snapshot",
+    "metrics": "elasticdl.worker.scoring.metrics:",
+    "open_snapshot": "elasticdl.ps.checkpoint.opened_checkpoint:open_snapshot",
     "run": "elasticdl.cli.run:run",
     "torch": "elasticdl.torch:",
 }

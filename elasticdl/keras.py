@@ -29,12 +29,12 @@ import numpy as np
 import tensorflow as tf
 
 from elasticdl.data.feeds import batched
-from elasticdl.jobs.errors import UserError
-from elasticdl.ps.duplicates import sum_by
-from elasticdl.ps.initializers import Initializer
-from elasticdl.ps.lookups import Declaration, Lookups, as_initializer
-from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import TableSpec, as_ids
+from elasticdl.errors import UserError
+from elasticdl.ps.embedding.initializers import Initializer
+from elasticdl.ps.embedding.lookups import Declaration, Lookups, as_initializer
+from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.embedding.table import TableSpec, as_ids
+from elasticdl.ps.embedding.unique_ids import sum_by
 
 __all__ = ["Embedding", "attach", "batched", "table_layers"]
 
@@ -82,7 +82,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         """`name`: of the layer and of its table; its place in the model if it is given none. `table`: of a table that
-        other layers use too. `initializer`: what rows start as: Keras's, or see `elasticdl.ps.initializers`.
+        other layers use too. `initializer`: what rows start as: Keras's, or see `elasticdl.ps.embedding.initializers`.
         `admit_after`: sightings of an id after which it gets a row of its own. `expire_after`: steps after which a row
         that was not seen is forgotten; 0: never.
         """
@@ -390,7 +390,7 @@ class _Alone:
     """The table that a layer outside of any job has to itself."""
 
     def __init__(self, spec: TableSpec) -> None:
-        from elasticdl.ps.local_tables import LocalTables
+        from elasticdl.ps.storage.local_tables import LocalTables
 
         self.table = spec.name
         self.tables = LocalTables([spec])
@@ -416,8 +416,8 @@ class _Alone:
         return self.tables.rows(self.table)
 
     def _rule(self) -> Any:
-        from elasticdl.ps.optimizers import make_optimizer
-        from elasticdl.worker.keras_optimizer import KerasOptimizer
+        from elasticdl.ps.embedding.optimizers import make_optimizer
+        from elasticdl.worker.keras.optimizer import KerasOptimizer
 
         if self.optimizer is None:
             log.warning(

@@ -28,13 +28,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elasticdl.data.feeds import batched
-from elasticdl.jobs.errors import UserError
-from elasticdl.ps.duplicates import sum_by, take_rows
-from elasticdl.ps.initializers import Initializer
-from elasticdl.ps.lookups import Declaration, Found, Lookups, as_initializer
-from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.table import TableSpec, as_ids
-from elasticdl.ps.tensors import Array
+from elasticdl.errors import UserError
+from elasticdl.ps.core.tensors import Array
+from elasticdl.ps.embedding.initializers import Initializer
+from elasticdl.ps.embedding.lookups import Declaration, Found, Lookups, as_initializer
+from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.embedding.table import TableSpec, as_ids
+from elasticdl.ps.embedding.unique_ids import sum_by, take_rows
 
 __all__ = ["Embedding", "EmbeddingBag", "batched", "table_layers"]
 
@@ -61,9 +61,9 @@ class TableLayer(nn.Module):  # type: ignore[misc]
         expire_after: int = 0,
     ) -> None:
         """`name`: of the layer and of its table; its place in the model if it is given none. `table`: of a table that
-        other layers use too. `initializer`: what rows start as (see `elasticdl.ps.initializers`). `admit_after`:
-        sightings of an id after which it gets a row of its own. `expire_after`: steps after which a row that was not
-        seen is forgotten; 0: never.
+        other layers use too. `initializer`: what rows start as (see `elasticdl.ps.embedding.initializers`).
+        `admit_after`: sightings of an id after which it gets a row of its own. `expire_after`: steps after which a
+        row that was not seen is forgotten; 0: never.
         """
         super().__init__()
         self.embedding_dim = embedding_dim
@@ -314,7 +314,7 @@ class _Alone:
     """The table that a layer outside of any job has to itself."""
 
     def __init__(self, spec: TableSpec) -> None:
-        from elasticdl.ps.local_tables import LocalTables
+        from elasticdl.ps.storage.local_tables import LocalTables
 
         self.table = spec.name
         self.tables = LocalTables([spec])
@@ -342,8 +342,8 @@ class _Alone:
             )
 
     def step(self, optimizer: Any, group: Mapping[str, Any]) -> None:
-        from elasticdl.ps.optimizers import make_optimizer
-        from elasticdl.worker.torch_optimizer import server_config
+        from elasticdl.ps.embedding.optimizers import make_optimizer
+        from elasticdl.worker.torch.optimizer import server_config
 
         config = server_config(optimizer, None)
         if config != self._config:

@@ -23,7 +23,7 @@ from benchmarks.processes import DEADLINE, ROOT, Stuck, elasticdl
 from e2e.cluster.images import NAME
 from e2e.cluster.places import find_cluster, provide_images, schedulable
 from e2e.cluster.selfmade import SelfMade
-from elasticdl.platforms.kubeconfig import find_access
+from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
 Document = dict[str, Any]
 # Who looks on takes part of the machine, and on a cluster asks it.

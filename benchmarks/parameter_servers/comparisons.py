@@ -19,7 +19,7 @@ from benchmarks.parameter_servers.sides import Setting, Trainers
 from benchmarks.processes import Stuck
 from benchmarks.report import Result
 from benchmarks.turns import Speed, compared, take_turns
-from elasticdl.jobs.placement import NodesSection
+from elasticdl.jobs.sections.placement import NodesSection
 
 NAME = "parameter_servers"
 # Which comparisons, by a part of their names; all if it is not set. For who works on one of them.

@@ -14,11 +14,11 @@ import numpy as np
 
 from benchmarks.parameter_servers import clicks
 from benchmarks.report import Result, at_most_more
-from elasticdl.ps.bodies import mask_of
-from elasticdl.ps.buckets import BUCKETS
-from elasticdl.ps.holdings import Holdings, Initial, ServerSettings
-from elasticdl.ps.peers import PART_BYTES
-from elasticdl.ps.table import TableSpec, buckets_of
+from elasticdl.ps.core.array_bodies import mask_of
+from elasticdl.ps.core.buckets import BUCKETS
+from elasticdl.ps.embedding.table import TableSpec, buckets_of
+from elasticdl.ps.replication.peers import PART_BYTES
+from elasticdl.ps.storage.holdings import Holdings, Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 _BUCKET = 0

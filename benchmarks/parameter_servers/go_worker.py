@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.parameter_servers import clicks
 from benchmarks.parameter_servers.go_server import GoClient
 from benchmarks.parameter_servers.progress import Progress
-from elasticdl.ps.duplicates import sum_by, unique
+from elasticdl.ps.embedding.unique_ids import sum_by, unique
 
 
 def train(

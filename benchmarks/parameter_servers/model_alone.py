@@ -15,7 +15,7 @@ from torch import nn
 from benchmarks.parameter_servers import clicks
 from benchmarks.parameter_servers.progress import Progress
 from benchmarks.parameter_servers.torch_model import DeepFM
-from elasticdl.worker.allocation import keep_memory
+from elasticdl.worker.tensor_memory import keep_memory
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from benchmarks.parameter_servers import progress, sides
 from benchmarks.processes import ROOT, elasticdl, wait_until
 from benchmarks.report import Result, at_most_more
 from elasticdl.cli.control import current_status
-from elasticdl.jobs.store import JobStore
+from elasticdl.jobs.job_store import JobStore
 
 _SECONDS = 1.0
 _JOB = "benchmark"

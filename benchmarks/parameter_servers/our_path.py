@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.parameter_servers import clicks
 from benchmarks.parameter_servers.our_server import TABLE, connect
 from benchmarks.parameter_servers.progress import Progress
-from elasticdl.ps.duplicates import unique
-from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.embedding.unique_ids import unique
 
 
 def main() -> None:

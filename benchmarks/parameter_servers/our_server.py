@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.parameter_servers import clicks
-from elasticdl.ps.buckets import BUCKETS, first_map
-from elasticdl.ps.client import ParameterClient
-from elasticdl.ps.replication import Routes
-from elasticdl.ps.rows import RowGradients
-from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.shares import read_share
-from elasticdl.ps.store import ServerSettings, Store
-from elasticdl.ps.table import TableSpec
-from elasticdl.ps.table_files import SavedTables
+from elasticdl.ps.checkpoint.resharding import read_share
+from elasticdl.ps.checkpoint.table_files import SavedTables
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.core.buckets import BUCKETS, first_map
+from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.embedding.table import TableSpec
+from elasticdl.ps.replication.replica_log import Routes
+from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.store import ServerSettings, Store
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for a benchmark"

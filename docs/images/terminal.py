@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from elasticdl.cli.display import panel
+from elasticdl.cli.output.display import panel
 
 WIDTH = 86
 

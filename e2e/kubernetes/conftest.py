@@ -44,7 +44,7 @@ from e2e.cluster.places import (
 )
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import DEADLINE, ROOT, TEST_DEADLINE, wait_until
-from elasticdl.platforms.kubeconfig import find_access
+from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
 MANIFESTS = ROOT / "elasticdl" / "manifests"
 

@@ -12,10 +12,10 @@ import pytest
 from e2e.conftest import ROOT
 from e2e.kubernetes.conftest import Kubectl
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.platforms.cluster import Cluster, Document
-from elasticdl.platforms.credentials import Credentials
-from elasticdl.platforms.kubernetes import KubernetesPlatform
-from elasticdl.platforms.manifests import job_object, owned, secret
+from elasticdl.platforms.kubernetes.client import Cluster, Document
+from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
+from elasticdl.platforms.kubernetes.manifests import job_object, owned, secret
 from elasticdl.platforms.platform import Platform
 
 

@@ -1,6 +1,6 @@
 """Many pods are made together, by an API server that takes only a few requests of this master at a time; then all of
 them are deleted together, and replaced, and do what there is to do. (That nobody waits for another's answer is shown by
-tests/master/test_pods_together.py.)
+tests/master/kubernetes/test_pods_together.py.)
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.cli.data_output import Progress, human_bytes, show_table
-from elasticdl.jobs.errors import UserError
+from elasticdl.cli.output.data_output import Progress, human_bytes, show_table
+from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
-    from elasticdl.ps.opened import OpenSnapshot, SavedTable
+    from elasticdl.ps.checkpoint.opened_checkpoint import OpenSnapshot, SavedTable
 
 # Flags are written with underscores; dashes mean the same.
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
@@ -32,7 +32,7 @@ def checkpoints() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 def describe(path: str, as_json: bool) -> None:
     """Show what is in a checkpoint: its step, its job, its parameters and tables."""
-    from elasticdl.ps.opened import open_snapshot
+    from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
 
     with open_snapshot(path) as snapshot:
         document = _document(path, snapshot)
@@ -56,7 +56,7 @@ def export(path: str, output: Path, name: str, slots: bool, overwrite: bool) -> 
     OUTPUT has the columns "id", int64, and "values", a list of float32 as long as the table is wide. The table need
     not fit into memory.
     """
-    from elasticdl.ps.opened import open_snapshot
+    from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
 
     if output.exists() and not (overwrite and output.is_file()):
         raise UserError(f"{output} is there already.", hint="Give another path, or --overwrite for a file.")

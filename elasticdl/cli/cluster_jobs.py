@@ -32,15 +32,15 @@ from elasticdl.cli.cluster_state import (
     unheard_wish,
 )
 from elasticdl.cli.job_view import UNKNOWN, JobView, LogLine, Summary
-from elasticdl.cli.notes import note
+from elasticdl.cli.output.notes import note
 from elasticdl.cli.removal import see_off
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import from_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterError, Document, Listing, owners_of, uid_of
-from elasticdl.platforms.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
-from elasticdl.platforms.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
+from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, Listing, owners_of, uid_of
+from elasticdl.platforms.kubernetes.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
+from elasticdl.platforms.kubernetes.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
+from elasticdl.platforms.kubernetes.pod_manifests import master_pod
 from elasticdl.platforms.platform import MASTER_ROLE
-from elasticdl.platforms.pods import master_pod
 
 _POLL_SECONDS = 0.5
 # How long a master that runs may take to obey before the command says that it has not yet.

@@ -20,8 +20,15 @@ from dataclasses import dataclass
 from elasticdl.cli.cluster_state import FINAL, is_running, state_of
 from elasticdl.cli.job_view import LogLine
 from elasticdl.cli.removal import Say
-from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Document, Pauses, http_library
-from elasticdl.platforms.naming import JOB_LABEL, master_name, node_of, record_name
+from elasticdl.platforms.kubernetes.client import (
+    Cluster,
+    ClusterAway,
+    ClusterError,
+    Document,
+    Pauses,
+    http_library,
+)
+from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, node_of, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
 
 _POLL_SECONDS = 0.5

@@ -13,17 +13,16 @@ import json
 import time
 from typing import Any
 
-from elasticdl.master.audit_rows import unrolled
-from elasticdl.platforms.cluster import Document
-from elasticdl.platforms.manifests import (
+from elasticdl.master.ledger.audit_rows import unrolled
+from elasticdl.platforms.kubernetes.client import Document
+from elasticdl.platforms.kubernetes.manifests import (
     NO_WISHES,
     SIGN_OF_LIFE_SECONDS,
     STATUS_KEY,
     WISHES_KEY,
     WRITTEN_AT,
 )
-from elasticdl.platforms.platform import NodePhase
-from elasticdl.platforms.pod_status import (
+from elasticdl.platforms.kubernetes.pod_status import (
     last_end,
     leaving,
     machine_of,
@@ -31,6 +30,7 @@ from elasticdl.platforms.pod_status import (
     running_since,
     unreachable,
 )
+from elasticdl.platforms.platform import NodePhase
 
 FINAL = ("succeeded", "failed", "stopped")
 _ENDED = ("Succeeded", "Failed")

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub

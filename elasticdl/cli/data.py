@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from elasticdl.cli.data_output import Progress, human_bytes, show_description
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.cli.output.data_output import Progress, human_bytes, show_description
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 if TYPE_CHECKING:
+    from elasticdl.data.generators.bundled import Made
     from elasticdl.data.reader import Reader
-    from elasticdl.data.samples import Made
 
 # Flags are written with underscores; dashes mean the same.
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
@@ -97,7 +97,7 @@ def digits(output: Path | None, records_per_file: int, overwrite: bool, seed: in
 
     They come with scikit-learn. A record is an Example with "image", 64 float32 between 0 and 1, and "label", int64.
     """
-    from elasticdl.data.samples import make_digits
+    from elasticdl.data.generators.bundled import make_digits
 
     with Progress("writing", _DIGITS) as progress:
         made = make_digits(
@@ -123,7 +123,7 @@ def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int,
 
     They come with scikit-learn.
     """
-    from elasticdl.data.samples import make_iris, make_iris_file
+    from elasticdl.data.generators.bundled import make_iris, make_iris_file
 
     if file is not None:
         if output is not None:
@@ -155,7 +155,7 @@ def mnist(source: Path, output: Path | None, records_per_file: int, overwrite: b
 
     A record is an Example with "image", 784 float32 between 0 and 255, and "label", int64.
     """
-    from elasticdl.data.samples import make_mnist
+    from elasticdl.data.generators.bundled import make_mnist
 
     with Progress("writing", _MNIST) as progress:
         made = make_mnist(
@@ -198,7 +198,7 @@ def criteo_like(
 
     Ids follow Zipf's law, and the label depends on them: there is something to learn.
     """
-    from elasticdl.data.criteo import make_criteo_like
+    from elasticdl.data.generators.criteo import make_criteo_like
 
     with Progress("writing", rows + (max(1, rows // 10) if test_rows is None else test_rows)) as progress:
         made = make_criteo_like(
@@ -328,8 +328,8 @@ def describe(path: str, check: bool, records: int, as_json: bool, data_reader_pa
 
 
 def _open(origin: str, params: str) -> Reader:
-    from elasticdl.data.open import open_reader
-    from elasticdl.jobs.pairs import BadValue, parse_pairs
+    from elasticdl.data.dataset import open_reader
+    from elasticdl.jobs.flags.pairs import BadValue, parse_pairs
 
     try:
         pairs = parse_pairs(params, example="key=value")

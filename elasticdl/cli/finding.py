@@ -7,9 +7,9 @@ from pathlib import Path
 
 from elasticdl.cli.job_view import UNKNOWN, JobView, Summary
 from elasticdl.cli.local_jobs import PLACE, LocalJob, local_jobs
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.jobs.store import JobStore
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.job_store import JobStore
 
 
 def cluster_configured() -> bool:
@@ -31,7 +31,7 @@ def find_job(name: str, namespace: str | None) -> JobView:
     if not namespace and not cluster_configured():
         return LocalJob(JobStore().get(name))
     from elasticdl.cli.cluster_jobs import ClusterJobs
-    from elasticdl.platforms.kubeconfig import current_namespace
+    from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
     cluster = ClusterJobs(namespace or current_namespace())
     found = cluster.find(name)
@@ -53,7 +53,7 @@ def all_jobs(namespace: str | None) -> tuple[list[Summary], str]:
     problem = ""
     if namespace or cluster_configured():
         from elasticdl.cli.cluster_jobs import ClusterJobs
-        from elasticdl.platforms.kubeconfig import current_namespace
+        from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
         try:
             found += ClusterJobs(namespace or current_namespace()).summaries()

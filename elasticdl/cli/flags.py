@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasticdl.cli.group import heading
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.flag import JobKind, Topic
-from elasticdl.jobs.grammar import Boolean, Grammar
-from elasticdl.jobs.leaves import LEAVES, NAMES, Given, Leaf
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.flag import JobKind, Topic
+from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, Given, Leaf
+from elasticdl.jobs.flags.grammar import Boolean, Grammar
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

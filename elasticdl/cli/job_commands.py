@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from elasticdl.cli.flags import JobCommand, given_flags, merged
-from elasticdl.jobs import document
+from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.flag import JobKind
-from elasticdl.jobs.leaves import Given
+from elasticdl.jobs.flags import document
+from elasticdl.jobs.flags.flag import JobKind
+from elasticdl.jobs.flags.flag_index import Given
+from elasticdl.jobs.job_store import new_suffix
 from elasticdl.jobs.spec import JobSpec, to_yaml
-from elasticdl.jobs.store import new_suffix
 
 
 def _command(kind: JobKind, help_text: str) -> JobCommand:
@@ -59,7 +59,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
 
 
 def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool) -> int:
-    from elasticdl.cli.display import make_display
+    from elasticdl.cli.output.display import make_display
     from elasticdl.cli.submit import manifests_text, submit, write_manifests
 
     if yaml:

@@ -18,9 +18,9 @@ import click
 
 from elasticdl.cli.finding import all_jobs, find_job
 from elasticdl.cli.job_view import UNKNOWN, JobView
-from elasticdl.cli.notes import note
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.cli.output.notes import note
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
@@ -77,8 +77,15 @@ def list_jobs(as_json: bool, namespace: str | None) -> None:
 @_namespaced
 def status(job: str, as_json: bool, namespace: str | None) -> None:
     """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
-    from elasticdl.cli.display import final_lines, left_out, node_state, one_line, panel, without_effect
-    from elasticdl.cli.server_table import server_lines, server_table
+    from elasticdl.cli.output.display import (
+        final_lines,
+        left_out,
+        node_state,
+        one_line,
+        panel,
+        without_effect,
+    )
+    from elasticdl.cli.output.server_table import server_lines, server_table
 
     view = find_job(job, namespace)
     document = view.status()
@@ -136,7 +143,7 @@ def metrics(job: str, port: int | None, bind: str, namespace: str | None) -> Non
     if port is None:
         click.echo(job_metrics(view.status()), nl=False)
         return
-    from elasticdl.dashboard.serving import MetricsServer
+    from elasticdl.dashboard.metrics_server import MetricsServer
 
     server = MetricsServer(lambda: job_metrics(view.status()), bind=bind, port=port)
     click.echo(f"Metrics of job {job} at {server.address} until interrupted.")
@@ -150,8 +157,8 @@ def metrics(job: str, port: int | None, bind: str, namespace: str | None) -> Non
 @_namespaced
 def audit(job: str, namespace: str | None) -> None:
     """What became of every sample, epoch by epoch."""
-    from elasticdl.cli.display import without_effect
-    from elasticdl.master.audit import Audit, render
+    from elasticdl.cli.output.display import without_effect
+    from elasticdl.master.ledger.audit import Audit, render
 
     document = find_job(job, namespace).status()
     if not document.get("audit"):
@@ -195,7 +202,7 @@ def pid(job: str, node: str) -> None:
     kill -9 $(elasticdl jobs pid my-job worker-0)
     """
     from elasticdl.cli.processes import node_processes
-    from elasticdl.jobs.store import JobStore
+    from elasticdl.jobs.job_store import JobStore
 
     folder = JobStore().get(job)
     if not folder.is_running():

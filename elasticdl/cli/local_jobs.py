@@ -9,9 +9,9 @@ from typing import Any
 
 from elasticdl.cli.control import MasterControl, current_status
 from elasticdl.cli.job_view import JobView, LogLine, Summary
-from elasticdl.jobs.folder import JobFolder
-from elasticdl.jobs.store import JobStore
-from elasticdl.platforms.logs import LogReader
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.job_store import JobStore
+from elasticdl.platforms.local.log_files import LogReader
 
 PLACE = "here"
 # How soon a new line of a followed log is seen.

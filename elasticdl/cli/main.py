@@ -16,8 +16,8 @@ import click
 
 from elasticdl import __version__
 from elasticdl.cli.group import Entry, LazyGroup
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 BAD_INPUT = 2
 CRASHED = 70

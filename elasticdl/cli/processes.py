@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
-from elasticdl.platforms.messages import Changed, ListNodes, Nodes, Watch, decode, encode
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.platforms.local.messages import Changed, ListNodes, Nodes, Watch, decode, encode
 
 _SECONDS = 10.0
 

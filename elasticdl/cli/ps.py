@@ -10,8 +10,8 @@ import os
 
 import click
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.ps.identity import ADVERTISE, BIND, MASTER, NODE, NUMBER, PORT, TOKEN_FILE
+from elasticdl.errors import UserError
+from elasticdl.ps.server.identity import ADVERTISE, BIND, MASTER, NODE, NUMBER, PORT, TOKEN_FILE
 
 _OPTIONS = {
     "master_addr": (MASTER, "HOST:PORT", "Where the job's master is."),

@@ -6,8 +6,8 @@ python -m elasticdl.cli.reference > docs/reference/flags.md
 from __future__ import annotations
 
 from elasticdl.cli.flags import default_text
-from elasticdl.jobs.flag import KINDS, Topic
-from elasticdl.jobs.leaves import LEAVES, Leaf
+from elasticdl.jobs.flags.flag import KINDS, Topic
+from elasticdl.jobs.flags.flag_index import LEAVES, Leaf
 
 _OPENING = """\
 # Flags

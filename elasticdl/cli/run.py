@@ -3,7 +3,7 @@
 This process becomes the job's host. It starts the master and starts it again whenever it is killed, shows
 what the master says of the job, and ends when the job does. Ctrl-C asks the master to save and stop; a
 second one kills. Whatever happens to this process, nothing of the job is left running: see
-`elasticdl.platforms.host`.
+`elasticdl.platforms.local.host`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.cli.control import MasterAway, MasterControl, last_status
-from elasticdl.cli.display import EXIT_INTERRUPTED, Display, make_display
+from elasticdl.cli.output.display import EXIT_INTERRUPTED, Display, make_display
+from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder, RecordedState, write_atomically
+from elasticdl.jobs.job_folder import JobFolder, RecordedState, write_atomically
+from elasticdl.jobs.job_store import JobStore, new_suffix
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore, new_suffix
-from elasticdl.master.command import command_line, of_shell
-from elasticdl.master.program_nodes import search_path
-from elasticdl.platforms.host import Host
+from elasticdl.master.programs.program_nodes import search_path
+from elasticdl.master.programs.shell_command import command_line, of_shell
+from elasticdl.platforms.local.host import Host
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeRequest, NodeStatus
-from elasticdl.wire.ports import KeptPort
+from elasticdl.wire.reserved_ports import KeptPort
 
 MASTER = "master"
 # A master that is killed is started again without limit. One that crashes by itself so often will do so for
@@ -122,7 +122,7 @@ def check(spec: JobSpec) -> None:
         return
     check_definition(spec)
     if spec.checkpoint.checkpoint_dir_for_init:
-        from elasticdl.ps.checkpoints import find_checkpoint
+        from elasticdl.ps.checkpoint.checkpoints import find_checkpoint
 
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)
@@ -164,7 +164,7 @@ def _keep_port(port: int) -> KeptPort:
 
 def _check_data(spec: JobSpec) -> None:
     """Opens the data sets, which also leaves their indices ready for the workers."""
-    from elasticdl.data.open import open_reader
+    from elasticdl.data.dataset import open_reader
 
     for flag in ("training_data", "validation_data", "prediction_data"):
         origin = getattr(spec.data, flag)

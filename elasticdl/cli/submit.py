@@ -26,21 +26,27 @@ import yaml
 from elasticdl.cli.cluster_jobs import OWNED, ClusterJob, ClusterJobs
 from elasticdl.cli.cluster_logs import last_lines
 from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
-from elasticdl.cli.display import EXIT_INTERRUPTED, Display
+from elasticdl.cli.output.display import EXIT_INTERRUPTED, Display
 from elasticdl.cli.removal import Say
-from elasticdl.jobs import reserved
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.pairs import BadValue
-from elasticdl.jobs.pod_fields import parse_pod_fields
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.sections import reserved
+from elasticdl.jobs.sections.pod_fields import parse_pod_fields
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
-from elasticdl.platforms.cluster import Cluster, ClusterAway, ClusterError, Document, owners_of, uid_of
-from elasticdl.platforms.credentials import Credentials
-from elasticdl.platforms.kubeconfig import current_namespace
-from elasticdl.platforms.manifests import manifests, marked, owned
-from elasticdl.platforms.naming import JOB_LABEL, master_name, record_name
-from elasticdl.platforms.platform import EndReason, NodePhase
-from elasticdl.platforms.pod_events import last_trouble
-from elasticdl.platforms.pod_status import (
+from elasticdl.platforms.kubernetes.client import (
+    Cluster,
+    ClusterAway,
+    ClusterError,
+    Document,
+    owners_of,
+    uid_of,
+)
+from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
+from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned
+from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, record_name
+from elasticdl.platforms.kubernetes.pod_events import last_trouble
+from elasticdl.platforms.kubernetes.pod_status import (
     grace_seconds,
     last_end,
     leaving,
@@ -48,6 +54,7 @@ from elasticdl.platforms.pod_status import (
     on_its_way,
     unreachable,
 )
+from elasticdl.platforms.platform import EndReason, NodePhase
 
 # A master whose pod waits for room may wait for hours; the job is submitted all the same.
 _START_SECONDS = 60.0

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl import __version__
-from elasticdl.platforms.dockerfile import BASE_IMAGE, write_dockerfile
-from elasticdl.platforms.images import TOOLS, build_image, find_tool, push_image
+from elasticdl.images.builder import TOOLS, build_image, find_tool, push_image
+from elasticdl.images.dockerfile import BASE_IMAGE, write_dockerfile
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 

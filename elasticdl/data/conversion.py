@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.checking import good_records
-from elasticdl.data.columns import Column, Inference, as_columns, typed
-from elasticdl.data.files import FilesReader
-from elasticdl.data.outputs import (
+from elasticdl.data.column_types import Column, Inference, as_columns, typed
+from elasticdl.data.data_file import COMPRESSED_SUFFIXES
+from elasticdl.data.dataset_writer import (
     SUFFIXES,
     RecordWriter,
     SplitWriter,
@@ -26,10 +25,11 @@ from elasticdl.data.outputs import (
     file_writer,
     new_folder,
 )
+from elasticdl.data.integrity import good_records
+from elasticdl.data.multi_file import FilesReader
+from elasticdl.data.parameters import nearest
 from elasticdl.data.reader import BadRange, Reader, Record
-from elasticdl.data.source import COMPRESSED_SUFFIXES
-from elasticdl.data.words import nearest
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 _BYTES_FORMATS = ("recordio", "tfrecord")
 Progress = Callable[[str, int], None]

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.checking import records_and_damage
-from elasticdl.data.columns import Inference, as_columns
-from elasticdl.data.files import FilesReader
-from elasticdl.data.images import ImageFiles
+from elasticdl.data.column_types import Inference, as_columns
+from elasticdl.data.formats.image_folder import ImageFiles
+from elasticdl.data.integrity import records_and_damage
+from elasticdl.data.multi_file import FilesReader
 from elasticdl.data.reader import BadRange, BadRecords, Reader, Record
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 # Types of columns are told from so many records.
 _LOOKED_AT = 1000

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 Feature = NDArray[Any] | list[bytes]
 

@@ -1,7 +1,7 @@
 """The interface that every source of samples has: a length, and the records of a range of indices.
 
 Shards are ranges of sample indices, so a reader must get to any index without reading what lies before it.
-Formats that cannot do so by themselves get an index, built once and cached (see `index.py`).
+Formats that cannot do so by themselves get an index, built once and cached (see `record_index.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 # bytes: each record is one byte string (RecordIO, TFRecord).
 # row: each record is a list of strings, one a column (CSV).

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.leaves import LEAVES
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.flag_index import LEAVES
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.spec import JobSpec
 
 # The part of elasticdl to install for each framework that definitions import.

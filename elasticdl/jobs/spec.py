@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from elasticdl.jobs import document
-from elasticdl.jobs.checks import problems
-from elasticdl.jobs.defaults import derive
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.flag import KINDS, JobKind, flags_of
-from elasticdl.jobs.leaves import LEAVES, NAMES, SECTIONS, Given, Head
-from elasticdl.jobs.nearest import did_you_mean
-from elasticdl.jobs.pairs import BadValue
-from elasticdl.jobs.placement import ClusterSection, NodesSection
-from elasticdl.jobs.program import DataSection, ModelSection
-from elasticdl.jobs.training import CheckpointSection, EvaluationSection, TrainingSection
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags import document
+from elasticdl.jobs.flags.defaults import derive
+from elasticdl.jobs.flags.flag import KINDS, JobKind, flags_of
+from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
+from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
+from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
+from elasticdl.jobs.validation import problems
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""`python -m elasticdl.master`: the process of a job's master, on this machine (`local.py`) or in a pod (`pod.py`).
+"""`python -m elasticdl.master`: the process of a job's master, on this machine (`local_master.py`) or in a pod
+(`pod_master.py`).
 
 What only the other one needs is not imported: a job begins when its master does.
 """
@@ -9,11 +10,11 @@ import os
 import sys
 from importlib import import_module
 
-from elasticdl.worker.garbage import keep_all, nothing_collected
+from elasticdl.worker.garbage_collection import keep_all, nothing_collected
 
 
 def main() -> int:
-    name = "pod" if os.environ.get("ELASTICDL_PLATFORM") == "kubernetes" else "local"
+    name = "kubernetes.pod_master" if os.environ.get("ELASTICDL_PLATFORM") == "kubernetes" else "local_master"
     with nothing_collected():
         module = import_module(f"elasticdl.master.{name}")
     keep_all()

@@ -27,9 +27,9 @@ Failure modes
     dies.
 
     The lock of a lost machine: a file server may keep it for minutes, or for ever. So a `holder` writes into the
-    lock's file who it is, and a beat every few seconds. Whoever knows (`handover.py`) that it is no more may take
-    the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach finds
-    that out before it writes again, and gets a `JournalTaken` itself.
+    lock's file who it is, and a beat every few seconds. Whoever knows (`journal_takeover.py`) that it is no more may
+    take the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach
+    finds that out before it writes again, and gets a `JournalTaken` itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 Record = dict[str, Any]
 

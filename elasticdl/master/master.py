@@ -24,32 +24,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.comeback import Comeback, distrust, moved, take_over
-from elasticdl.master.cutting import Cutting
-from elasticdl.master.datasets import TRAINING
-from elasticdl.master.events import EventFile
-from elasticdl.master.fencing import Fencing, LastWord
-from elasticdl.master.figures import Asking, ServerFigures
+from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.master.checkpointing.snapshot_collector import Leftovers
+from elasticdl.master.dataset_names import TRAINING
+from elasticdl.master.health.restart_backoff import Pauses
+from elasticdl.master.health.server_monitor import IRREPLACEABLE, Silence
+from elasticdl.master.health.unresponsive_nodes import Unheard
+from elasticdl.master.health.worker_monitor import STOOD_STILL_SECONDS, Liveness
+from elasticdl.master.job_state import FORM, JobState
 from elasticdl.master.journal import Journal
-from elasticdl.master.leftovers import Leftovers
-from elasticdl.master.liveness import STOOD_STILL_SECONDS, Liveness
-from elasticdl.master.moving import Moving
-from elasticdl.master.nodes import Node
-from elasticdl.master.pauses import Pauses
-from elasticdl.master.plan import Plan
-from elasticdl.master.program_nodes import ProgramNodes
-from elasticdl.master.rates import Rate
-from elasticdl.master.record import identity, pack, run_of
-from elasticdl.master.signals import Signal
-from elasticdl.master.silence import IRREPLACEABLE, Silence
-from elasticdl.master.state import FORM, JobState
-from elasticdl.master.surroundings import Surroundings
-from elasticdl.master.tf_config import places
-from elasticdl.master.unheard import Unheard
+from elasticdl.master.lifecycle.roster import Node
+from elasticdl.master.programs.node_environment import Surroundings
+from elasticdl.master.programs.program_nodes import ProgramNodes
+from elasticdl.master.programs.tf_config import places
+from elasticdl.master.recovery.lost_journal import Comeback, distrust, moved, take_over
+from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
+from elasticdl.master.servers.rebalancer import Moving
+from elasticdl.master.servers.server_metrics import Asking, ServerFigures
+from elasticdl.master.servers.worker_fence import Fencing, LastWord
+from elasticdl.master.settings import Plan
+from elasticdl.master.tensorboard import EventFile
+from elasticdl.master.throughput import Rate
+from elasticdl.master.wakeup import Signal
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
-from elasticdl.ps.coordinator import Coordinator
+from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
 
@@ -137,7 +137,9 @@ class Master:
     # -- commands --------------------------------------------------------------------------------------------
 
     def recover(self, kept: str | None = None) -> None:
-        """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere (`record.py`)."""
+        """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere
+        (`remote_snapshot.py`).
+        """
         snapshot, records = self._journal.read()
         if snapshot is not None:
             self._check_own(snapshot)

@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 
 from elasticdl.jobs.spec import to_yaml
-from elasticdl.master import evaluation
-from elasticdl.master.datasets import TRAINING
-from elasticdl.master.directives import directive_for, epoch_ends
-from elasticdl.master.ledger import LedgerError, LostLease
+from elasticdl.master.dataset_names import TRAINING
+from elasticdl.master.ledger.ledger import LedgerError, LostLease
+from elasticdl.master.lifecycle import evaluation
+from elasticdl.master.lifecycle.directives import directive_for, epoch_ends
 from elasticdl.master.master import Master
-from elasticdl.master.scaling import CannotScale, scale
+from elasticdl.master.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer

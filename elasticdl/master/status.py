@@ -7,10 +7,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.master.audit import Audit
-from elasticdl.master.datasets import EVALUATION, PREDICTION, TRAINING
-from elasticdl.master.figures import without_tables
-from elasticdl.master.state import JobState
+from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
+from elasticdl.master.job_state import JobState
+from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.servers.server_metrics import without_tables
 
 if TYPE_CHECKING:
     from elasticdl.master.master import Master

@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import from_yaml
 from elasticdl.platforms.platform import (
     EXIT_COMPLETED,
@@ -26,11 +26,11 @@ from elasticdl.platforms.platform import (
     EXIT_OUT_OF_MEMORY,
     EXIT_TERMINATED,
 )
-from elasticdl.ps.identity import ADVERTISE, BIND, PORT, Identity, port_of
-from elasticdl.ps.membership import Member, NotWanted
-from elasticdl.ps.room import room_for_rows
-from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.store import ServerSettings
+from elasticdl.ps.core.memory_limit import room_for_rows
+from elasticdl.ps.server.identity import ADVERTISE, BIND, PORT, Identity, port_of
+from elasticdl.ps.server.membership import Member, NotWanted
+from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.store import ServerSettings
 from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")

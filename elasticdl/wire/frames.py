@@ -9,16 +9,16 @@ at once have a connection each.
               head · body
     opening   MAGIC, unencrypted · the TLS handshake, where the job has certificates · a frame with the token
 
-MAGIC comes before anything else so that a port can be shared with another protocol (`front.py`).
+MAGIC comes before anything else so that a port can be shared with another protocol (`port_multiplexer.py`).
 
 One thread may send while another receives. A plain socket is two things in one, an encrypted one is not: OpenSSL keeps
 one state for both directions, and Python lets other threads in while it works on it. So where a connection is encrypted
 no call waits in there: who has to wait does so outside, and lets the other direction have its turn.
 
-On one machine a body does not travel: it lies in memory that both sides see (`segments.py`). Where a connection is used
-for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay; where
-frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A frame
-whose body lies there says so with its first bit, and where with the upper half of the body's size.
+On one machine a body does not travel: it lies in memory that both sides see (`shared_memory.py`). Where a connection
+is used for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay;
+where frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A
+frame whose body lies there says so with its first bit, and where with the upper half of the body's size.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from typing import NamedTuple
 import grpc
 
 from elasticdl.wire.security import NotTrusted, Security
-from elasticdl.wire.segments import NotShared, Offered, accept
-from elasticdl.wire.sharing import LEAST, Part, SharedBodies, copy
+from elasticdl.wire.shared_bodies import LEAST, Part, SharedBodies, copy
+from elasticdl.wire.shared_memory import NotShared, Offered, accept
 
 MAGIC = b"EDL-FRM1"
 _HEADER = struct.Struct("<IIQ")

@@ -12,9 +12,9 @@ from importlib import import_module
 
 from elasticdl.wire.channel import read_token
 from elasticdl.wire.security import NotTrusted
-from elasticdl.worker.allocation import keep_memory
-from elasticdl.worker.garbage import nothing_collected
-from elasticdl.worker.link import MasterLink, NotOfThisJob
+from elasticdl.worker.garbage_collection import nothing_collected
+from elasticdl.worker.master_link import MasterLink, NotOfThisJob
+from elasticdl.worker.tensor_memory import keep_memory
 
 
 def main() -> int:

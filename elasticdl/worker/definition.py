@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.importing import import_from_zoo
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.zoo_import import import_from_zoo
 from elasticdl.worker.environment import prepare_environment
 
 # The functions by the flag that names them. The first four a module must have, if it is asked for them.

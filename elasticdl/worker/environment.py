@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 # How many threads a worker computes with; the framework decides if it is not set. Worth setting where several
 # workers share a machine.

@@ -1,7 +1,7 @@
 """The life of a worker that runs a model definition.
 
-One thread computes; others lease and read ahead (`shards.py`, `batches.py`), report (`reporter.py`) and
-listen to the master (`link.py`). Between two batches the computing thread looks at the newest directive and
+One thread computes; others lease and read ahead (`shard_source.py`, `batch_queue.py`), report (`reporter.py`) and
+listen to the master (`master_link.py`). Between two batches the computing thread looks at the newest directive and
 does, in this order, what it asks for: end, start again with another generation, stand still for a cut, tell
 callbacks that an epoch is over, give up parts of shards that others wait for, evaluate, do a task; and only
 then the next batch.
@@ -26,16 +26,16 @@ from pathlib import Path
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoints import copy_name
-from elasticdl.ps.failures import Abandoned, NothingHeld
+from elasticdl.ps.checkpoint.checkpoints import copy_name
+from elasticdl.ps.core.errors import Abandoned, NothingHeld
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.batches import ReadAhead, read_ahead
-from elasticdl.worker.evaluation import Evaluator
-from elasticdl.worker.export import export_model
-from elasticdl.worker.link import MasterLink
-from elasticdl.worker.models import Model, OwnModel
+from elasticdl.worker.batching.batch_queue import ReadAhead, read_ahead
+from elasticdl.worker.master_link import MasterLink
+from elasticdl.worker.model.export import export_model
+from elasticdl.worker.model.model_store import Model, OwnModel
 from elasticdl.worker.reporter import Reporter
-from elasticdl.worker.shards import LeasedShards
+from elasticdl.worker.scoring.evaluation import Evaluator
+from elasticdl.worker.shard_source import LeasedShards
 from elasticdl.worker.trainer import Batch, CallbackRunner, EndedEpoch, Shard, Trainer
 
 log = logging.getLogger("elasticdl.worker")
@@ -241,9 +241,9 @@ class TrainingLoop:
 
     def _served_model(self, directive: pb.Directive) -> Model:
         # Only a job with servers waits for this to be imported.
-        from elasticdl.ps.client import ParameterClient
-        from elasticdl.ps.routing import newest_routes
-        from elasticdl.worker.served import ServedModel
+        from elasticdl.ps.client.client import ParameterClient
+        from elasticdl.ps.replication.routes import newest_routes
+        from elasticdl.worker.model.served_model import ServedModel
 
         training, generation = self._spec.training, directive.generation
         client = ParameterClient(

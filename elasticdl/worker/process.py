@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from elasticdl.data.reader import BadRecords
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.importing import users_traceback
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.jobs.zoo_import import users_traceback
 from elasticdl.platforms.platform import (
     EXIT_DEFINITION_ERROR,
     EXIT_DRAINED,
@@ -24,11 +24,11 @@ from elasticdl.platforms.platform import (
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.environment import wait_asleep
-from elasticdl.worker.garbage import keep_all, nothing_collected
-from elasticdl.worker.link import MasterLink
+from elasticdl.worker.garbage_collection import keep_all, nothing_collected
+from elasticdl.worker.master_link import MasterLink
 
 if TYPE_CHECKING:
-    from elasticdl.worker.beginning import Loop
+    from elasticdl.worker.assembly import Loop
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -88,7 +88,7 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
         )
     keep_all()
     # After the framework, on purpose: see there.
-    from elasticdl.worker.beginning import make_loop
+    from elasticdl.worker.assembly import make_loop
 
     return make_loop(link, spec, token, definition)
 

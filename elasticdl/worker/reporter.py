@@ -18,7 +18,7 @@ import grpc
 from elasticai_api.common.pace import pause_seconds
 from elasticdl.data.reader import BadRange
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.link import MasterLink
+from elasticdl.worker.master_link import MasterLink
 
 # A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
 # reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.

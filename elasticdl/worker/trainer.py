@@ -1,7 +1,7 @@
 """What the worker's loop needs of a framework, and nothing else.
 
 The loop (`loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
-There is one trainer a framework, in the module that is named after it: `keras.py`, `torch.py`. Arrays cross
+There is one trainer a framework, in the module that is named after it: `trainer.py`, `trainer.py`. Arrays cross
 the border as NumPy; names of parameters are those of the framework and stable from one process to the next.
 """
 
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from elasticdl.data.reader import BadRange, Reader
 from elasticdl.jobs.mode import Mode
-from elasticdl.ps.rows import RowGradients
+from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.tables import Tables
+from elasticdl.worker.model.table_layers import Tables
 
 Array = NDArray[Any]
 

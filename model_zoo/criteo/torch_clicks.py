@@ -16,7 +16,7 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.data.example import decode_example
-from elasticdl.worker.metrics import AUC, Accuracy
+from elasticdl.worker.scoring.metrics import AUC, Accuracy
 
 NUMBERS = 13
 CATEGORIES = 26

@@ -10,7 +10,7 @@ from torch import nn
 
 from elasticdl.data.example import decode_example
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.metrics import Accuracy
+from elasticdl.worker.scoring.metrics import Accuracy
 
 
 def custom_model(filters: int = 16, dropout: float = 0.1):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from elasticdl.worker.metrics import F1, Accuracy
+from elasticdl.worker.scoring.metrics import F1, Accuracy
 
 SPECIES = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
 

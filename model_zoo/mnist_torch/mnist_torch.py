@@ -10,8 +10,8 @@ from torch import nn
 
 from elasticdl.data.example import decode_example
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.metrics import Accuracy, TopKAccuracy
-from elasticdl.worker.torch_callbacks import EarlyStopping
+from elasticdl.worker.scoring.metrics import Accuracy, TopKAccuracy
+from elasticdl.worker.torch.callbacks import EarlyStopping
 
 
 class Classifier(nn.Module):

@@ -12,7 +12,7 @@ from torch import nn
 
 from elasticdl.data.example import decode_example
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.metrics import AUC, Accuracy
+from elasticdl.worker.scoring.metrics import AUC, Accuracy
 
 
 class TwoTowers(nn.Module):

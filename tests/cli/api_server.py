@@ -14,11 +14,11 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.platforms.credentials import Credentials
-from elasticdl.platforms.manifests import WRITTEN_AT, manifests, owned
+from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT, manifests, owned
 
 Document = dict[str, Any]
-PODS = Path(__file__).parents[1] / "platforms" / "pods"
+PODS = Path(__file__).parents[1] / "platforms" / "kubernetes" / "pods"
 NAMESPACE = "lab"
 RECORD, MASTER = "elasticdl-job", "elasticdl-job-master"
 # In the middle of an answer that is read while it comes.

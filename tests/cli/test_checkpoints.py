@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elasticdl.ps.checkpoints import Manifest, SavedFile, manifest_crc32, write_manifest
-from elasticdl.ps.optimizers import make_optimizer
-from elasticdl.ps.snapshot import SnapshotWriter
-from elasticdl.ps.table import Frozen, Table, TableSpec
-from elasticdl.ps.table_files import TABLES, describe, write_table
+from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, manifest_crc32, write_manifest
+from elasticdl.ps.checkpoint.table_files import TABLES, describe, write_table
+from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.embedding.table import Frozen, Table, TableSpec
 from elasticdl.wire import ps_pb2
 
 ROWS = 3000

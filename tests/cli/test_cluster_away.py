@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cli import cluster_jobs
-from elasticdl.cli.display import make_display
+from elasticdl.cli.output.display import make_display
 from elasticdl.cli.submit import submit_and_wait
 from elasticdl.jobs.spec import JobSpec
 from tests.cli.api_server import RUNNING, ApiServer

@@ -14,7 +14,7 @@ import pytest
 from elasticdl import __version__
 from elasticdl.cli.group import Entry
 from elasticdl.cli.main import COMMANDS, main
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ import pytest
 from elasticdl import __version__
 from elasticdl.cli.group import Entry
 from elasticdl.cli.main import COMMANDS
-from elasticdl.jobs.flag import Topic
-from elasticdl.jobs.leaves import LEAVES
+from elasticdl.jobs.flags.flag import Topic
+from elasticdl.jobs.flags.flag_index import LEAVES
 
 ROOT = Path(__file__).parents[2]
 

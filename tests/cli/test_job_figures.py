@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from elasticdl.cli.server_table import duration, number, percent, server_lines, server_table, size
+from elasticdl.cli.output.server_table import duration, number, percent, server_lines, server_table, size
 
 TOOK = {"count": 20, "seconds": 0.5, "per_second": 4.0, "p50": 0.001, "p95": 0.0021, "p99": 0.004}
 SERVER: dict[str, Any] = {

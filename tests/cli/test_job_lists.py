@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
 from tests.cli.api_server import RECORD, RUNNING, ApiServer
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.folder import JobFolder
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
-from elasticdl.platforms.host import Host
+from elasticdl.platforms.local.host import Host
 from elasticdl.platforms.platform import NodeRequest
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from elasticdl.cli.cluster_state import status_of
-from elasticdl.cli.display import final_lines, make_display
-from elasticdl.master.audit_rows import written_short
+from elasticdl.cli.output.display import final_lines, make_display
+from elasticdl.master.ledger.audit_rows import written_short
 
 EPOCHS = 20_000
 

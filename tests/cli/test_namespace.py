@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.platforms import kubeconfig
-from elasticdl.platforms.kubeconfig import current_namespace
+from elasticdl.platforms.kubernetes import kubeconfig
+from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 from tests.cli.api_server import NAMESPACE, RUNNING, ApiServer
 
 IMAGE = "--image_name=i"

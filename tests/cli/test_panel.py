@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from elasticdl.cli.display import make_display, node_state, one_line, panel
+from elasticdl.cli.output.display import make_display, node_state, one_line, panel
 
 
 def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:

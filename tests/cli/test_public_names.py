@@ -22,7 +22,7 @@ def test_they_are_what_they_say() -> None:
     assert elasticdl.JobSpec.build(job_command="x").program == "command"
     assert elasticdl.Mode.TRAINING == "training"  # type: ignore[comparison-overlap]
     assert issubclass(elasticdl.UserError, Exception)
-    assert elasticdl.metrics.__name__ == "elasticdl.worker.metrics"
+    assert elasticdl.metrics.__name__ == "elasticdl.worker.scoring.metrics"
     assert callable(elasticdl.run)
 
 

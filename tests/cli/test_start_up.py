@@ -50,12 +50,12 @@ def test_nothing_heavy_is_imported(code: str) -> None:
     ("modules", "heavy"),
     [
         ("elasticdl.cli.job_commands, elasticdl.cli.submit", {"grpc", "numpy", "rich", "pygments"}),
-        ("elasticdl.master.pod", {"numpy", "rich", "pygments", "click"}),
+        ("elasticdl.master.kubernetes.pod_master", {"numpy", "rich", "pygments", "click"}),
     ],
 )
 def test_what_a_job_on_a_cluster_waits_for_imports_only_what_it_needs(modules: str, heavy: set[str]) -> None:
     code = (
-        f"import sys, {modules}; from elasticdl.platforms.cluster import http_library; http_library();"
+        f"import sys, {modules}; from elasticdl.platforms.kubernetes.client import http_library; http_library();"
         f"print(*sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

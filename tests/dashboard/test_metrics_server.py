@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from elasticdl.dashboard.serving import MetricsServer
-from elasticdl.jobs.errors import UserError
+from elasticdl.dashboard.metrics_server import MetricsServer
+from elasticdl.errors import UserError
 
 Start = Callable[..., MetricsServer]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from elasticdl.data.checking import records_and_damage
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
+from elasticdl.data.formats.recordio import RecordIOWriter
+from elasticdl.data.formats.tfrecord_frames import frame
+from elasticdl.data.integrity import records_and_damage
 from elasticdl.data.reader import BadRange
-from elasticdl.data.recordio import RecordIOWriter
-from elasticdl.data.tfrecord_frames import frame
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 ReadThrough = Callable[..., tuple[list[Any], list[BadRange]]]
 

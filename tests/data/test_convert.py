@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.data.conversion import Conversion, convert
+from elasticdl.data.dataset import open_reader
 from elasticdl.data.example import decode_example, encode_example
-from elasticdl.data.open import open_reader
 from elasticdl.data.reader import BadRecords
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 
 def content(path: Path, params: dict[str, str] | None = None) -> list[Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.data.custom import DataReader, ShardsReader, Task, adapt_custom_reader
-from elasticdl.data.open import open_reader
+from elasticdl.data.custom_reader import DataReader, ShardsReader, Task, adapt_custom_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.data.reader import Metadata
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 
 class Tables(DataReader):

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elasticdl.data.dataset import open_reader
 from elasticdl.data.description import describe
 from elasticdl.data.example import encode_example
-from elasticdl.data.open import open_reader
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.data.example import Feature, decode_example, encode_example
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.wire import example_pb2
 
 int64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROGRAM = """
 import logging, sys
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 logging.basicConfig(level="INFO")
 print("ready", flush=True)
 sys.stdin.readline()

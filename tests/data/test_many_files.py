@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 from elasticdl.data.reader import BadRecords
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_folder_that_may_not_be_listed(
 
 
 def test_a_file_that_changes_while_it_is_read(csv: Path) -> None:
-    from elasticdl.jobs.errors import UserError
+    from elasticdl.errors import UserError
 
     reader = open_reader(str(csv))
     csv.write_text("1,2\n3,4\n")
@@ -133,7 +133,7 @@ def test_a_file_that_changes_while_it_is_read(csv: Path) -> None:
 
 
 def test_a_file_that_is_gone(csv: Path) -> None:
-    from elasticdl.jobs.errors import UserError
+    from elasticdl.errors import UserError
 
     reader = open_reader(str(csv))
     os.unlink(csv)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
 
 
 @pytest.fixture

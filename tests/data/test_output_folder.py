@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.outputs import new_folder
-from elasticdl.jobs.errors import UserError
+from elasticdl.data.dataset_writer import new_folder
+from elasticdl.errors import UserError
 
 
 def fill(path: Path, content: str = "1,2\n", **settings: bool) -> None:

@@ -18,10 +18,10 @@ from elasticai_api.proto.elasticai_api_pb2_grpc import add_MasterServicer_to_ser
 from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
-from elasticdl.master.shard_service import ShardService
+from elasticdl.master.programs.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
-from elasticdl.wire.ports import KeptPort
+from elasticdl.wire.reserved_ports import KeptPort
 from tests.serving_thread import ServingThread
 
 VARIABLES = (

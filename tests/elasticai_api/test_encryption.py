@@ -11,7 +11,7 @@ from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.data_shard_service import build_data_shard_service
 from elasticai_api.common.master_client import MasterClient, build_master_client
 from elasticai_api.errors import MasterError, TokenError
-from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from elasticai_api.errors import RecordIOError
 from elasticai_api.io.recordio_reader import RecordIOReader
-from elasticdl.data.recordio import Compressor, RecordIOWriter
+from elasticdl.data.formats.recordio import Compressor, RecordIOWriter
 
 RECORDS = [str(number).encode() * (number % 5) for number in range(57)]
 Write = Callable[..., list[Path]]

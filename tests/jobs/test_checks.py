@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 
 Build = Callable[..., JobSpec]

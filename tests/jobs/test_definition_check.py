@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition, defined_names, locate
-from elasticdl.jobs.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 
 COMPLETE = """\

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
 
 RUNNER = """
 import sys
 from pathlib import Path
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore
+from elasticdl.jobs.job_store import JobStore
 spec = JobSpec.build(job_name="one", job_command="x")
 folder = JobStore(Path(sys.argv[1])).create(spec)
 print("running", flush=True)

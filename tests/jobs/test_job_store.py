@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.folder import JobFolder
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.job_store import JobStore, default_home, new_suffix
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.store import JobStore, default_home, new_suffix
 
 Build = Callable[..., JobSpec]
 

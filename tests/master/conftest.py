@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.directives import directive_for
-from elasticdl.master.evaluation import JournaledStates, journaled
+from elasticdl.master.job_state import JobState
+from elasticdl.master.lifecycle.directives import directive_for
+from elasticdl.master.lifecycle.evaluation import JournaledStates, journaled
 from elasticdl.master.master import Master
-from elasticdl.master.plan import Plan
-from elasticdl.master.state import JobState
+from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire import master_pb2
 from tests.master.fake_time import Clock

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticdl.master.directives import directive_for
-from elasticdl.master.plan import Plan
+from elasticdl.master.lifecycle.directives import directive_for
+from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
 from tests.master.conftest import ToyJob, ToyWorker
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.journal import Journal
 from elasticdl.master.master import Master, journal_folder

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.master.journal import Journal
 
 # Appends until the disk is full, makes room, appends again, and prints what happened.
 SCRIPT = """
 import json, os, resource, shutil, sys
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.master.journal import Journal
 
 folder, how, step = sys.argv[1], sys.argv[2], sys.argv[3]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.master.journal import Journal, JournalError, read_folder
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from elasticdl.master.journal import Journal
-from elasticdl.master.ledger import DatasetSpec, Ledger
+from elasticdl.master.ledger.ledger import DatasetSpec, Ledger
 
 # Random work of five workers on two data sets; every answer is printed after it has been journaled.
 MASTER = """
 import dataclasses, json, random, sys
 from elasticdl.master.journal import Journal
-from elasticdl.master.ledger import DatasetSpec, Ledger, LedgerError
+from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
 
 journal, dice, ledger = Journal(sys.argv[1]), random.Random(sys.argv[2]), Ledger()
 requests = 0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.job_state import FORM, JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.master import Master, journal_folder
-from elasticdl.master.plan import Plan
-from elasticdl.master.state import FORM, JobState
+from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import Platform
 
 SPEC = JobSpec.build(job_name="older", image_name="i", job_command="x")

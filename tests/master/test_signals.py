@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from elasticdl.master.signals import Signal
+from elasticdl.master.wakeup import Signal
 
 
 def test_fired_and_cancelled_at_once() -> None:

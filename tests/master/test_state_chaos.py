@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.audit import Audit
-from elasticdl.master.plan import Plan
+from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.settings import Plan
 from tests.master.pushing_job import PushingJob
 
 PLANS = {

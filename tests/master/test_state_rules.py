@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.audit import Audit
-from elasticdl.master.ledger import LedgerError
-from elasticdl.master.plan import Plan
-from elasticdl.master.state import JobState
+from elasticdl.master.job_state import JobState
+from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.ledger import LedgerError
+from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
 
 PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=3)

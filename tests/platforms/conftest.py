@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 import elasticdl
-from elasticdl.platforms.host import Host
-from elasticdl.platforms.local import LocalPlatform
+from elasticdl.platforms.local.host import Host
+from elasticdl.platforms.local.local_platform import LocalPlatform
 from elasticdl.platforms.platform import NodeRequest, Platform
 
 PATIENCE_SECONDS = 60.0
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 60.0
 HOST_PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from elasticdl.platforms.host import Host
+from elasticdl.platforms.local.host import Host
 from elasticdl.platforms.platform import NodeRequest
 
 folder, commands, then = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]

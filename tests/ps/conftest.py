@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.buckets import first_map
-from elasticdl.ps.client import ParameterClient
-from elasticdl.ps.optimizers import make_optimizer
-from elasticdl.ps.replication import Routes
-from elasticdl.ps.server import ParameterServer
-from elasticdl.ps.store import Initial, Pulled, Push, Pushed, ServerSettings, Store
-from elasticdl.ps.tensors import Array
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.core.buckets import first_map
+from elasticdl.ps.core.tensors import Array
+from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.replication.replica_log import Routes
+from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.store import Initial, Pulled, Push, Pushed, ServerSettings, Store
 from elasticdl.wire import ps_pb2
 
 STEPS = 300

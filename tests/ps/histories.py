@@ -21,25 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 import elasticdl
-from elasticdl.ps import messages, peers
-from elasticdl.ps.answers import Fencing, Initializing, Pushed
-from elasticdl.ps.bodies import Mask, pack, unpack
-from elasticdl.ps.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
-from elasticdl.ps.calls import share_of
-from elasticdl.ps.checkpoints import Manifest, SavedFile, file_name, write_manifest
-from elasticdl.ps.cohorts import LastPush
-from elasticdl.ps.custom import to_config
-from elasticdl.ps.failures import ServerFailure, WorkerFenced
-from elasticdl.ps.generations import Generations
-from elasticdl.ps.holdings import Initial
-from elasticdl.ps.initializers import Initializer
-from elasticdl.ps.messages import read_initialize, read_push, rows_parts
-from elasticdl.ps.moves import plan_moves, promote
-from elasticdl.ps.replication import Outbox, Routes
-from elasticdl.ps.store import Pushing, ServerSettings, Store
-from elasticdl.ps.table import TableSpec, buckets_of, convert
-from elasticdl.ps.tables import to_config as table_config
-from elasticdl.ps.versions import NOTHING_PULLED, UNKNOWN, Versions, to_wire, within, write_down
+from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, file_name, write_manifest
+from elasticdl.ps.client.calls import share_of
+from elasticdl.ps.core.array_bodies import Mask, pack, unpack
+from elasticdl.ps.core.bucket_versions import NOTHING_PULLED, UNKNOWN, Versions, to_wire, within, write_down
+from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
+from elasticdl.ps.core.errors import ServerFailure, WorkerFenced
+from elasticdl.ps.embedding.custom_optimizer import to_config
+from elasticdl.ps.embedding.initializers import Initializer
+from elasticdl.ps.embedding.table import TableSpec, buckets_of, convert
+from elasticdl.ps.protocol import messages
+from elasticdl.ps.protocol.answers import Fencing, Initializing, Pushed
+from elasticdl.ps.protocol.messages import read_initialize, read_push, rows_parts
+from elasticdl.ps.replication import peers
+from elasticdl.ps.replication.placement_planner import plan_moves, promote
+from elasticdl.ps.replication.replica_log import Outbox, Routes
+from elasticdl.ps.server.generations import Generations
+from elasticdl.ps.server.store import Pushing, ServerSettings, Store
+from elasticdl.ps.storage.applied_updates import LastPush
+from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.storage.table_set import to_config as table_config
 from elasticdl.wire import master_pb2, ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
-from elasticdl.ps.buckets import first_map
-from elasticdl.ps.client import ParameterClient
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.core.buckets import first_map
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import add_port, new_server, open_channel
 from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
-from elasticdl.wire.ports import KeptPort
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+from elasticdl.wire.reserved_ports import KeptPort
 from elasticdl.wire.security import Security
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire.channel import add_port, new_server, open_channel
 from elasticdl.wire.frames import OK, Connection, ConnectionLost, connect
-from elasticdl.wire.front import Front
+from elasticdl.wire.port_multiplexer import Front
 from elasticdl.wire.security import NotTrusted, Security
 
 ECHO, FAIL = 1, 2

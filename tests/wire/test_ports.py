@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from elasticdl.wire.channel import add_port, new_server
-from elasticdl.wire.ports import KeptPort
+from elasticdl.wire.reserved_ports import KeptPort
 
 # Which ports the kernel may choose for a socket (Linux 6.3); the module `socket` has no name for it yet.
 IP_LOCAL_PORT_RANGE = 51

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.wire import frames, segments
+from elasticdl.wire import frames, shared_memory
 from elasticdl.wire.frames import OK, Connection, ConnectionLost, connect
-from elasticdl.wire.front import Front
-from elasticdl.wire.segments import NotShared, Offered, accept
-from elasticdl.wire.sharing import Ring
+from elasticdl.wire.port_multiplexer import Front
+from elasticdl.wire.shared_bodies import Ring
+from elasticdl.wire.shared_memory import NotShared, Offered, accept
 
 ECHO, KEEP, GROW, LISTEN = 1, 2, 3, 4
 LARGE = 200_000
@@ -121,7 +121,7 @@ def test_small_ones_do(server: Server) -> None:
 
 
 def test_what_is_too_large_travels(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "_SIZE", 1 << 20)
+    monkeypatch.setattr(shared_memory, "_SIZE", 1 << 20)
     connection = connect(server.address, "secret", shares=True)
     for size in (100_000, 1 << 20, (1 << 20) + 1, 100_000):
         assert call(connection, numbers(size, size)).body == numbers(size, size)
@@ -245,7 +245,7 @@ def test_what_is_not_as_it_was_offered_is_refused(tmp_path: Any) -> None:
     with pytest.raises(NotShared, match="size"):
         accept(good[:8] + (1 << 20).to_bytes(8, "little") + good[16:])
     with (tmp_path / "file").open("wb+") as file:
-        file.truncate(mmap.PAGESIZE + 2 * segments._SIZE)
+        file.truncate(mmap.PAGESIZE + 2 * shared_memory._SIZE)
         words = os.getpid().to_bytes(4, "little") + file.fileno().to_bytes(4, "little")
         with pytest.raises(NotShared):
             accept(words + good[8:])

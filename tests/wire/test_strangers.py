@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.platforms.credentials import Credentials, tls_name
-from elasticdl.wire import front
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
+from elasticdl.wire import port_multiplexer
 from elasticdl.wire.frames import MAGIC, OK, Connection, connect
 from elasticdl.wire.security import Security
 
@@ -42,13 +42,13 @@ PLAIN = pytest.mark.parametrize("served", [False], indirect=True, ids=["plain"])
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """For strangers only: friends may need longer on a busy machine."""
-    monkeypatch.setattr(front, "_OPENING_SECONDS", 0.3)
+    monkeypatch.setattr(port_multiplexer, "_OPENING_SECONDS", 0.3)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[front.Front, Security | None]]:
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[port_multiplexer.Front, Security | None]]:
     used = security() if request.param else None
-    opened = front.Front("127.0.0.1", 0, token=TOKEN, security=used)
+    opened = port_multiplexer.Front("127.0.0.1", 0, token=TOKEN, security=used)
     opened.serve(answer_once, 1)
     yield opened, used
     opened.stop()
@@ -166,7 +166,7 @@ class Pauses(threading.Event):
 def test_with_too_many_connections_it_waits_for_one_to_end_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    opened: Any = front.Front("127.0.0.1", 0, token=TOKEN)
+    opened: Any = port_multiplexer.Front("127.0.0.1", 0, token=TOKEN)
     opened._listening = Full(opened._listening, 5)
     pauses = opened._stopped = Pauses()
     with caplog.at_level(logging.ERROR, "elasticdl.wire"):

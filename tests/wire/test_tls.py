@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire.channel import add_port, new_aio_server, new_server, open_aio_channel, open_channel
 from elasticdl.wire.security import NotTrusted, Security, check_peer
 

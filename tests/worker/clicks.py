@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from e2e import click_rows
-from elasticdl.data.criteo import FORMATS, make_criteo_like
-from elasticdl.data.open import open_reader
+from elasticdl.data.dataset import open_reader
+from elasticdl.data.generators.criteo import FORMATS, make_criteo_like
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.worker.definition import load_definition
-from elasticdl.worker.frameworks import make_trainer
-from elasticdl.worker.models import OwnModel
+from elasticdl.worker.model.model_store import OwnModel
 from elasticdl.worker.trainer import Batch, Shard, Trainer
+from elasticdl.worker.trainer_factory import make_trainer
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
 OPTIONS: dict[str, Any] = {"batch_size": 32, "max_bad_records": 0}

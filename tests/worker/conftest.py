@@ -50,11 +50,11 @@ def memory_reader() -> Callable[..., MemoryReader]:
 @pytest.fixture
 def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
     """Two parameter servers of this process behind real ports: their stores, and their addresses."""
-    from elasticdl.ps.buckets import first_map
-    from elasticdl.ps.holdings import ServerSettings
-    from elasticdl.ps.replication import Routes
-    from elasticdl.ps.server import ParameterServer
-    from elasticdl.ps.store import Store
+    from elasticdl.ps.core.buckets import first_map
+    from elasticdl.ps.replication.replica_log import Routes
+    from elasticdl.ps.server.server import ParameterServer
+    from elasticdl.ps.server.store import Store
+    from elasticdl.ps.storage.holdings import ServerSettings
 
     stores = [Store(ServerSettings(max_bad_gradients=2), number=number) for number in range(2)]
     servers = [ParameterServer(token="token") for _ in stores]

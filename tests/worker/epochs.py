@@ -2,9 +2,9 @@
 two.
 """
 
-from elasticdl.ps.client import ParameterClient
-from elasticdl.worker.models import Model, OwnModel
-from elasticdl.worker.served import ServedModel
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer
 
 EPOCHS = 4

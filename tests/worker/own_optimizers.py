@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.ps.checkpoints import Manifest, write_manifest
-from elasticdl.ps.client import ParameterClient
-from elasticdl.worker.models import OwnModel
-from elasticdl.worker.served import ServedModel
+from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer
 
 Make = Callable[[], Trainer]

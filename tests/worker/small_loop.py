@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.buckets import first_map
+from elasticdl.ps.core.buckets import first_map
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.loop import TrainingLoop
-from elasticdl.worker.memory import ShardMemory
-from elasticdl.worker.tables import Tables
+from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters, Shard
 
 SPEC = JobSpec.build(

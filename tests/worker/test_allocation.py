@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from elasticdl.worker.allocation import keep_memory
+from elasticdl.worker.tensor_memory import keep_memory
 
 # The pages that the system had to hand out for ten arrays of 16 MB, made and dropped one after the other.
 _PROGRAM = """
 import resource, sys
-from elasticdl.worker.allocation import keep_memory
+from elasticdl.worker.tensor_memory import keep_memory
 if sys.argv[1] == "kept":
     assert keep_memory({})
 size = 16 << 20

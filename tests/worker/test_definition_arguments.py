@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.worker.frameworks import convert_arguments
+from elasticdl.errors import UserError
+from elasticdl.worker.trainer_factory import convert_arguments
 
 
 def annotated(

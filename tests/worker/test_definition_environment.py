@@ -2,7 +2,7 @@
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.worker.environment import prepare_environment, wait_asleep
 
 

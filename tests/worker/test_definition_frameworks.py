@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.frameworks import framework_of, make_trainer
+from elasticdl.worker.trainer_factory import framework_of, make_trainer
 
 
 class Module:
@@ -49,7 +49,7 @@ def test_model_function_that_fails(make_definition: Callable[..., ModelDefinitio
 
 def test_no_framework_is_imported_for_it() -> None:
     program = (
-        "import sys, elasticdl.worker.frameworks, elasticdl.worker.definition;"
+        "import sys, elasticdl.worker.trainer_factory, elasticdl.worker.definition;"
         "print(sorted({'tensorflow', 'keras', 'torch'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

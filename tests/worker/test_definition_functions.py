@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.worker.definition import ModelDefinition, load_definition
 
 MODULE = """

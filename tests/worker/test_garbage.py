@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from elasticdl.worker.garbage import keep_all, nothing_collected
+from elasticdl.worker.garbage_collection import keep_all, nothing_collected
 
 # More than any threshold that a test may have found.
 MANY = 20_000

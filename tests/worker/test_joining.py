@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from elasticdl.platforms.credentials import Credentials, tls_name
+from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import add_port, new_server
 from elasticdl.wire.master_pb2_grpc import MasterServicer, add_MasterServicer_to_server
 from elasticdl.wire.security import NotTrusted
-from elasticdl.worker import link
-from elasticdl.worker.link import MasterLink
+from elasticdl.worker import master_link
+from elasticdl.worker.master_link import MasterLink
 
 MINE, OTHER = Credentials.make("mine"), Credentials.make("mine")
 
@@ -73,28 +73,28 @@ def _nobody_is_looked_at(address: str) -> None:
 
 
 def test_the_master_is_asked_meanwhile(connect: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "check_peer", _nobody_is_looked_at)
+    monkeypatch.setattr(master_link, "check_peer", _nobody_is_looked_at)
     # However slow the machine is.
-    monkeypatch.setattr(link, "_ANSWER_SECONDS", 300.0)
+    monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 300.0)
     master = OneJob()
     assert connect(master).join(meanwhile=master.may_answer.set).job_spec == "the job of worker-0"
 
 
 def test_a_master_that_takes_its_time_is_waited_for(connect: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 0.1)
     master, looked_at = OneJob(), []
 
     def look(address: str) -> None:
         looked_at.append(address)
         master.may_answer.set()
 
-    monkeypatch.setattr(link, "check_peer", look)
+    monkeypatch.setattr(master_link, "check_peer", look)
     assert connect(master).join().job_spec == "the job of worker-0"
     assert len(looked_at) == 1
 
 
 def test_a_stranger_is_not_waited_for(connect: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 0.1)
     stranger = connect(OneJob())
     _in_environment(OTHER, tmp_path / "other", monkeypatch)
     node = MasterLink(address=stranger._address, token="secret", node="worker-0")

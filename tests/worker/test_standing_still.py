@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.buckets import first_map
-from elasticdl.ps.client import ParameterClient
-from elasticdl.ps.failures import NotReady
-from elasticdl.ps.replication import Routes
-from elasticdl.ps.snapshot import Snapshot
+from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.core.buckets import first_map
+from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.loop import TrainingLoop
-from elasticdl.worker.memory import ShardMemory
-from elasticdl.worker.served import ServedModel
-from elasticdl.worker.tables import Tables
+from elasticdl.worker.model.served_model import ServedModel
+from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters
 
 

@@ -21,13 +21,19 @@ def test_numpy_is_left_to_the_framework() -> None:
 
 
 @pytest.mark.parametrize(
-    "unwanted", ["elasticdl.ps.client", "elasticdl.worker.served", "elasticdl.data.csvfile", "pyarrow"]
+    "unwanted",
+    [
+        "elasticdl.ps.client.client",
+        "elasticdl.worker.model.served_model",
+        "elasticdl.data.formats.csv_file",
+        "pyarrow",
+    ],
 )
 def test_a_worker_has_what_its_job_needs(unwanted: str) -> None:
     """And nothing for servers that the job may not have, or for data of other formats."""
-    assert not _loads("elasticdl.worker.beginning", unwanted)
+    assert not _loads("elasticdl.worker.assembly", unwanted)
 
 
-@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.master.shard_service"])
+@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.master.programs.shard_service"])
 def test_a_master_begins_with_little(unwanted: str) -> None:
-    assert not _loads("elasticdl.master.pod", unwanted)
+    assert not _loads("elasticdl.master.kubernetes.pod_master", unwanted)

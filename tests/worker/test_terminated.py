@@ -17,7 +17,7 @@ from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.platforms.platform import EXIT_DRAINED, EXIT_TERMINATED
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker import process
-from elasticdl.worker.link import MasterLink
+from elasticdl.worker.master_link import MasterLink
 from tests.ps.processes import Master
 
 SPEC = to_yaml(JobSpec.build(model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=1))

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.link import MasterLink
+from elasticdl.worker.master_link import MasterLink
 
 FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
 

@@ -14,7 +14,7 @@ from benchmarks.parameter_servers.progress import Progress
 from benchmarks.parameter_servers.torch_model import DeepFM
 from benchmarks.zoo.deepfm import settings
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.metrics import Accuracy
+from elasticdl.worker.scoring.metrics import Accuracy
 
 
 class Model(nn.Module):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.stamps import BatchStamps, framework_import
 from elasticdl.data.example import decode_example
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.metrics import Accuracy
+from elasticdl.worker.scoring.metrics import Accuracy
 
 with framework_import():
     import torch

@@ -21,7 +21,7 @@ import torch
 from e2e.compiler import leave_out
 from elasticdl import Mode, metrics
 from elasticdl.data.example import decode_example
-from elasticdl.worker.torch_callbacks import LearningRateScheduler, ReduceLROnPlateau
+from elasticdl.worker.torch.callbacks import LearningRateScheduler, ReduceLROnPlateau
 from gated.momentum import Careless, Momentum
 
 GATES = Path(os.environ["ELASTICDL_TEST_GATES"])

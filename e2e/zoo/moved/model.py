@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from elasticdl.data.example import decode_example
-from elasticdl.worker.metrics import Accuracy
+from elasticdl.worker.scoring.metrics import Accuracy
 
 SHADES = 256
 

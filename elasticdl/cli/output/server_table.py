@@ -1,0 +1,153 @@
+"""How the parameter servers of a job do, for people: a table on a terminal, lines elsewhere.
+
+What is shown is what the job's master said last (`elasticdl.master.servers.server_metrics`). Nothing is worked out
+here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+# Of the hot ids of a table: more would not fit on a line.
+_HOT_IDS = 3
+# A server that finds fewer rows than this has much that is new: no fault, but worth a look.
+_MANY_HITS = 0.5
+
+
+# What there is room for where servers are among other nodes.
+FIGURES = ("rows", "pushes/s", "pull p95", "push p95")
+
+
+def server_figures(server: dict[str, Any]) -> tuple[str, ...]:
+    """`FIGURES` of a server."""
+    return (
+        f"{server['rows']:,}",
+        rate(server["push"]["per_second"]),
+        duration(server["pull"]["p95"]),
+        duration(server["push"]["p95"]),
+    )
+
+
+def server_lines(servers: list[dict[str, Any]]) -> list[str]:
+    """One line a server, one a table below it."""
+    lines = []
+    for server in servers:
+        staleness = server["staleness"]
+        parts = [
+            f"{server['rows']:,} rows",
+            size(server["bytes"]),
+            f"{rate(server['pull']['per_second'])} pulls/s",
+            f"{rate(server['push']['per_second'])} pushes/s",
+            f"{percent(server['hit_rate'])} hits",
+            f"staleness {number(staleness['mean'])} (max {number(staleness['max'])})",
+            f"p95 pull {duration(server['pull']['p95'])}, push {duration(server['push']['p95'])}",
+            *refusals(server),
+        ]
+        lines.append(f"{server['name']}: {' | '.join(parts)}")
+        for table in server["tables"]:
+            hot = hot_ids(table)
+            lines.append(
+                f"{server['name']}/{table['table']}: {table['rows']:,} rows | {size(table['bytes'])}"
+                f" | {percent(table['hit_rate'])} hits{f' | hot ids {hot}' if hot else ''}"
+            )
+    return lines
+
+
+def server_table(servers: list[dict[str, Any]]) -> RenderableType:
+    """For a terminal: the servers, below them their tables, and what they have refused."""
+    from rich.console import Group
+    from rich.text import Text
+
+    shown = _table("server", "rows", "memory", "pulls/s", "pushes/s", "hits", "stale", "pull p95", "push p95")
+    for server in servers:
+        staleness, hits = server["staleness"], server["hit_rate"]
+        shown.add_row(
+            Text(server["name"], style="bold"),
+            f"{server['rows']:,}",
+            size(server["bytes"]),
+            rate(server["pull"]["per_second"]),
+            rate(server["push"]["per_second"]),
+            Text(percent(hits), style="yellow" if hits is not None and hits < _MANY_HITS else "green"),
+            f"{number(staleness['mean'])} ≤{number(staleness['max'])}",
+            duration(server["pull"]["p95"]),
+            duration(server["push"]["p95"]),
+        )
+    parts: list[RenderableType] = [shown]
+    if any(server["tables"] for server in servers):
+        tables = _table("server", "rows", "memory", "hits")
+        tables.add_column("table")
+        tables.add_column("hot ids", style="cyan", overflow="fold")
+        for server in servers:
+            for table in server["tables"]:
+                tables.add_row(
+                    server["name"],
+                    f"{table['rows']:,}",
+                    size(table["bytes"]),
+                    percent(table["hit_rate"]),
+                    Text(table["table"], style="bold"),
+                    hot_ids(table),
+                )
+        parts.append(tables)
+    parts += [
+        Text(f"{server['name']}: {said}", style="red") for server in servers for said in refusals(server)
+    ]
+    return Group(*parts)
+
+
+def _table(first: str, *numbers: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    made.add_column(first, no_wrap=True)
+    for title in numbers:
+        made.add_column(title, justify="right", no_wrap=True)
+    return made
+
+
+def hot_ids(table: dict[str, Any]) -> str:
+    """The hottest, with the part of the pulls that they are in."""
+    return ", ".join(f"{one['id']} ({percent(one['share'])})" for one in table["hot"][:_HOT_IDS])
+
+
+def refusals(server: dict[str, Any]) -> list[str]:
+    found = []
+    if server["not_finite"]:
+        found.append(f"{server['not_finite']:,} pushes refused: not finite")
+    if server["rows_refused"]:
+        found.append(f"{server['rows_refused']:,} rows refused: full")
+    return found
+
+
+def size(count: float) -> str:
+    """Of bytes: three digits or so, in units of a thousand."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("there is always a last unit")
+
+
+def rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.1f}"
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %" if share < 1 else "100 %"
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,233 @@
+"""The folder of one job on this machine: all that is known of it, while it runs and afterwards.
+
+A job runs as long as somebody holds the lock in its folder. The lock is the kernel's and goes with the
+process that took it, however that ends; what the record says is not asked for that. So a job whose record
+says "running" while its lock is free is told as what it is: interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from elasticdl.errors import UserError
+from elasticdl.jobs.spec import JobSpec, from_yaml
+
+RecordedState = Literal["running", "succeeded", "failed", "stopped"]
+JobState = Literal["running", "succeeded", "failed", "stopped", "interrupted"]
+
+# sockaddr_un has room for 104 bytes on some systems and 108 on others, the final zero included.
+_LONGEST_SOCKET_PATH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """What became of a job. Times are seconds since 1970."""
+
+    kind: str
+    state: RecordedState
+    created: float
+    ended: float | None = None
+    message: str = ""
+
+
+class JobFolder:
+    """The files of a job by their meaning."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def spec_path(self) -> Path:
+        return self.path / "spec.yaml"
+
+    @property
+    def record_path(self) -> Path:
+        return self.path / "record.json"
+
+    @property
+    def logs_path(self) -> Path:
+        return self.path / "logs"
+
+    def log_path(self, node: str) -> Path:
+        return self.logs_path / f"{node}.log"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def token_path(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def master_address_path(self) -> Path:
+        return self.path / "master.addr"
+
+    @property
+    def tensorboard_path(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def status_path(self) -> Path:
+        """The last word on a job that has ended."""
+        return self.path / "status.json"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.path / "lock"
+
+    # -- what is in them -------------------------------------------------------------------------------------
+
+    def spec(self) -> JobSpec:
+        return from_yaml(self._read(self.spec_path), source=str(self.spec_path))
+
+    def token(self) -> str:
+        return self._read(self.token_path).strip()
+
+    def master_address(self) -> str | None:
+        """Where the master was last; None before it has started."""
+        try:
+            return self.master_address_path.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+
+    def record(self) -> JobRecord:
+        try:
+            return JobRecord(**json.loads(self._read(self.record_path)))
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"The record of job {self.name} is damaged ({self.record_path}): {error}.",
+                hint=f"`elasticdl jobs delete {self.name}` removes the job.",
+            ) from None
+
+    def write_record(self, record: JobRecord) -> None:
+        with file_errors_told(self.path):
+            write_atomically(self.record_path, json.dumps(asdict(record), indent=1) + "\n")
+
+    def finish(self, state: RecordedState, *, message: str = "", now: float) -> None:
+        """Writes down how the job ended."""
+        before = self.record()
+        self.write_record(
+            JobRecord(kind=before.kind, state=state, created=before.created, ended=now, message=message)
+        )
+
+    def state(self) -> JobState:
+        # The lock first: a job that ends between the two looks is then seen as ended, not as interrupted.
+        running = self.is_running()
+        recorded = self.record().state
+        return "interrupted" if recorded == "running" and not running else recorded
+
+    # -- who runs it -----------------------------------------------------------------------------------------
+
+    def acquire(self) -> None:
+        """Makes this process the one that runs the job, until `release` or its end."""
+        with self._guard():
+            lock = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                raise UserError(f"Job {self.name} is running already.") from None
+            self._lock = lock
+
+    def release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def is_running(self) -> bool:
+        with self._guard():
+            try:
+                lock = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(lock)
+            return False
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Looking at the lock takes it for a moment. Nobody may mistake that for somebody running the job."""
+        guard = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(guard)
+
+    # -- the socket ------------------------------------------------------------------------------------------
+
+    def socket_path(self) -> Path:
+        """Where the host of the job listens: in the folder, or elsewhere if its path is too long for one.
+
+        The other place is in a folder that belongs to this user alone, which is made here.
+        """
+        here = self.path / "host.sock"
+        if len(os.fsencode(here)) <= _LONGEST_SOCKET_PATH:
+            return here
+        folder = Path(tempfile.gettempdir()) / f"elasticdl-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise UserError(f"{folder} is not a folder that belongs to you alone, so no socket is put there.")
+        digest = hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]
+        return folder / f"{digest}.sock"
+
+    def _read(self, path: Path) -> str:
+        try:
+            return path.read_text()
+        except FileNotFoundError:
+            raise UserError(f"Job {self.name} has no {path.name} ({path}).") from None
+        except OSError as error:
+            raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+@contextlib.contextmanager
+def file_errors_told(path: Path) -> Iterator[None]:
+    """Errors of the file system that no code of ours can do anything about, in the user's words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"There is no space left for the job's files in {path}.",
+                hint="Free some, `elasticdl jobs delete` old jobs, or set ELASTICDL_HOME to another place.",
+            ) from error
+        raise UserError(
+            f"The job's files cannot be written: {error.filename or path}: {error.strerror}.",
+            hint="ELASTICDL_HOME says where they go; the default is ~/.elasticdl.",
+        ) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces a file as a whole: a reader, or a kill, finds the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,241 @@
+"""Which nodes a job has and where they run: the sections `nodes` and `cluster` of a job."""
+
+# ruff: noqa: RUF009 - a flag is a dataclass field, made anew for every class
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.jobs.flags.flag import KINDS, TRAIN, JobKind, Topic, flag
+from elasticdl.jobs.flags.grammar import Choice, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.flags.names import DNS_LABEL, DNS_NAME, ENVIRONMENT_VARIABLE, IMAGE
+from elasticdl.jobs.sections.priority import PriorityGrammar
+from elasticdl.jobs.sections.resources import Resources, ResourcesGrammar
+from elasticdl.jobs.sections.volumes import Volume, VolumesGrammar
+
+ROLES = ("master", "ps", "worker", "chief", "evaluator")
+_NOTHING = Resources()
+_GROWS = dict.fromkeys(
+    ("worker", "chief", "evaluator"),
+    " Memory begins as requested and doubles up to this whenever it has run out.",
+)
+
+
+def _kinds(role: str) -> tuple[JobKind, ...]:
+    return TRAIN if role in ("chief", "evaluator") else KINDS
+
+
+def _request(role: str) -> Resources:
+    return flag(
+        ResourcesGrammar(),
+        _NOTHING,
+        f"What each {role} node is promised, such as cpu=1,memory=2Gi,gpu=1.",
+        topic=Topic.RESOURCES,
+        kinds=_kinds(role),
+    )
+
+
+def _limit(role: str) -> Resources:
+    return flag(
+        ResourcesGrammar(),
+        _NOTHING,
+        f"What each {role} node may not go beyond; what is not said is as requested.{_GROWS.get(role, '')}",
+        topic=Topic.RESOURCES,
+        kinds=_kinds(role),
+    )
+
+
+def _priority(role: str) -> str:
+    # Only workers are many and alike, so only they can be divided.
+    grammar: Grammar[str] = PriorityGrammar() if role == "worker" else Text(metavar="NAME", rule=DNS_NAME)
+    more = "; high=0.5 for the first half of them" if role == "worker" else ""
+    return flag(
+        grammar, "", f"Priority class of {role} pods{more}.", topic=Topic.RESOURCES, kinds=_kinds(role)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesSection:
+    """How many nodes of each role, what each may use, and what happens when one fails."""
+
+    num_workers: int = flag(Integer(), 1, "Workers to start with.", topic=Topic.NODES)
+    num_ps: int = flag(
+        Integer(),
+        0,
+        "Parameter servers.",
+        topic=Topic.NODES,
+        aliases=("num_ps_pods",),
+        derived="1 with ParameterServerStrategy, 0 otherwise",
+    )
+    ps_replicas: int = flag(
+        Integer(minimum=1, maximum=2),
+        2,
+        "Copies of everything on parameter servers, where there are two or more: with 2, any of them may be lost.",
+        topic=Topic.NODES,
+        kinds=TRAIN,
+    )
+    num_evaluator: int = flag(
+        Integer(), 0, "Evaluators, for a job command that has that role.", topic=Topic.NODES, kinds=TRAIN
+    )
+    num_chief: int = flag(
+        Integer(maximum=1),
+        0,
+        "Chief workers, for a job command that has that role.",
+        topic=Topic.NODES,
+        kinds=TRAIN,
+        derived="1 for a job command with need_tf_config, 0 otherwise",
+    )
+    master_resource_request: Resources = _request("master")
+    master_resource_limit: Resources = _limit("master")
+    master_pod_priority: str = _priority("master")
+    ps_resource_request: Resources = _request("ps")
+    ps_resource_limit: Resources = _limit("ps")
+    ps_pod_priority: str = _priority("ps")
+    worker_resource_request: Resources = _request("worker")
+    worker_resource_limit: Resources = _limit("worker")
+    worker_pod_priority: str = _priority("worker")
+    chief_resource_request: Resources = _request("chief")
+    chief_resource_limit: Resources = _limit("chief")
+    chief_pod_priority: str = _priority("chief")
+    evaluator_resource_request: Resources = _request("evaluator")
+    evaluator_resource_limit: Resources = _limit("evaluator")
+    evaluator_pod_priority: str = _priority("evaluator")
+    relaunch_on_worker_failure: int = flag(
+        Integer(),
+        3,
+        "Times that a worker which failed by its own error is replaced. One that was killed always is.",
+        topic=Topic.FAILURE,
+    )
+    restart_policy: str = flag(
+        Choice(
+            choices=("Never",),
+            because="pods that end are replaced by the master (see --relaunch_on_worker_failure), and a container that "
+            "Kubernetes starts again would be taken for a stranger",
+        ),
+        "Never",
+        "What Kubernetes itself restarts in the pods that the master makes: nothing, for the master replaces them.",
+        topic=Topic.FAILURE,
+    )
+    max_shard_retries: int = flag(
+        Integer(), 3, "Times that a shard may fail before it fails the job.", topic=Topic.FAILURE
+    )
+    stall_factor: float = flag(
+        Real(),
+        20.0,
+        "A worker without progress for so many median batch times loses its shard to another; 0: never.",
+        topic=Topic.FAILURE,
+    )
+    stall_floor_seconds: float = flag(
+        Real(),
+        60.0,
+        "No worker loses its shard in less than this. A parameter server that does not answer has half of it.",
+        topic=Topic.FAILURE,
+    )
+    start_timeout_seconds: float = flag(
+        Real(),
+        600.0,
+        "A node that has not joined its master for so long after its start is ended and tried again; so is a worker "
+        "with a job command that has not asked for data by then, while others have; 0: never.",
+        topic=Topic.FAILURE,
+    )
+    envs: dict[str, str] = flag(
+        Pairs(key_rule=ENVIRONMENT_VARIABLE), {}, "Environment variables for all nodes.", topic=Topic.NODES
+    )
+    populate_env_names: str = flag(
+        Pattern(),
+        "",
+        "Variables of the submitter's environment that all pods get: those whose whole name fits this pattern; but "
+        "none that begins with KUBERNETES_, which every pod has of its own cluster.",
+        topic=Topic.CLUSTER,
+    )
+
+    def resource_request(self, role: str) -> Resources:
+        return _resources(getattr(self, f"{role}_resource_request"))
+
+    def resource_limit(self, role: str) -> Resources:
+        return _resources(getattr(self, f"{role}_resource_limit"))
+
+    def pod_priority(self, role: str) -> str:
+        return str(getattr(self, f"{role}_pod_priority"))
+
+
+def _resources(value: object) -> Resources:
+    assert isinstance(value, Resources)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSection:
+    """Images, volumes and the rest that Kubernetes reads. Without an image, a job runs on this machine."""
+
+    image_name: str = flag(
+        Text(metavar="IMAGE", rule=IMAGE),
+        "",
+        "Image of the nodes. Without one the job runs on this machine.",
+        topic=Topic.CLUSTER,
+    )
+    worker_image: str = flag(
+        Text(metavar="IMAGE", rule=IMAGE),
+        "",
+        "Image of the workers, if it is another one.",
+        topic=Topic.CLUSTER,
+    )
+    ps_image: str = flag(
+        Text(metavar="IMAGE", rule=IMAGE),
+        "",
+        "Image of the parameter servers, if it is another one.",
+        topic=Topic.CLUSTER,
+    )
+    namespace: str = flag(
+        Text(metavar="NAME", rule=DNS_LABEL),
+        "",
+        "Namespace of the job.",
+        topic=Topic.CLUSTER,
+        derived="that of kubectl's current context, else default",
+    )
+    volume: tuple[Volume, ...] = flag(
+        VolumesGrammar(), (), "Folders that all nodes see.", topic=Topic.CLUSTER
+    )
+    image_pull_policy: str = flag(
+        Choice(choices=("Always", "IfNotPresent", "Never"), optional=True),
+        "",
+        "When images are pulled.",
+        topic=Topic.CLUSTER,
+        derived="Kubernetes decides by the tag of the image",
+    )
+    image_pull_secret: str = flag(
+        Text(metavar="NAME", rule=DNS_NAME), "", "Secret to pull images with.", topic=Topic.CLUSTER
+    )
+    cluster_spec: str = flag(
+        Text(metavar="FILE", completes="file"),
+        "",
+        "YAML or JSON file with fields to add to every pod.",
+        topic=Topic.CLUSTER,
+    )
+    cluster_spec_json: str = flag(Text(metavar="JSON"), "", "The same as text.", topic=Topic.CLUSTER)
+    service_account: str = flag(
+        Text(metavar="NAME", rule=DNS_NAME),
+        "",
+        "Account that the master acts under; --cluster_spec gives one to others.",
+        topic=Topic.CLUSTER,
+    )
+    journal_dir: str = flag(
+        Text(metavar="DIR"),
+        "",
+        "Folder on a volume for the journal of the master, so that it outlasts the master's pod; and for checkpoints "
+        "without a folder of their own.",
+        topic=Topic.CLUSTER,
+        derived="in the master's pod",
+    )
+    master_port: int = flag(
+        Integer(maximum=65535),
+        0,
+        "Port at which the master is found; 0: one that is free (50001 on a cluster).",
+        topic=Topic.CLUSTER,
+    )
+    log_level: str = flag(
+        Choice(choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+        "INFO",
+        "Least important messages in the logs of the nodes.",
+        topic=Topic.JOB,
+    )

@@ -1,0 +1,177 @@
+"""What a node asks for of its machine, in the grammar of Kubernetes: `cpu=0.5,memory=2Gi,gpu=1`.
+
+Checked here for every job, wherever it runs; how much is more than how much is decided on exact numbers.
+
+A limit of memory is what a node may grow to. It begins with what it requests, and whoever takes the place of one that
+ran out of memory gets twice as much, up to the limit: so the next try has more memory than the one before it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from elasticdl.jobs.flags.grammar import Grammar, Rule
+from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.flags.pairs import BadValue, format_pairs, parse_pairs
+
+_POWERS = {
+    **{letter: Fraction(1, 1000**power) for power, letter in enumerate(("", "m", "u", "n"))},
+    **{letter: Fraction(1000) ** power for power, letter in enumerate("kMGTPE", start=1)},
+    **{f"{letter}i": Fraction(1024) ** power for power, letter in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY = re.compile(
+    r"\+?([0-9]{1,18}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]*))", re.ASCII
+)
+
+# How far memory grows beyond a request where no limit says it: enough for a guess that was wrong, and not for a leak.
+_GROWTH_WITHOUT_LIMIT = 4
+
+GPU = "nvidia.com/gpu"
+_SHORT_NAMES = {"gpu": GPU, "disk": "ephemeral-storage"}
+_PLAIN_NAMES = ("cpu", "memory", "ephemeral-storage")
+_DEVICE = Rule(
+    pattern=r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?",
+    words="a resource: cpu, memory, gpu, disk, or a device such as nvidia.com/gpu",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """An amount as it was written, and the number that it is."""
+
+    text: str
+
+    @property
+    def amount(self) -> Fraction:
+        match = _QUANTITY.fullmatch(self.text)
+        if match is None or (match[3] or "") not in _POWERS:
+            raise BadValue(f"{self.text!r} is not a quantity such as 0.5, 250m, 2048Mi or 2G")
+        return Fraction(match[1]) * (_POWERS[match[3]] if match[2] is None else Fraction(10) ** int(match[2]))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one node asks for, or may not go beyond. None: nothing was said."""
+
+    cpu: Quantity | None = None
+    memory: Quantity | None = None
+    ephemeral_storage: Quantity | None = None
+    # Whole devices by the name that Kubernetes knows them under ("nvidia.com/gpu").
+    devices: dict[str, Quantity] = field(default_factory=dict)
+
+    def by_name(self) -> dict[str, Quantity]:
+        """Everything that was said, by the names of Kubernetes."""
+        named = {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": self.ephemeral_storage}
+        return {**{name: quantity for name, quantity in named.items() if quantity}, **self.devices}
+
+    def beyond(self, limit: Resources) -> list[str]:
+        """Where this, as a request, does not fit a limit: a line each."""
+        limits = limit.by_name()
+        return [
+            f"{name}={quantity} is more than its limit {limits[name]}"
+            for name, quantity in self.by_name().items()
+            if name in limits and quantity.amount > limits[name].amount
+        ] + [
+            f"{name}={quantity} differs from its limit {limits[name]}; devices are not shared"
+            for name, quantity in self.devices.items()
+            if name in limits and quantity.amount < limits[name].amount
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name())
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={quantity}" for name, quantity in self.by_name().items())
+
+
+def most_memory(request: Resources, limit: Resources) -> Quantity | None:
+    """What a node may grow to. None: all that its machine has."""
+    if limit.memory is not None or request.memory is None:
+        return limit.memory
+    return _bytes(request.memory.amount * _GROWTH_WITHOUT_LIMIT)
+
+
+def grown_memory(
+    request: Resources, limit: Resources, *, times: int, whole: bool = False
+) -> tuple[Quantity | None, Quantity | None]:
+    """The memory that a node is promised and that it may use, after it ran out of memory so many times.
+
+    `whole`: it may use all of its limit from the beginning. None: nothing is said of it to Kubernetes, which takes a
+    limit for a promise too.
+    """
+    most = most_memory(request, limit)
+    if most is None or request.memory is None:
+        return None, most
+    promised = request.memory
+    if times:
+        amount = min(promised.amount * 2**times, most.amount)
+        promised = most if amount == most.amount else _bytes(amount)
+    return promised, limit.memory if whole and limit.memory is not None else promised
+
+
+def _bytes(amount: Fraction) -> Quantity:
+    mebibytes = amount / 2**20
+    return Quantity(text=f"{mebibytes}Mi" if mebibytes.denominator == 1 else str(int(amount)))
+
+
+class ResourcesGrammar(Grammar[Resources]):
+    metavar = "cpu=N,memory=N,..."
+
+    def parse(self, raw: object) -> Resources:
+        if isinstance(raw, Resources):
+            raw = {name: quantity.text for name, quantity in raw.by_name().items()}
+        result: dict[str, Quantity] = {}
+        for written, text in parse_pairs(raw, example="cpu=1,memory=2Gi").items():
+            name = _SHORT_NAMES.get(written, written)
+            if name in result:
+                raise BadValue(f"{name} is given twice")
+            if name not in _PLAIN_NAMES:
+                _check_device(name)
+            result[name] = _checked(name, Quantity(text=text.strip()))
+        return Resources(
+            cpu=result.pop("cpu", None),
+            memory=result.pop("memory", None),
+            ephemeral_storage=result.pop("ephemeral-storage", None),
+            devices=result,
+        )
+
+    def plain(self, value: Resources) -> dict[str, str]:
+        return {name: quantity.text for name, quantity in value.by_name().items()}
+
+    def text(self, value: Resources) -> str:
+        return format_pairs(self.plain(value))
+
+
+def _check_device(name: str) -> None:
+    if "/" not in name:
+        guess = did_you_mean(name, [*_PLAIN_NAMES, *_SHORT_NAMES])
+        raise BadValue(f"{name!r} is not {_DEVICE.words}.{guess}")
+    _DEVICE.check(name)
+
+
+def _checked(name: str, quantity: Quantity) -> Quantity:
+    try:
+        amount = quantity.amount
+    except BadValue as problem:
+        raise BadValue(f"{name}: {problem}{_unit_hint(quantity.text)}") from None
+    if name in ("memory", "ephemeral-storage") and amount.denominator != 1:
+        raise BadValue(
+            f"{name}: {quantity} is not a whole number of bytes (m is a thousandth; Mi and M are millions)"
+        )
+    if name not in _PLAIN_NAMES and amount.denominator != 1:
+        raise BadValue(f"{name}: {quantity} is not a whole number of devices")
+    return quantity
+
+
+def _unit_hint(text: str) -> str:
+    unit = text.lstrip("+0123456789.")
+    for end in ("i", ""):
+        right = unit.rstrip("bB").removesuffix("i").upper() + end
+        if unit and right in _POWERS and right != "":
+            return f"; did you mean {text[: len(text) - len(unit)]}{right}?"
+    return ""

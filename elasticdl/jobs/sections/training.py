@@ -1,0 +1,165 @@
+"""How a model is trained, evaluated and kept: sections `training`, `evaluation`, `checkpoint` of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.jobs.flags.flag import TRAIN, Topic, flag
+from elasticdl.jobs.flags.grammar import Boolean, Choice, Integer, Text
+
+LOCAL = "Local"
+PARAMETER_SERVER = "ParameterServerStrategy"
+ALLREDUCE = "AllreduceStrategy"
+
+_FOLDER = Text(metavar="FOLDER", completes="dir")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSection:
+    """Batches, epochs, and how several workers train one model."""
+
+    minibatch_size: int = flag(Integer(minimum=1), 64, "Samples in a batch.", topic=Topic.TRAINING)
+    num_minibatches_per_task: int = flag(
+        Integer(minimum=1),
+        8,
+        "Batches in a shard, the piece of work that a worker is given.",
+        topic=Topic.TRAINING,
+    )
+    num_epochs: int = flag(
+        Integer(minimum=1), 1, "Times to go through the data.", topic=Topic.TRAINING, kinds=TRAIN
+    )
+    max_step: int = flag(
+        Integer(),
+        0,
+        "Stop after so many batches of all workers; 0: no limit.",
+        topic=Topic.TRAINING,
+        kinds=TRAIN,
+    )
+    distribution_strategy: str = flag(
+        Choice(choices=(LOCAL, PARAMETER_SERVER, ALLREDUCE)),
+        LOCAL,
+        "How workers share one model.",
+        topic=Topic.EXCHANGE,
+        derived="ParameterServerStrategy with several workers or any parameter server, Local otherwise",
+    )
+    grads_to_wait: int = flag(
+        Integer(minimum=1),
+        1,
+        "Gradients that make one update; more than 1 trains synchronously.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    use_async: bool = flag(
+        Boolean(),
+        True,
+        "Apply every gradient when it comes, whatever version it was computed on.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+        derived="true if grads_to_wait is 1",
+    )
+    lr_staleness_modulation: bool = flag(
+        Boolean(),
+        False,
+        "Divide the learning rate by how many versions a gradient is behind.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    sync_version_tolerance: int = flag(
+        Integer(),
+        0,
+        "Versions that a gradient may be behind in synchronous training.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    max_bad_gradients: int = flag(
+        Integer(),
+        0,
+        "Batches that may have gradients which are not finite (NaN, infinity): they have no effect.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    get_model_steps: int = flag(
+        Integer(minimum=1),
+        1,
+        "Batches between two pulls of the model from the parameter servers.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    move_embeddings_mib: int = flag(
+        Integer(),
+        64,
+        "Embeddings of at least so many MiB are moved to the parameter servers; 0: none.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    row_transfer: str = flag(
+        # As the parameter servers know them.
+        Choice(choices=("float32", "float16", "bfloat16")),
+        "float32",
+        "How the rows of tables and their gradients travel; servers keep and add them up as float32.",
+        topic=Topic.EXCHANGE,
+        kinds=TRAIN,
+    )
+    log_loss_steps: int = flag(
+        Integer(minimum=1),
+        100,
+        "Batches between two loss lines in a worker's log.",
+        topic=Topic.TRAINING,
+        kinds=TRAIN,
+    )
+    output: str = flag(
+        Text(metavar="PATH", completes="file"),
+        "",
+        "Where the finished model goes; with predict, the predictions.",
+        topic=Topic.TRAINING,
+    )
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.use_async and self.grads_to_wait == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSection:
+    """When to evaluate while training."""
+
+    evaluation_steps: int = flag(
+        Integer(),
+        0,
+        "Batches between two evaluations; 0: only after every epoch.",
+        topic=Topic.EVALUATION,
+        kinds=TRAIN,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSection:
+    """What is kept of a model while it is trained, and what it starts from."""
+
+    checkpoint_dir: str = flag(
+        _FOLDER,
+        "",
+        "Where checkpoints go; the folder of the job if not given.",
+        topic=Topic.CHECKPOINT,
+        kinds=TRAIN,
+    )
+    checkpoint_steps: int = flag(
+        Integer(),
+        0,
+        "Batches between two checkpoints; 0: one after every epoch.",
+        topic=Topic.CHECKPOINT,
+        kinds=TRAIN,
+    )
+    keep_checkpoint_max: int = flag(
+        Integer(), 3, "Newest checkpoints to keep; 0: all.", topic=Topic.CHECKPOINT, kinds=TRAIN
+    )
+    checkpoint_increments: int = flag(
+        Integer(),
+        8,
+        "Checkpoints in a row that hold of tables only what has changed; 0: each holds everything.",
+        topic=Topic.CHECKPOINT,
+        kinds=TRAIN,
+    )
+    checkpoint_dir_for_init: str = flag(
+        _FOLDER, "", "Checkpoint or exported model to start from.", topic=Topic.CHECKPOINT
+    )

@@ -1,0 +1,254 @@
+"""What must hold between the flags of a job. What must hold for one flag alone, its grammar checks.
+
+A check says which flags it is about, so that it can keep quiet where one of them is known to be wrong.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.sections import reserved
+from elasticdl.jobs.sections.placement import ROLES
+from elasticdl.jobs.sections.pod_fields import parse_pod_fields
+from elasticdl.jobs.sections.training import ALLREDUCE, LOCAL, PARAMETER_SERVER
+
+if TYPE_CHECKING:
+    from elasticdl.jobs.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    flags: tuple[str, ...]
+    message: str
+
+
+def problems(spec: JobSpec) -> Iterator[Problem]:
+    """Everything that is wrong with a job whose single flags are all right."""
+    yield from _required(spec)
+    yield from _program(spec)
+    yield from _strategy(spec)
+    yield from _schedule(spec)
+    yield from _resources(spec)
+    yield from _cluster(spec)
+
+
+def _problem(*flags: str, because: str) -> Problem:
+    return Problem(flags=flags, message=because)
+
+
+def _required(spec: JobSpec) -> Iterator[Problem]:
+    needed = {}
+    if spec.program == "definition":
+        needed["model_zoo"] = (spec.model.model_zoo, "the folder with the model definition")
+        needed["model_def"] = (spec.model.model_def, "the model in it, as folder.module.function")
+        if spec.kind == "train":
+            needed["training_data"] = (spec.data.training_data, "the data to train on")
+    if spec.kind == "evaluate":
+        needed["validation_data"] = (spec.data.validation_data, "the data to evaluate on")
+    if spec.kind == "predict":
+        needed["prediction_data"] = (spec.data.prediction_data, "the data to make predictions for")
+    if spec.kind != "train":
+        needed["checkpoint_dir_for_init"] = (
+            spec.checkpoint.checkpoint_dir_for_init,
+            "the checkpoint or exported model to take the parameters from",
+        )
+    for name, (value, meaning) in needed.items():
+        if not value:
+            yield _problem(name, "job_command", because=f"--{name} is missing: {meaning}.")
+
+
+def _program(spec: JobSpec) -> Iterator[Problem]:
+    if spec.program == "command":
+        if not spec.model.job_command.strip():
+            yield _problem("job_command", because="--job_command is blank: there is nothing to run.")
+        if spec.kind != "train":
+            yield _problem(
+                "job_command", because=f"--job_command has no meaning for {spec.kind}, only for train."
+            )
+        if spec.model.model_def:
+            yield _problem(
+                "job_command",
+                "model_def",
+                because="--job_command and --model_def exclude each other: give one.",
+            )
+        if spec.nodes.num_workers + spec.nodes.num_chief < 1:
+            yield _problem(
+                "num_workers", "num_chief", because="--num_workers=0 without a chief: nobody would train."
+            )
+        return
+    if spec.nodes.num_workers < 1:
+        yield _problem("num_workers", "job_command", because="--num_workers must be at least 1.")
+    for name, value in (
+        ("num_chief", spec.nodes.num_chief > 0),
+        ("num_evaluator", spec.nodes.num_evaluator > 0),
+        ("need_tf_config", spec.model.need_tf_config),
+    ):
+        if value:
+            yield _problem(
+                name,
+                "job_command",
+                because=f"--{name} has a meaning only with --job_command, which is not given.",
+            )
+
+
+def _strategy(spec: JobSpec) -> Iterator[Problem]:
+    strategy, nodes, training = spec.training.distribution_strategy, spec.nodes, spec.training
+    if strategy == LOCAL and nodes.num_workers > 1 and spec.program == "definition":
+        yield _problem(
+            "distribution_strategy",
+            "num_workers",
+            because=f"--distribution_strategy=Local is for one worker, and --num_workers is"
+            f" {nodes.num_workers}: leave the strategy out, or name another one.",
+        )
+    if strategy in (LOCAL, ALLREDUCE) and nodes.num_ps > 0:
+        yield _problem(
+            "distribution_strategy",
+            "num_ps",
+            because=f"--distribution_strategy={strategy} has no parameter servers,"
+            f" and --num_ps is {nodes.num_ps}.",
+        )
+    if strategy == PARAMETER_SERVER and nodes.num_ps < 1:
+        yield _problem(
+            "distribution_strategy", "num_ps", because=f"{PARAMETER_SERVER} needs --num_ps of at least 1."
+        )
+    if training.max_bad_gradients > 0 and nodes.num_ps < 1:
+        yield _problem(
+            "max_bad_gradients",
+            "num_ps",
+            "distribution_strategy",
+            because="--max_bad_gradients has a meaning only with parameter servers, which check gradients:"
+            " add --num_ps, or leave it out.",
+        )
+    if training.use_async and training.grads_to_wait > 1:
+        yield _problem(
+            "use_async",
+            "grads_to_wait",
+            because="--use_async=true waits for no other gradients, and --grads_to_wait is"
+            f" {training.grads_to_wait}: leave one of them out.",
+        )
+    if training.asynchronous and training.sync_version_tolerance > 0:
+        yield _problem(
+            "use_async",
+            "grads_to_wait",
+            "sync_version_tolerance",
+            because="--sync_version_tolerance has a meaning only in synchronous training:"
+            " add --use_async=false, or leave it out.",
+        )
+
+
+def _schedule(spec: JobSpec) -> Iterator[Problem]:
+    if spec.kind != "train":
+        return
+    if spec.checkpoint.checkpoint_steps > 0 and not spec.checkpoint.checkpoint_dir:
+        yield _problem(
+            "checkpoint_steps",
+            "checkpoint_dir",
+            because="--checkpoint_steps needs --checkpoint_dir, the folder that checkpoints go to.",
+        )
+    if (
+        spec.evaluation.evaluation_steps > 0
+        and not spec.data.validation_data
+        and spec.program == "definition"
+    ):
+        yield _problem(
+            "evaluation_steps",
+            "validation_data",
+            "job_command",
+            because="--evaluation_steps needs --validation_data, the data to evaluate on.",
+        )
+
+
+def _resources(spec: JobSpec) -> Iterator[Problem]:
+    for role in ROLES:
+        names = (f"{role}_resource_request", f"{role}_resource_limit")
+        for line in spec.nodes.resource_request(role).beyond(spec.nodes.resource_limit(role)):
+            yield _problem(*names, because=f"--{names[0]}: {line} in --{names[1]}.")
+    ours = reserved.variables(spec)
+    for name in spec.nodes.envs:
+        if name in ours:
+            yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
+
+
+def _cluster(spec: JobSpec) -> Iterator[Problem]:
+    cluster = spec.cluster
+    for name, value in (("worker_image", cluster.worker_image), ("ps_image", cluster.ps_image)):
+        if value and not cluster.image_name:
+            yield _problem(
+                name, "image_name", because=f"--{name} needs --image_name, the image of the master."
+            )
+    if cluster.journal_dir and not cluster.image_name:
+        yield _problem(
+            "journal_dir",
+            "image_name",
+            because="--journal_dir is for jobs on a cluster (--image_name). On this machine the journal is in the "
+            "job's folder.",
+        )
+    yield from _off_every_volume(spec)
+    if cluster.cluster_spec and cluster.cluster_spec_json:
+        yield _problem(
+            "cluster_spec",
+            "cluster_spec_json",
+            because="--cluster_spec and --cluster_spec_json exclude each other: give one.",
+        )
+    if cluster.cluster_spec_json:
+        try:
+            fields = parse_pod_fields(cluster.cluster_spec_json)
+        except BadValue as problem:
+            words = str(problem)
+            end = "" if words.endswith("?") else "."
+            yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
+            return
+        # Those of every job are known where the fields are read; these are of this one.
+        ours = reserved.variables(spec)
+        for where, given in fields.items():
+            for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
+                yield _problem(
+                    "cluster_spec_json",
+                    "job_command",
+                    "need_tf_config",
+                    because=f"--cluster_spec_json: {where}.env: {name} is set by the job and cannot be given.",
+                )
+
+
+def _off_every_volume(spec: JobSpec) -> Iterator[Problem]:
+    """What a pod writes on its own disk goes with the pod, and no other pod sees it."""
+    # What a file adds to pods is known, and looked at again, when the job is submitted.
+    if spec.runs_here or spec.cluster.cluster_spec:
+        return
+    places = [*_writable_mounts(spec)]
+    for flag, path in (
+        ("checkpoint_dir", spec.checkpoint.checkpoint_dir),
+        ("output", spec.training.output),
+        ("journal_dir", spec.cluster.journal_dir),
+    ):
+        if path and not any(_inside(path, place) for place in places):
+            yield _problem(
+                flag,
+                "volume",
+                because=f"--{flag}: no --volume that can be written is mounted at {path}: what a pod writes there is "
+                "seen by no other pod, and lost with it. Mount one (--volume), and give the path that it has in pods.",
+            )
+
+
+def _writable_mounts(spec: JobSpec) -> Iterator[str]:
+    for volume in spec.cluster.volume:
+        if not volume.read_only and (volume.host_path or volume.claim_name):
+            yield volume.mount_path
+    try:
+        fields = parse_pod_fields(spec.cluster.cluster_spec_json or "{}")
+    except BadValue:
+        # Told where that flag is checked.
+        return
+    for of_role in fields.values():
+        for mount in of_role.get("volumeMounts", ()):
+            if not mount.get("readOnly"):
+                yield mount["mountPath"]
+
+
+def _inside(path: str, place: str) -> bool:
+    whole = posixpath.normpath(path)
+    return whole.startswith("/") and f"{whole}/".startswith(f"{posixpath.normpath(place).rstrip('/')}/")

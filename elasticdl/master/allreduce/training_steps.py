@@ -1,0 +1,94 @@
+"""The steps of a training by all-reduce, as the job's state knows them: how far it is, and who has the model.
+
+A step trains the micro-batches that come next in the order of the epoch, whoever computes them, so there are no leases:
+a report is a place in that order. Members report only what every member of their round has, so whoever of them
+survives has at least what the ledger says. Only when the last of those who have the state of the training is gone, it
+is lost, and the job goes back to its checkpoint, or to the beginning where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.master.lifecycle.roster import Node
+
+if TYPE_CHECKING:
+    from elasticdl.master.job_state import JobState
+
+
+class Steps:
+    COMMANDS = ("hold", "advance")
+
+    def __init__(self, state: JobState) -> None:
+        self._state = state
+        # Workers that have the state of the training, the oldest first.
+        self.holders: list[str] = []
+        self.dataset = ""
+
+    # -- commands --------------------------------------------------------------------------------------------
+
+    def hold(self, *, worker: str, dataset: str) -> None:
+        node = self._state.roster.nodes.get(worker)
+        if node is not None and node.alive and worker not in self.holders:
+            self.holders.append(worker)
+            self.dataset = dataset
+
+    def advance(
+        self,
+        *,
+        worker: str,
+        report_id: int,
+        dataset: str,
+        epoch: int,
+        at: int,
+        step: int,
+        loss_sum: float,
+        loss_steps: int,
+        stop_training: bool,
+        bad: list[dict[str, Any]],
+    ) -> int:
+        """All micro-batches of an epoch before place `at` are done. Returns the samples newly so."""
+        self._state.work.report(
+            worker=worker,
+            report_id=report_id,
+            progress=[],
+            bad=bad,
+            loss_sum=loss_sum,
+            loss_batches=loss_steps,
+            stop_training=stop_training,
+        )
+        return self._state.ledger.pass_shards(dataset, epoch=epoch, place=at, steps=step)
+
+    # -- what others ask and tell ----------------------------------------------------------------------------
+
+    def forget(self, worker: str) -> bool:
+        """A worker has ended. True if the state of the training went with it."""
+        if worker not in self.holders:
+            return False
+        self.holders.remove(worker)
+        # A program has no use for its model when its data is done. A definition is yet to be evaluated and exported.
+        of_no_use = self.dataset in self._state.data.announced and self._over()
+        return not self.holders and self._state.ledger.steps > self._state.first_step and not of_no_use
+
+    def _over(self) -> bool:
+        return self.dataset in self._state.ledger.datasets() and self._state.ledger.finished(self.dataset)
+
+    def lose(self) -> None:
+        """The training begins again. Model definitions go to a checkpoint; programs have none of ours."""
+        self.holders.clear()
+        if self.dataset in self._state.data.announced:
+            self._state.ledger.reset_dataset(self.dataset)
+
+    def leader(self) -> Node | None:
+        """The oldest of those who have the state of the training, unless it is being sent away."""
+        nodes = (self._state.roster.nodes.get(worker) for worker in self.holders)
+        return next((node for node in nodes if node is not None and node.alive and not node.draining), None)
+
+    # -- journal ---------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"holders": self.holders, "dataset": self.dataset}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self.holders = list(snapshot["holders"])
+        self.dataset = snapshot["dataset"]

@@ -1,0 +1,50 @@
+"""What the master wants of a node, read off the state of the job: the whole of it, every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.master.job_state import JobState
+from elasticdl.wire import master_pb2
+
+# Directives are sent often; who needs older ones asks for the history.
+_EPOCHS_TOLD = 3
+
+
+def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
+    return [master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"]) for e in epochs]
+
+
+def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Directive:
+    """`save_to`: where a worker that owns the model writes it at the present cut."""
+    node = state.roster.nodes.get(name)
+    over = bool(state.outcome)
+    leader = state.leader()
+    leads = leader is not None and leader.name == name
+    evaluation = state.evaluation
+    can_evaluate = evaluation is not None and state.ledger.leasable(evaluation.dataset)
+    return master_pb2.Directive(
+        generation=state.generation,
+        ps_addresses=state.ps_addresses(),
+        ps_incarnations=state.ps_incarnations(),
+        ps_map=state.placing.map.to_wire() if state.placing.map is not None else None,
+        restore_from=state.restore_from,
+        first_step=state.first_step,
+        cut_wanted=state.cut.number if state.cut else state.cuts_passed,
+        cut_passed=state.cuts_passed,
+        cut_save_to=save_to if state.cut and state.cut.save and state.plan.worker_owns_state else "",
+        evaluation=evaluation.number if evaluation and can_evaluate else 0,
+        evaluation_step=evaluation.step if evaluation else 0,
+        evaluation_to_finish=evaluation.number if evaluation and state.evaluating.to_be_finished() else 0,
+        truncations=[
+            master_pb2.Truncation(lease_id=lease, end=end)
+            for lease, (owner, end) in sorted(state.truncations.items())
+            if owner == name
+        ],
+        drain=node is None or node.draining or not node.alive,
+        epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_TOLD:]),
+        task=state.task if leads else "",
+        finished=over,
+        leader=leads,
+        saved=state.saved is not None,
+    )

@@ -1,0 +1,100 @@
+"""The master on this machine: everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token,
+the journal. Its ports it is told by the host (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT), which keeps them for it:
+started again after a kill it takes the same ones, so that workers find it where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import grpc.aio
+
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import write_atomically
+from elasticdl.jobs.spec import from_yaml
+from elasticdl.master.endpoints import Servers
+from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.master import Master
+from elasticdl.master.status import job_status
+from elasticdl.platforms.local.local_platform import LocalPlatform
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
+from elasticdl.wire.channel import add_port
+
+log = logging.getLogger("elasticdl.master")
+
+
+def main() -> int:
+    folder = Path(os.environ["ELASTICDL_JOB_DIR"])
+    spec = from_yaml((folder / "spec.yaml").read_text())
+    logging.basicConfig(
+        level=spec.cluster.log_level,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return asyncio.run(_serve(folder))
+    except UserError as error:
+        return _give_up(folder, str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _give_up(folder, f"{error.filename or folder} cannot be written: the disk is full.")
+
+
+def _give_up(folder: Path, message: str) -> int:
+    log.error("%s", message)
+    try:
+        _write_status(folder, {"state": "failed", "message": message})
+    except OSError as error:
+        # A disk without room for the journal has none for this either. The host has the line above.
+        log.error("%s cannot be written: %s.", folder / "status.json", error.strerror)
+    return EXIT_DEFINITION_ERROR
+
+
+async def _serve(folder: Path) -> int:
+    spec = from_yaml((folder / "spec.yaml").read_text())
+    token = (folder / "token").read_text().strip()
+    platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
+    environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
+    master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
+    servers = Servers(master, token)
+    if servers.public is not None:
+        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, "ELASTICDL_PUBLIC_PORT", public=True)
+    address = environment["MASTER_ADDR"] = _bind(servers.own, "ELASTICDL_MASTER_PORT")
+    master.recover()
+    await servers.start()
+    (folder / "master.addr").write_text(address)
+    log.info("Job %s: the master listens at %s.", spec.job_name, address)
+    try:
+        await master.run()
+        audit = Audit.of(master.state.ledger)
+        _write_status(folder, job_status(master))
+        await servers.stop()
+        await platform.close()
+        log.info("The job has %s.", master.state.outcome)
+        return 0 if master.state.outcome == "succeeded" and audit.exact else 1
+    finally:
+        await servers.own.stop(grace=None)
+
+
+def _bind(server: grpc.aio.Server, variable: str, *, public: bool = False) -> str:
+    """The address it listens at."""
+    address = f"127.0.0.1:{os.environ[variable]}"
+    try:
+        add_port(server, address, public=public)
+    except RuntimeError:
+        raise UserError(
+            f"Somebody else listens at {address}, which this job's master needs.",
+            hint="Choose another port with --master_port, or leave it away: any free one is then taken.",
+        ) from None
+    return address
+
+
+def _write_status(folder: Path, status: dict[str, object]) -> None:
+    write_atomically(folder / "status.json", json.dumps(status))

@@ -1,0 +1,355 @@
+"""The data-shard calls of `elasticai_api`, the public package's and what ours adds, served from the ledger.
+
+The public client cannot wait: whatever is not a shard ends its loop. So a worker for which there is nothing now is held
+until there is something, or until it may end (`ProgramData.may_end`). It cannot say who it is either when it reports:
+whoever holds the shard is meant. And it calls an error what is not an answer, and repeats it for minutes; so nonsense
+is answered politely, and written to the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import asdict
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf import empty_pb2
+
+from elasticai_api.proto import elasticai_api_pb2 as pb
+from elasticai_api.proto import progress_pb2 as progress_pb
+from elasticai_api.proto.elasticai_api_pb2_grpc import MasterServicer
+from elasticai_api.proto.progress_pb2_grpc import ProgressServicer
+from elasticdl.master.ledger.ledger import Lease, LedgerError
+from elasticdl.master.master import Master
+from elasticdl.master.programs.program_datasets import Announcement
+
+log = logging.getLogger("elasticdl.master")
+
+_HOLD_SECONDS = 20.0
+_REQUEST_HEADER = "elasticai-request"
+_REMAINDERS = ("", "fill", "drop")
+# As in the public package: what a data set is called if the program gives it no name.
+_UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
+_UNNAMED_TRAINING = "_EDL_DEFAULT_TRAINING_DATA"
+# What the public package takes for "the training goes on".
+_TRAINING_GOES_ON = 1
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_EMPTY = empty_pb2.Empty()
+
+
+class ShardService(MasterServicer, ProgressServicer):
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        # Workers that are held with a call for a shard.
+        self.waiting: Counter[str] = Counter()
+
+    # -- announcing ------------------------------------------------------------------------------------------
+
+    async def report_dataset_shard_params(
+        self, request: pb.ReportDatasetShardParamsRequest, context: Context
+    ) -> empty_pb2.Empty:
+        name = request.dataset_name or _UNNAMED.get(request.task_type, _UNNAMED_TRAINING)
+        announcement = Announcement(
+            name=name,
+            size=request.dataset_size,
+            batch_size=request.batch_size,
+            epochs=request.num_epochs,
+            minibatches_per_shard=request.num_minibatches_per_shard or self._master.plan.shard_batches,
+            shuffle_shards=request.shuffle_shards or request.shuffle,
+            shuffle_records=request.shuffle,
+            task_type=request.task_type or pb.TRAINING,
+            drop_remainder=request.remainder == "drop",
+        )
+        if request.remainder not in _REMAINDERS:
+            await self._refuse(
+                context, f"Data set {name}: the remainder can be 'fill' or 'drop', not {request.remainder!r}."
+            )
+        known = self._master.state.data.announced.get(name)
+        if known == announcement:
+            return _EMPTY
+        if known is not None and known.size == announcement.size:
+            log.warning("%s has been announced before; what the first one said counts: %s.", name, known)
+            return _EMPTY
+        try:
+            self._master.do("data.open", announcement=asdict(announcement))
+        except LedgerError as error:
+            await self._refuse(context, str(error))
+        log.info("Data set %s: %s", name, announcement)
+        return _EMPTY
+
+    async def _refuse(self, context: Context, message: str) -> None:
+        """What is wrong with the data of a job is wrong with the job."""
+        self._master.do("fail", node="", kind="data", message=message, traceback="", lease_id=0)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+    # -- shards ----------------------------------------------------------------------------------------------
+
+    async def get_task(self, request: pb.GetTaskRequest, context: Context) -> pb.Task:
+        name = request.dataset_name or _UNNAMED.get(request.task_type, _UNNAMED_TRAINING)
+        return await self._task(name, f"worker-{request.worker_id}", context)
+
+    async def get_dataset_task(self, request: pb.GetDatasetTaskRequest, context: Context) -> pb.Task:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        return await self._task(request.dataset_name or _UNNAMED_TRAINING, worker, context)
+
+    async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
+        lease = next(iter(await self._leases(dataset, worker, 1, context)), None)
+        return pb.Task(type=pb.NONE) if lease is None else self._shard(lease)
+
+    async def Fetch(self, request: progress_pb.FetchRequest, context: Context) -> progress_pb.FetchReply:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        await self._ask_to_tell(worker, context)
+        dataset = request.dataset_name or _UNNAMED_TRAINING
+        leases = await self._leases(dataset, worker, request.count, context)
+        return progress_pb.FetchReply(
+            shards=[
+                progress_pb.FetchedShard(task=self._shard(lease), epoch=lease.epoch + 1) for lease in leases
+            ]
+        )
+
+    async def _leases(self, dataset: str, worker: str, count: int, context: Context) -> list[Lease]:
+        """Waited for as long as there may still be some; none when there will not."""
+        master, state = self._master, self._master.state
+        if dataset not in state.data.announced:
+            known = ", ".join(state.data.announced) or "none"
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"Nobody has announced the data set {dataset} (there are: {known}).",
+            )
+        master.liveness.heard(worker)
+        given = request_number(context)
+        while True:
+            leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
+            if leases or (state.data.may_end(dataset, worker) and not state.gathering.active):
+                return leases
+            self.waiting[worker] += 1
+            try:
+                await master.work.wait(_HOLD_SECONDS)
+            finally:
+                self.waiting[worker] -= 1
+            if context.cancelled() or context.done():
+                return []
+
+    def _lease(self, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
+        state = self._master.state
+        try:
+            if not state.work.may_lease(dataset, worker, request_id):
+                return []
+            share = min(count, state.data.share(dataset)) if count > 1 else 1
+            leases: list[Lease] = self._master.do(
+                "lease", dataset=dataset, worker=worker, count=share, request_id=request_id
+            )
+        except LedgerError as error:
+            # A call that came too late: the worker has asked again meanwhile.
+            log.warning("%s", error)
+            return []
+        if leases:
+            self._master.liveness.leased(worker)
+        return leases
+
+    def _shard(self, lease: Lease) -> pb.Task:
+        data = self._master.state.data
+        return pb.Task(
+            task_id=lease.lease_id,
+            type=data.announced[lease.dataset].task_type,  # type: ignore[arg-type]
+            shard=pb.Shard(name=lease.dataset, start=lease.start, end=lease.end, indices=data.indices(lease)),
+        )
+
+    # -- what was forgotten ----------------------------------------------------------------------------------
+
+    async def _ask_to_tell(self, worker: str, context: Context) -> None:
+        """What a worker says of its shards is understood only when those are known."""
+        await self._master.list_nodes()
+        if self._master.state.gathering.waits_for(worker) and not self._master.state.outcome:
+            await context.abort(
+                grpc.StatusCode.ABORTED,
+                f"The master has lost its journal: {worker} is to tell what it remembers.",
+            )
+
+    async def Tell(self, request: progress_pb.TellRequest, context: Context) -> progress_pb.ProgressReply:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        state = self._master.state
+        await self._master.list_nodes()
+        lost = self._master.do(
+            "gathering.tell",
+            worker=worker,
+            generation=state.generation,
+            seen_generation=state.generation,
+            cut=0,
+            sizes={},
+            epochs_ended=[],
+            shards=[
+                {
+                    "lease_id": s.task_id,
+                    "dataset": s.dataset_name,
+                    "epoch": s.epoch - 1,
+                    "start": s.start,
+                    "position": s.position,
+                    "end": s.end,
+                    "batches": s.batches,
+                    "held": s.held,
+                }
+                for s in request.shards
+            ],
+        )
+        log.info(
+            "%s has told of %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
+        )
+        return progress_pb.ProgressReply(lost=lost)
+
+    # -- reports ---------------------------------------------------------------------------------------------
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest, context: Context
+    ) -> empty_pb2.Empty:
+        self._result(request.task_id, request.err_message)
+        return _EMPTY
+
+    async def report_dataset_task_result(
+        self, request: pb.ReportDatasetTaskResultRequest, context: Context
+    ) -> empty_pb2.Empty:
+        self._result(request.task_id, request.err_message)
+        return _EMPTY
+
+    def _result(self, task: int, error: str) -> None:
+        state = self._master.state
+        lease = state.ledger.lease_of(task)
+        if lease is None:
+            given = 0 < task < state.ledger.next_lease
+            log.warning(
+                "Shard %d was reported and %s.", task, "is nobody's any more" if given else "never given out"
+            )
+            return
+        if error:
+            log.warning("%s could not do shard %d: %s", lease.worker, task, error)
+            self._master.do("data.fail_shard", lease_id=task, message=error)
+            return
+        batch = state.ledger.spec(lease.dataset).batch_size
+        self._progress(lease.worker, [(task, lease.end, -(-(lease.end - lease.start) // batch), False)], None)
+
+    async def Report(
+        self, request: progress_pb.ProgressRequest, context: Context
+    ) -> progress_pb.ProgressReply:
+        worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
+        await self._ask_to_tell(worker, context)
+        positions = []
+        lost = []
+        for shard in request.shards:
+            lease = self._master.state.ledger.lease_of(shard.task_id)
+            if lease is None or lease.worker != worker:
+                lost.append(shard.task_id)
+            elif not lease.start <= shard.position <= lease.end:
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"Position {shard.position} lies outside of shard {shard.task_id}, "
+                    f"samples [{lease.start}, {lease.end}) of {lease.dataset}.",
+                )
+            else:
+                atomic = self._master.state.data.announced[lease.dataset].shuffle_records
+                positions.append((shard.task_id, shard.position, shard.batches, atomic))
+        loss = request.loss if request.HasField("loss") else None
+        self._master.global_step = max(self._master.global_step, request.global_step)
+        if positions or loss is not None:
+            lost += self._progress(worker, positions, loss)
+        if request.given_back:
+            self._master.do("data.give_back", worker=worker, lease_ids=list(request.given_back))
+        self._master.liveness.heard(worker)
+        return progress_pb.ProgressReply(lost=lost)
+
+    def _progress(
+        self, worker: str, positions: list[tuple[int, int, int, bool]], loss: float | None
+    ) -> list[int]:
+        state = self._master.state
+        before = [state.ledger.lease_of(task) for task, *_ in positions]
+        lost: list[int] = self._master.do(
+            "report",
+            worker=worker,
+            report_id=0,
+            progress=positions,
+            bad=[],
+            loss_sum=0.0,
+            loss_batches=0,
+            stop_training=False,
+        )
+        samples = batches = 0
+        for lease, (task, position, count, _) in zip(before, positions, strict=True):
+            if lease is not None and task not in lost:
+                samples += max(0, position - lease.position)
+                batches += max(0, count - lease.batches)
+        self._master.liveness.moved(worker, batches=batches)
+        self._master.note_progress(samples, loss)
+        return lost
+
+    # -- whole data sets -------------------------------------------------------------------------------------
+
+    async def reset_dataset(self, request: pb.ResetDatasetRequest, context: Context) -> empty_pb2.Empty:
+        try:
+            self._master.do("data.reset", dataset=request.dataset_name or _UNNAMED_TRAINING)
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return _EMPTY
+
+    async def get_dataset_epoch(
+        self, request: pb.GetDatasetEpochRequest, context: Context
+    ) -> pb.GetDatasetEpochResponse:
+        name = request.dataset_name or _UNNAMED_TRAINING
+        known = name in self._master.state.data.announced
+        # Counted from 1, as the public package's masters do; 0 before anything was given out.
+        return pb.GetDatasetEpochResponse(epoch=self._master.state.ledger.epochs_begun(name) if known else 0)
+
+    async def get_shard_checkpoint(
+        self, request: pb.GetShardCheckpointRequest, context: Context
+    ) -> pb.ShardCheckpoint:
+        try:
+            content = self._master.state.data.checkpoint(request.dataset_name or _UNNAMED_TRAINING)
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return pb.ShardCheckpoint(content=content)
+
+    async def report_shard_checkpoint(
+        self, request: pb.ShardCheckpoint, context: Context
+    ) -> pb.ReportShardCheckpointResponse:
+        try:
+            self._master.do("data.restore_shards", content=request.content)
+        except (LedgerError, ValueError, KeyError, TypeError) as error:
+            log.warning("A checkpoint of shards cannot be restored: %s", error)
+            return pb.ReportShardCheckpointResponse(success=False)
+        return pb.ReportShardCheckpointResponse(success=True)
+
+    # -- what the public package tells beside ----------------------------------------------------------------
+
+    async def report_used_resource(
+        self, request: pb.ReportUsedResourceRequest, context: Context
+    ) -> empty_pb2.Empty:
+        return _EMPTY
+
+    async def report_model_metric(self, request: pb.ModelMetric, context: Context) -> empty_pb2.Empty:
+        return _EMPTY
+
+    async def report_global_step(self, request: pb.GlobalStepRecord, context: Context) -> empty_pb2.Empty:
+        return _EMPTY
+
+    async def query_training_status(
+        self, request: empty_pb2.Empty, context: Context
+    ) -> pb.QueryTrainingStatusResponse:
+        return pb.QueryTrainingStatusResponse(status=_TRAINING_GOES_ON)
+
+
+class PublicShardService(ShardService):
+    """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's."""
+
+    async def _refuse(self, context: Context, message: str) -> None:
+        """A program of the job ends with this error, once its client has asked often enough, and that counts."""
+        log.warning("An announcement at the port without a token was refused: %s", message)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def request_number(context: Context) -> int:
+    """The number that our own package gives to a call for a shard; 0 if it is not ours."""
+    for key, value in context.invocation_metadata() or ():
+        if key == _REQUEST_HEADER and str(value).isdigit():
+            return int(value)
+    return 0

@@ -1,0 +1,256 @@
+"""How the parameter servers do: what they report, and what follows from it for the last seconds.
+
+Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
+one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
+the difference between the newest and the oldest of them. What was before the first report that this master had is in no
+rate: it may be hours. All of it is for people: nothing is decided by it but who does not answer at all
+(`server_monitor.py`) and whether there is room for more copies, nothing is written down, and a master that comes back
+asks again. When a job is over, what was reported last stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.core.histogram import quantile
+from elasticdl.wire import ps_pb2
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+_ASK_SECONDS = 1.0
+# Of more servers than this each is asked less often: a question costs the master a millisecond or so.
+_AT_ONCE = 10
+# A server that is gone is told by the platform; one that hangs is found by its silence.
+_PATIENCE_SECONDS = 5.0
+# What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
+_WINDOW_SECONDS = 5.0
+# Of two reports that follow each other sooner, nothing a second is told.
+_LEAST_SECONDS = 0.5
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Server:
+    """Reports of one process."""
+
+    name: str
+    newest: ps_pb2.ServerStatusReply
+    # By their age, the older one last.
+    middle: ps_pb2.Figures
+    oldest: ps_pb2.Figures
+
+    @classmethod
+    def first(cls, name: str, reply: ps_pb2.ServerStatusReply) -> _Server:
+        return cls(name=name, newest=reply, middle=reply.figures, oldest=reply.figures)
+
+    def followed_by(self, name: str, reply: ps_pb2.ServerStatusReply) -> _Server:
+        if name != self.name or reply.figures.seconds < self.newest.figures.seconds:
+            # Another process: it counts from nothing.
+            return _Server.first(name, reply)
+        if reply.figures.seconds - self.middle.seconds < _WINDOW_SECONDS:
+            return _Server(name=name, newest=reply, middle=self.middle, oldest=self.oldest)
+        return _Server(name=name, newest=reply, middle=reply.figures, oldest=self.middle)
+
+
+class ServerFigures:
+    """The newest there is to know of each server."""
+
+    def __init__(self) -> None:
+        self._servers: dict[int, _Server] = {}
+        # Displays ask more often than servers report.
+        self._described: list[dict[str, Any]] | None = None
+
+    def take(self, replies: Mapping[int, ps_pb2.ServerStatusReply], names: Mapping[int, str]) -> None:
+        """`names`: of the nodes that are the servers now; what others have reported is forgotten."""
+        known = {number: server for number, server in self._servers.items() if number in names}
+        for number, reply in replies.items():
+            before = known.get(number)
+            name = names[number]
+            known[number] = before.followed_by(name, reply) if before else _Server.first(name, reply)
+        self._servers = known
+        self._described = None
+
+    @property
+    def refused(self) -> int:
+        """Batches of which nothing was applied: every server is told of every batch."""
+        return max((server.newest.refused for server in self._servers.values()), default=0)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of all servers' tables together."""
+        return sum(one.bytes for server in self._servers.values() for one in server.newest.figures.tables)
+
+    def described(self) -> list[dict[str, Any]]:
+        """As a JSON document, which is not to be changed."""
+        if self._described is None:
+            self._described = [_describe(number, server) for number, server in sorted(self._servers.items())]
+        return self._described
+
+
+def shortened(servers: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The same in at most so many characters of JSON or so: without hot ids, without tables if that is too long."""
+    if len(json.dumps(servers)) <= most:
+        return servers
+    cooled = [
+        {**server, "tables": [{**table, "hot": []} for table in server["tables"]]} for server in servers
+    ]
+    if len(json.dumps(cooled)) <= most:
+        return cooled
+    return without_tables(servers)
+
+
+def without_tables(servers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For who asks often, or has little room."""
+    return [{**server, "tables": []} for server in servers]
+
+
+class Asking:
+    """The clock and the calls."""
+
+    def __init__(self, master: Master, servers: Coordinator) -> None:
+        self._master = master
+        self._servers = servers
+        # Reports are taken in the order in which they were made.
+        self._turn = asyncio.Lock()
+
+    async def run(self) -> None:
+        while True:
+            servers = len(self._master.state.placing.holders())
+            await asyncio.sleep(_ASK_SECONDS * max(1.0, servers / _AT_ONCE))
+            await self.ask()
+
+    async def ask(self) -> None:
+        async with self._turn:
+            await self._ask()
+
+    async def _ask(self) -> None:
+        holders = self._master.state.placing.holders()
+        if not holders or self._master.state.outcome:
+            return
+        addresses = {number: node.address for number, node in holders.items()}
+        replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
+        names = {number: node.name for number, node in holders.items()}
+        # One that has no time says nothing else.
+        told = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
+        self._master.figures.take(told, names)
+        await self._master.note_answers({name: number in replies for number, name in names.items()})
+
+
+def _describe(number: int, server: _Server) -> dict[str, Any]:
+    reply, now, before = server.newest, server.newest.figures, server.oldest
+    seconds = now.seconds - before.seconds
+    before_calls = {one.kind: one.microseconds for one in before.calls}
+    before_tables = {one.table: one for one in before.tables}
+    tables = [_describe_table(one, before_tables.get(one.table), seconds) for one in now.tables]
+    calls = {
+        one.kind: _describe_calls([one.microseconds], [before_calls.get(one.kind)], seconds)
+        for one in now.calls
+    }
+    pulls = [one.microseconds for one in now.calls if one.kind != "push"]
+    return {
+        "name": server.name,
+        "number": number,
+        "version": reply.version,
+        "rows": sum(one.rows for one in now.tables),
+        "bytes": now.dense_bytes + sum(one.bytes for one in now.tables),
+        "dense_bytes": now.dense_bytes,
+        "parameters": reply.parameters,
+        # Of dense values and of rows together; each by itself is among the calls.
+        "pull": _describe_calls(
+            pulls, [before_calls.get(one.kind) for one in now.calls if one.kind != "push"], seconds
+        ),
+        "push": calls.get("push") or _describe_calls((), (), seconds),
+        "calls": calls,
+        "rows_pulled_per_second": _rate(
+            sum(one.pulled for one in now.tables) - sum(one.pulled for one in before.tables), seconds
+        ),
+        "rows_pushed_per_second": _rate(
+            sum(one.pushed for one in now.tables) - sum(one.pushed for one in before.tables), seconds
+        ),
+        "hit_rate": _hit_rate(now.tables, before.tables),
+        "staleness": _describe_staleness(now.staleness, before.staleness),
+        "not_finite": now.not_finite,
+        "rows_refused": sum(one.refused for one in now.tables),
+        "tables": tables,
+    }
+
+
+def _describe_table(
+    now: ps_pb2.TableFigures, before: ps_pb2.TableFigures | None, seconds: float
+) -> dict[str, Any]:
+    earlier = before or ps_pb2.TableFigures()
+    return {
+        "table": now.table,
+        "rows": now.rows,
+        "bytes": now.bytes,
+        "pulled": now.pulled,
+        "found": now.found,
+        "pushed": now.pushed,
+        "pulled_per_second": _rate(now.pulled - earlier.pulled, seconds),
+        "pushed_per_second": _rate(now.pushed - earlier.pushed, seconds),
+        "hit_rate": _hit_rate([now], [earlier]),
+        "rows_refused": now.refused,
+        "hot": [{"id": one.id, "share": round(one.share, 3)} for one in now.hot],
+    }
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    """How many a second; None: there was too little time to tell."""
+    return round(count / seconds, 1) if seconds >= _LEAST_SECONDS else None
+
+
+def _hit_rate(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
+    """Of the last seconds; if nobody asked for rows then, of all the time."""
+    given = [(one.pulled, one.found) for one in now]
+    pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
+    for earlier in before:
+        pulled, found = pulled - earlier.pulled, found - earlier.found
+    if pulled <= 0:
+        pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
+    return round(found / pulled, 4) if pulled > 0 else None
+
+
+def _describe_calls(
+    now: Iterable[ps_pb2.Distribution], before: Iterable[ps_pb2.Distribution | None], seconds: float
+) -> dict[str, Any]:
+    """Quantiles of the last seconds, or if there was none then, of all the time."""
+    total: Counter[int] = Counter()
+    recent: Counter[int] = Counter()
+    microseconds = 0
+    for one in now:
+        total.update(_found(one))
+        microseconds += one.sum
+    recent.update(total)
+    for earlier in before:
+        if earlier is not None:
+            recent.subtract(_found(earlier))
+    calls = sum(recent.values())
+    found = +recent or total
+    return {
+        "count": sum(total.values()),
+        "seconds": round(microseconds / 1e6, 6),
+        "per_second": _rate(calls, seconds),
+        **{
+            name: None if (value := quantile(found, share)) is None else round(value / 1e6, 7)
+            for name, share in _QUANTILES.items()
+        },
+    }
+
+
+def _describe_staleness(now: ps_pb2.Distribution, before: ps_pb2.Distribution) -> dict[str, Any]:
+    count, total = sum(now.counts), now.sum
+    recent, recent_sum = count - sum(before.counts), total - before.sum
+    if recent > 0:
+        count, total = recent, recent_sum
+    return {"mean": round(total / count, 2) if count else None, "max": now.largest if now.counts else None}
+
+
+def _found(distribution: ps_pb2.Distribution) -> dict[int, int]:
+    return dict(zip(distribution.classes, distribution.counts, strict=True))

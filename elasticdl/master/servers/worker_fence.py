@@ -1,0 +1,99 @@
+"""The last word of the parameter servers on a worker that has ended: which of its batches every bucket has had.
+
+Those are done, though the worker could not say so any more. Nothing more is taken from it. A batch that some bucket
+lacks is trained again; one that all have must not be. So the question is asked until it is answered for all buckets.
+
+Failure modes
+    A bucket is just being handed over: nobody speaks for it, and is asked for it again. A server was lost together
+    with the worker, as with a machine: when the platform has said so, its backups are asked. A server hangs: it is
+    waited for until it is given up as silent, since others cannot push to it either. The model is lost: then nothing of
+    it counts. It takes longer than all that: nothing is credited, what the worker has not reported is trained again,
+    and the audit says that it may count twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elasticdl.master.health.server_monitor import longest_silence
+from elasticdl.master.settings import Plan
+from elasticdl.ps.client.coordinator import Coordinator, in_common
+from elasticdl.ps.core.buckets import BUCKETS
+from elasticdl.wire import ps_pb2
+
+if TYPE_CHECKING:
+    from elasticdl.master.master import Master
+
+log = logging.getLogger("elasticdl.master")
+
+# A platform knows of the end of all that was on a lost machine within a minute or so of each other.
+_PATIENCE_SECONDS = 120.0
+# A handover is over within the time of a few calls, and servers know of it before the master does.
+_PAUSE_SECONDS = 0.2
+# Workers of a whole machine may go together. A server lets a few calls at a time wait for its backups, and some of
+# those places are for other calls.
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastWord:
+    """What is to be credited to a worker that has ended, if anything is; or it may have pushed more than it has
+    reported, and nobody can tell.
+    """
+
+    credit: dict[str, int] | None = None
+    in_doubt: bool = False
+
+
+def patience(plan: Plan) -> float:
+    """How many seconds it takes until all have answered, or are known to be lost."""
+    return _PATIENCE_SECONDS + longest_silence(plan)
+
+
+class Fencing:
+    def __init__(self, master: Master, servers: Coordinator, clock: Callable[[], float]) -> None:
+        self._master = master
+        self._servers = servers
+        self._clock = clock
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def last_word(self, worker: str) -> LastWord:
+        """On a worker that has ended."""
+        state = self._master.state
+        generation, deadline = state.generation, math.inf
+        heard = ps_pb2.FenceReply()
+        # Without a map there is no model that it could have pushed to.
+        while state.placing.map is not None and self._matters(generation):
+            async with self._turns:
+                # Not while others have their turn.
+                deadline = min(deadline, self._clock() + patience(state.plan))
+                reply = await self._servers.fence_all(state.placing.addresses(), worker, generation)
+            heard = in_common([heard, reply])
+            if len(heard.buckets) == BUCKETS:
+                return LastWord(credit=_credit(heard))
+            if self._clock() >= deadline:
+                missing = BUCKETS - len(heard.buckets)
+                log.warning(
+                    "%s could not be fenced at the parameter servers: nobody speaks for %d buckets. What it has not "
+                    "reported is trained again, and may count twice.",
+                    worker,
+                    missing,
+                )
+                return LastWord(in_doubt=True)
+            await self._master.changed.wait(_PAUSE_SECONDS)
+        return LastWord()
+
+    def _matters(self, generation: int) -> bool:
+        state = self._master.state
+        return state.generation == generation and not state.training_over and not state.outcome
+
+
+def _credit(last: ps_pb2.FenceReply) -> dict[str, int] | None:
+    if last.lease_id == 0:
+        return None
+    return {"lease_id": last.lease_id, "position": last.position, "batches": last.batches}

@@ -1,0 +1,152 @@
+"""What a job is on Kubernetes, beside its pods: pure functions from a JobSpec to documents.
+
+The job itself is a ConfigMap, the *record*: it holds the JobSpec, what people wish (`wishes.json`), and what the master
+says (`status.json`, `state.json`) and who that is (`master.uid`). It owns everything else, so deleting it removes the
+job.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.platforms.kubernetes import naming
+from elasticdl.platforms.kubernetes.pod_manifests import master_pod, owner_references
+from elasticdl.platforms.platform import MASTER_ROLE
+
+if TYPE_CHECKING:
+    from elasticdl.platforms.kubernetes.credentials import Credentials
+
+Document = dict[str, Any]
+
+# The keys of the record. Each has one writer.
+SPEC_KEY = "spec.yaml"
+WISHES_KEY = "wishes.json"
+STATUS_KEY = "status.json"
+STATE_KEY = "state.json"
+# The uid of the pod that is the master: by it one that was replaced finds out.
+MASTER_KEY = "master.uid"
+NO_WISHES = "{}"
+# An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
+# the same one; the clocks of machines differ.
+WRITTEN_AT = "elasticdl-written-at"
+# A master writes its status at least as often, whether it has changed or not.
+SIGN_OF_LIFE_SECONDS = 120.0
+
+JOB_ROLE = "job"
+# An annotation of the record.
+_SUBMISSION = "elasticdl-submission"
+
+
+def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
+    """Everything that is submitted, in the order in which it must be. Who owns it is only known then (`owned`)."""
+    return [
+        job_object(spec),
+        secret(spec, credentials),
+        network_policy(spec),
+        master_service(spec),
+        master_pod(spec),
+    ]
+
+
+def marked(record: Document, mark: str) -> Document:
+    """The record with what tells it from that of the same job, submitted by somebody else at the same time."""
+    return {**record, "metadata": {**record["metadata"], "annotations": {_SUBMISSION: mark}}}
+
+
+def owned(document: Document, owner: Document) -> Document:
+    """The same document, of an object that goes when its owner does. `owner`: as the cluster has it, with its uid."""
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": owner_references(owner)}}
+
+
+def job_object(spec: JobSpec) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
+        "data": {SPEC_KEY: to_yaml(spec), WISHES_KEY: NO_WISHES},
+    }
+
+
+def secret(spec: JobSpec, credentials: Credentials) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
+        "type": "Opaque",
+        "data": {
+            name: base64.b64encode(text.encode()).decode() for name, text in credentials.files().items()
+        },
+    }
+
+
+def network_policy(spec: JobSpec) -> Document:
+    """Only pods of the job reach pods of the job."""
+    these = {"podSelector": {"matchLabels": {naming.JOB_LABEL: spec.job_name}}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
+        "spec": {**these, "policyTypes": ["Ingress"], "ingress": [{"from": [these]}]},
+    }
+
+
+def master_service(spec: JobSpec) -> Document:
+    # Service meshes go by names: they would take one that is called grpc for a port without encryption, and cut it off.
+    ports = [_port("tls-grpc", naming.master_port(spec), to=naming.MASTER_PORT)]
+    if serves_public_client(spec):
+        ports.append(_port("shards", naming.shards_port(spec), to=naming.SHARDS_PORT))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(spec, naming.master_service_name(spec.job_name), MASTER_ROLE),
+        "spec": {
+            "selector": {naming.JOB_LABEL: spec.job_name, naming.ROLE_LABEL: MASTER_ROLE},
+            "ports": ports,
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def place_service(
+    spec: JobSpec, role: str, place: int, *, index: int, owner: Document | None = None
+) -> Document:
+    """The lasting address of a place. `index`: the number of the node that has the place now.
+
+    Not by the place alone: a pod that is on its way out, or lost with its machine, would get connections too.
+    """
+    metadata = _metadata(spec, naming.place_service_name(spec, role, place), role)
+    metadata["labels"][naming.PLACE_LABEL] = f"{role}-{place}"
+    if references := owner_references(owner):
+        metadata["ownerReferences"] = references
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "selector": place_selector(spec, role, index),
+            "ports": [_port("node", naming.NODE_PORT, to=naming.NODE_PORT)],
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def place_selector(spec: JobSpec, role: str, index: int) -> dict[str, str]:
+    return {naming.JOB_LABEL: spec.job_name, naming.ROLE_LABEL: role, naming.INDEX_LABEL: str(index)}
+
+
+def serves_public_client(spec: JobSpec) -> bool:
+    return spec.program == "command" and spec.model.public_client
+
+
+def _metadata(spec: JobSpec, name: str, role: str) -> Document:
+    return {
+        "name": name,
+        "namespace": spec.cluster.namespace,
+        "labels": naming.labels(spec.job_name, role),
+    }
+
+
+def _port(name: str, number: int, *, to: int) -> Document:
+    return {"name": name, "port": number, "targetPort": to, "protocol": "TCP"}

@@ -1,0 +1,189 @@
+"""The parameter servers of a job, as its master sees them: frozen, saved, fenced, all together.
+
+For the master's event loop. Errors are gRPC's own: the master knows best what the loss of a server means. All
+calls may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.channel import open_aio_channel
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+log = logging.getLogger("elasticdl.master")
+
+# A server answers these within the time of one update, unless it is gone.
+_SECONDS = 30.0
+
+_Reply = TypeVar("_Reply")
+
+
+class Coordinator:
+    """Calls to servers at given addresses, by the servers' numbers. To be used inside one event loop."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def close(self) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close(None) for channel in channels))
+
+    async def freeze_all(
+        self,
+        addresses: Mapping[int, str],
+        name: str,
+        generation: int,
+        *,
+        map_version: int = 0,
+        flush: bool = False,
+    ) -> dict[int, int]:
+        """Keeps a copy of everything under a name, and returns the versions. The servers have that map, or a newer one.
+
+        With `flush` gradients that still wait for others in synchronous training are applied first: by all servers,
+        before any of them freezes, since each has copies of others' buckets.
+        """
+        if flush:
+            first = ps_pb2.FlushRequest(generation=generation, map_version=map_version)
+            await self._all(addresses, lambda stub, _: stub.Flush(first, timeout=_SECONDS))
+        request = ps_pb2.FreezeRequest(name=name, generation=generation, flush=flush, map_version=map_version)
+        replies = await self._all(addresses, lambda stub, _: stub.Freeze(request, timeout=_SECONDS))
+        return {number: reply.version for number, reply in replies.items()}
+
+    async def release_all(self, addresses: Mapping[int, str], name: str) -> None:
+        """Lets go of a copy. A server that cannot be reached has none to let go of."""
+
+        async def release(stub: Any, number: int) -> None:
+            try:
+                await stub.Release(ps_pb2.ReleaseRequest(name=name), timeout=_SECONDS)
+            except grpc.RpcError as error:
+                log.info("Server %d could not be told to release %s: %s", number, name, said(error))
+
+        await self._all(addresses, release)
+
+    async def save_all(
+        self,
+        addresses: Mapping[int, str],
+        name: str,
+        folder: Path,
+        *,
+        buckets: Mapping[int, Sequence[int]] | None = None,
+        since: str = "",
+    ) -> tuple[list[SavedFile], bool]:
+        """Writes a copy to a folder, one file a server, of the buckets given for each.
+
+        Of tables only what has changed `since` an earlier copy is written, as far as servers know; the second of the
+        outcome is false if there is some such. RESOURCE_EXHAUSTED: a file cannot be written there.
+        """
+
+        order = sorted(addresses)
+
+        async def save(stub: Any, number: int) -> tuple[SavedFile, bool]:
+            file = file_name(order.index(number), len(order))
+            # However long the disk takes; a server that is gone is noticed by the connection.
+            request = ps_pb2.SaveRequest(
+                name=name,
+                path=str(folder.absolute() / file),
+                buckets=(buckets or {}).get(number, ()),
+                since=since,
+            )
+            reply = await stub.Save(request)
+            return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32), reply.complete
+
+        # Without all of the files the others are of no use: who still writes one stops.
+        saved = await self._all(addresses, save, all_or_none=True)
+        return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
+
+    async def fence_all(
+        self, addresses: Mapping[int, str], worker: str, generation: int
+    ) -> ps_pb2.FenceReply:
+        """Takes nothing more from a worker, and returns its last batch that the buckets in the reply have had.
+
+        A server that cannot be asked speaks for none; the others take nothing more all the same.
+        """
+        request = ps_pb2.FenceRequest(worker=worker, generation=generation)
+
+        async def ask(stub: Any, number: int) -> ps_pb2.FenceReply:
+            try:
+                reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
+            except (grpc.RpcError, asyncio.TimeoutError) as error:
+                log.info("Server %d cannot say yet what it has of %s: %s", number, worker, said(error))
+                return ps_pb2.FenceReply()
+            return reply
+
+        return in_common((await self._all(addresses, ask)).values())
+
+    async def status_all(
+        self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS
+    ) -> dict[int, ps_pb2.ServerStatusReply]:
+        """Of those that answer in time, whatever the others do. `figures`: what is for people, too."""
+        request = ps_pb2.ServerStatusRequest(figures=figures)
+
+        async def ask(stub: Any, number: int) -> ps_pb2.ServerStatusReply | None:
+            try:
+                reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
+            except grpc.RpcError as error:
+                log.debug("Server %d does not say how it does: %s", number, said(error))
+                return None
+            return reply
+
+        replies = await self._all(addresses, ask)
+        return {number: reply for number, reply in replies.items() if reply is not None}
+
+    async def _all(
+        self,
+        addresses: Mapping[int, str],
+        call: Callable[[Any, int], Awaitable[_Reply]],
+        *,
+        all_or_none: bool = False,
+    ) -> dict[int, _Reply]:
+        """Raises the error of the first that has one, when all have answered.
+
+        `all_or_none`: as soon as there is one, and the calls to the others are given up.
+        """
+        for address in addresses.values():
+            if address not in self._channels:
+                self._channels[address] = open_aio_channel(address, self._token)
+        stubs = {
+            number: ParameterServerStub(self._channels[address])  # type: ignore[no-untyped-call]
+            for number, address in addresses.items()
+        }
+        calls = [asyncio.ensure_future(call(stub, number)) for number, stub in stubs.items()]
+        if not all_or_none:
+            # Everybody is asked, whatever others say to it.
+            await asyncio.gather(*calls, return_exceptions=True)
+        try:
+            replies = await asyncio.gather(*calls)
+        except BaseException:
+            for each in calls:
+                each.cancel()
+            raise
+        return dict(zip(stubs, replies, strict=True))
+
+
+def said(error: BaseException) -> str:
+    """For a line of a log; gRPC's own description of an error takes several."""
+    return (error.details() or str(error.code())) if isinstance(error, grpc.RpcError) else "no answer"
+
+
+def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
+    """The last batch that all buckets have had that these speak for. Who speaks for none has no say."""
+    spoken = [reply for reply in replies if reply.buckets]
+    last = min(spoken, key=lambda reply: reply.sequence, default=ps_pb2.FenceReply())
+    return ps_pb2.FenceReply(
+        sequence=last.sequence,
+        lease_id=last.lease_id,
+        position=last.position,
+        batches=last.batches,
+        buckets=sorted({bucket for reply in spoken for bucket in reply.buckets}),
+    )

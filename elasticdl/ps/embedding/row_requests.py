@@ -1,0 +1,62 @@
+"""Rows of tables on their way: what is asked for, and what is given back.
+
+Whoever has rows (`RowSource`: the client of parameter servers, tables of this process) is asked for different ids and
+answers in their order. Gradients go back the same way, one sum for each id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.core.tensors import Array
+from elasticdl.ps.embedding.table import Ids
+from elasticdl.ps.embedding.unique_ids import sum_by, unique
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowGradients:
+    """The gradients of some rows of one table; every id comes once."""
+
+    ids: Ids
+    values: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class RowSource(Protocol):
+    """May be asked by several threads at once."""
+
+    def pull_rows(
+        self, wanted: Mapping[str, Ids], *, frozen: str = "", create: bool = True
+    ) -> dict[str, Array]:
+        """The rows of different ids by table: float32, an id a row.
+
+        Of the model of now, or of a frozen copy of that name. Without `create` an id that has no row stays without: its
+        values are those that its row would start with.
+        """
+
+
+def add_up(parts: Sequence[RowGradients]) -> RowGradients:
+    """The gradients of one table from several lookups, as one sum for each id."""
+    if len(parts) == 1:
+        return parts[0]
+    ids, inverse = unique(np.concatenate([part.ids for part in parts]))
+    values = np.concatenate([part.values for part in parts])
+    return RowGradients(ids=ids, values=sum_by(inverse, values, len(ids)))
+
+
+def squared_norm(gradients: Iterable[Array]) -> float:
+    """Of all of them together."""
+    given = list(gradients)
+    squares = sum(float(np.vdot(one, one)) for one in given)
+    if math.isfinite(squares):
+        return squares
+    # Squares of numbers that float32 has may be too large for it.
+    return sum(float(np.sum(np.square(one, dtype=np.float64))) for one in given)

@@ -1,0 +1,200 @@
+"""What servers tell each other, on its way: the outboxes of `replica_log.py`, emptied over connections.
+
+For each outbox a thread that sends what is in it, one entry behind the other, and one that hears what has been
+acknowledged. When a connection breaks, another is opened and all that was not acknowledged is sent again; whoever has
+had it passes over it. Whether that is still wanted is the map's business: without a newer one, this goes on for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+
+from google.protobuf.message import DecodeError
+
+from elasticdl.errors import UserError
+from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
+from elasticdl.ps.core.array_bodies import unpack
+from elasticdl.ps.core.errors import NotReady, ServerFailure, from_status_number, status_number
+from elasticdl.ps.protocol import messages
+from elasticdl.ps.replication.replica_log import Outbox
+from elasticdl.ps.server.store import Store
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.frames import OK, Connection, ConnectionLost, connect
+from elasticdl.wire.security import NotTrusted
+
+log = logging.getLogger("elasticdl.ps")
+
+# How long somebody who waits for something to do takes to notice that all is over.
+_IDLE_SECONDS = 0.5
+_PAUSE_SECONDS = 0.05
+_EXIT_FAULT = 1
+
+
+class Streams:
+    """To all other servers that have to be told something, until closed."""
+
+    def __init__(self, store: Store, token: str) -> None:
+        self._store = store
+        self._token = token
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._known: list[Outbox] = []
+        self._thread = threading.Thread(target=self._watch, name="streams", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.interrupt()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        threads: list[threading.Thread] = []
+        while not self._stopped.is_set():
+            outboxes = self._store.correspondents(self._known, seconds=_IDLE_SECONDS)
+            # Those of servers that have gone have ended.
+            threads = [thread for thread in threads if thread.is_alive()]
+            for outbox in outboxes:
+                if outbox not in self._known:
+                    thread = threading.Thread(target=self._empty, args=(outbox,), name="stream", daemon=True)
+                    threads.append(thread)
+                    thread.start()
+            self._known = outboxes
+        for thread in threads:
+            thread.join()
+
+    def _wanted(self, outbox: Outbox) -> bool:
+        return not self._stopped.is_set() and self._store.address_of(outbox) is not None
+
+    def _empty(self, outbox: Outbox) -> None:
+        """Sends what is in an outbox, until nobody wants it sent any more."""
+        while self._wanted(outbox):
+            try:
+                self._send(outbox)
+            except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
+                log.info("Server %d cannot be told what has changed: %s", outbox.peer, error)
+            except BaseException as error:
+                # Whoever waits for the other copy would wait for ever.
+                log.critical("Server %d cannot be told what has changed.", outbox.peer, exc_info=True)
+                os._exit(_exit_code(error))
+            self._stopped.wait(_PAUSE_SECONDS)
+
+    def _send(self, outbox: Outbox) -> None:
+        address = self._store.address_of(outbox)
+        if not address:
+            return
+        connection = connect(address, self._token, waiting=lambda: self._check(outbox))
+        with self._lock:
+            self._connections.add(connection)
+        hearing: threading.Thread | None = None
+        try:
+            position = self._greet(connection, outbox)
+            connection.share()
+            self._store.acknowledge(outbox, position)
+            broken = threading.Event()
+            hearing = threading.Thread(
+                target=self._hear, args=(connection, outbox, broken), name="stream-acks", daemon=True
+            )
+            hearing.start()
+            while not broken.is_set() and self._wanted(outbox):
+                told = self._store.next_told(outbox, position, seconds=_IDLE_SECONDS)
+                if told is not None:
+                    position, entry, body = told
+                    connection.send(messages.ENTRY, entry, body, ticket=position)
+        finally:
+            connection.interrupt()
+            if hearing is not None:
+                hearing.join()
+            with self._lock:
+                self._connections.discard(connection)
+            connection.close()
+
+    def _greet(self, connection: Connection, outbox: Outbox) -> int:
+        hello = ps_pb2.ReplicateHello(
+            server=self._store.number, incarnation=self._store.incarnation, generation=self._store.generation
+        )
+        connection.send(messages.REPLICATE, hello.SerializeToString())
+        answer = connection.receive()
+        if answer.kind != OK:
+            raise from_status_number(answer.kind, answer.head.decode())
+        welcome = ps_pb2.ReplicateWelcome.FromString(answer.head)
+        if outbox.incarnation and welcome.incarnation != outbox.incarnation:
+            raise ConnectionLost("another process has come in its place")
+        return welcome.position
+
+    def _hear(self, connection: Connection, outbox: Outbox, broken: threading.Event) -> None:
+        try:
+            while True:
+                frame = connection.receive()
+                if frame.kind != OK:
+                    log.info("Server %d refuses what it is told: %s", outbox.peer, frame.head.decode())
+                    return
+                position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
+                connection.release(position)
+                self._store.acknowledge(outbox, position)
+        except (OSError, DecodeError):
+            return
+        finally:
+            broken.set()
+            self._store.wake()
+
+    def _check(self, outbox: Outbox) -> None:
+        if not self._wanted(outbox):
+            raise ConnectionLost("nobody wants it sent any more")
+
+
+def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
+    """The other end: carries out what a primary tells, until the connection ends.
+
+    An error of the user's own code ends this server: the store has reported it, and the sender hears that there is
+    nobody to tell any more.
+    """
+    try:
+        position = store.received(hello.server, hello.incarnation, hello.generation)
+    except (ServerFailure, UserError) as error:
+        _refuse(connection, hello, error)
+        return
+    welcome = ps_pb2.ReplicateWelcome(incarnation=store.incarnation, position=position)
+    connection.send(OK, welcome.SerializeToString())
+    while True:
+        try:
+            frame = connection.receive()
+        except ConnectionLost:
+            return
+        entry = ps_pb2.Entry.FromString(frame.head)
+        try:
+            store.receive(
+                hello.server,
+                hello.incarnation,
+                hello.generation,
+                entry,
+                unpack(entry.buckets),
+                messages.carrying_out(entry, frame.body),
+            )
+        except (ServerFailure, UserError) as error:
+            _refuse(connection, hello, error)
+            return
+        except BaseException as error:
+            # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
+            # and one that begins anew is filled.
+            log.critical("What server %d has done cannot be done here.", hello.server, exc_info=True)
+            os._exit(_exit_code(error))
+        connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
+
+
+def _exit_code(error: BaseException) -> int:
+    """One that had no memory may get more of it."""
+    return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
+
+
+def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerFailure | UserError) -> None:
+    if isinstance(error, UserError):
+        error = NotReady("this server is about to end")
+    else:
+        log.info("What server %d tells is refused: %s", hello.server, error)
+    connection.send(status_number(error), str(error).encode())

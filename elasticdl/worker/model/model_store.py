@@ -1,0 +1,215 @@
+"""Where the model lives: in this worker, or on parameter servers (`served_model.py`). The loop does not care which.
+
+Parameters often exist only after the first batch (layers are built by what they see), so both wait for one
+(`prepare`) before they fetch or give values.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from elasticdl.errors import UserError
+from elasticdl.ps.checkpoint.array_file import SnapshotFile, SnapshotWriter
+from elasticdl.ps.checkpoint.checkpoints import Checkpoint, SavedFile, chain, find_checkpoint
+from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
+from elasticdl.ps.checkpoint.table_files import SavedTables
+from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.storage.local_tables import LocalTables
+from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
+
+# The file of a worker that owns the model, in a checkpoint.
+WORKER_FILE = "worker.edl"
+# Groups of a snapshot that hold the model's values, whoever wrote it; the rest is for the optimizer.
+TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
+
+
+class Model(abc.ABC):
+    """One generation of the model that this worker trains."""
+
+    # What it began with, as long as this worker may be asked for that again.
+    beginning: Parameters | None = None
+
+    @abc.abstractmethod
+    def prepare(self, batch: Batch) -> None:
+        """Makes parameters exist and have the right values. Before anything else; safe to repeat."""
+
+    @abc.abstractmethod
+    def train(
+        self,
+        batch: Batch,
+        *,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None = None,
+        upcoming: Batch | None = None,
+    ) -> float:
+        """One step, and its loss; on return it is applied, unless the model `works_ahead`. Position and batches: what
+        the ledger will hear of it.
+
+        `applied` is called with the loss when the step is part of the model, by any thread, and before that of the
+        next step. `upcoming`: the next batch, if it is known already.
+        """
+
+    def settle(self) -> None:  # noqa: B027 - where steps are applied at once there is nothing to wait for
+        """Waits until all steps are applied. Raises what went wrong with one."""
+
+    @property
+    def failed(self) -> bool:
+        """A step that has been made could not be applied: `settle` says why."""
+        return False
+
+    @property
+    def works_ahead(self) -> bool:
+        """Steps are applied while the next batch is computed with, and it is of use to know that one."""
+        return False
+
+    @abc.abstractmethod
+    def freeze(self, name: str) -> None:
+        """Computes with a frozen copy until `thaw`."""
+
+    @abc.abstractmethod
+    def thaw(self) -> None: ...
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """In here all of the model is in this worker, the rows of its tables too, to be exported."""
+        yield
+
+    @property
+    @abc.abstractmethod
+    def step(self) -> int: ...
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """This generation is over."""
+
+
+class OwnModel(Model):
+    """The only worker's own model, trained with the framework's own optimizer."""
+
+    def __init__(self, trainer: Trainer, *, restore_from: str, first_step: int) -> None:
+        self._trainer = trainer
+        self._restore_from = restore_from
+        self._step = first_step
+        self._ready = False
+
+    def prepare(self, batch: Batch) -> None:
+        if self._ready:
+            return
+        self._trainer.build(batch)
+        if self._trainer.tables:
+            optimizer = make_optimizer(self._trainer.optimizer_config())
+            self._trainer.tables.keep(LocalTables(self._trainer.tables.specs, optimizer=optimizer))
+        if self._restore_from:
+            restore(self._trainer, self._restore_from)
+        self._ready = True
+
+    def train(
+        self,
+        batch: Batch,
+        *,
+        position: int,
+        batches: int,
+        applied: Callable[[float], None] | None = None,
+        upcoming: Batch | None = None,
+    ) -> float:
+        self._step += 1
+        loss = self._trainer.train(batch)
+        if applied is not None:
+            applied(loss)
+        return loss
+
+    def freeze(self, name: str) -> None:
+        # Nobody else trains it, and this worker evaluates before it goes on.
+        return
+
+    def thaw(self) -> None:
+        return
+
+    @property
+    def step(self) -> int:
+        return self._step
+
+    def close(self) -> None:
+        return
+
+    def save(self, folder: Path) -> list[SavedFile]:
+        """Writes everything needed to go on from here."""
+        return [save(self._trainer, folder, with_optimizer=True)]
+
+
+def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
+    values = trainer.parameters()
+    groups = {TRAINABLE: values.trainable, STATE: values.state}
+    if with_optimizer:
+        groups[OPTIMIZER] = trainer.optimizer_state()
+    folder.mkdir(parents=True, exist_ok=True)
+    with SnapshotWriter(folder / WORKER_FILE) as file:
+        for group, arrays in groups.items():
+            if not arrays:
+                file.add_empty(group)
+            for name, array in arrays.items():
+                file.add(group, name, array)
+        own = trainer.tables.own
+        size, crc = file.finish({"owner": "worker", **(own.write(file) if own is not None else {})})
+    return SavedFile(name=WORKER_FILE, bytes=size, crc32=crc)
+
+
+def restore(trainer: Trainer, place: str) -> None:
+    """Gives a built model the values of a checkpoint or an export."""
+    checkpoint = find_checkpoint(place)
+    groups = _read_parameters(checkpoint)
+    values = Parameters(trainable=groups.get(TRAINABLE, {}), state=groups.get(STATE, {}))
+    if trainer.tables and trainer.tables.lookups is None:
+        trainer.tables.keep(LocalTables(trainer.tables.specs))
+    files = [each.data_files() for each in chain(checkpoint)]
+    try:
+        moved = _moved_back(trainer, files)
+        values.trainable |= {trainer.parameter_of_table(table): rows for table, rows in moved.items()}
+        trainer.set_parameters(values)
+        own = trainer.tables.own
+        (LocalTables() if own is None else own).restore(files, ignored=moved)
+    except UserError as error:
+        raise of_another_model(checkpoint, error) from error
+    if OPTIMIZER in groups:
+        trainer.set_optimizer_state(groups[OPTIMIZER])
+
+
+def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
+    """What is in the files of a checkpoint, whoever wrote them, but for tables."""
+    groups: dict[str, dict[str, Array]] = {}
+    for path in checkpoint.data_files():
+        with SnapshotFile(path) as file:
+            for group, entries in file.entries.items():
+                if not group.startswith(TABLE_PREFIX):
+                    found = {name: file.read(group, name) for name in entries}
+                    groups.setdefault(group, {}).update(found)
+    return groups
+
+
+def _moved_back(trainer: Trainer, files: list[list[Path]]) -> dict[str, Array]:
+    """Embeddings that are tables in a checkpoint, because they were large, and ordinary ones here."""
+    found: dict[str, Array] = {}
+    with SavedTables(files) as saved:
+        specs = {name: each.spec for name, each in saved.descriptions.items()}
+    for name, spec in specs.items():
+        parameter = trainer.parameter_of_table(name)
+        if parameter:
+            tables = LocalTables([spec])
+            tables.restore(files, ignored=specs.keys() - {name})
+            rows = trainer.parameters().trainable[parameter].shape[0]
+            found[name] = tables.pull_rows({name: np.arange(rows)}, create=False)[name]
+    return found
+
+
+def of_another_model(checkpoint: Checkpoint, error: UserError) -> UserError:
+    made_with = checkpoint.manifest.attributes.get("model_def", "?")
+    return UserError(
+        f"The checkpoint {checkpoint.path} is of another model (--model_def={made_with}).\n{error.message}",
+        hint="Use the model definition that made it, or another --checkpoint_dir_for_init.",
+    )

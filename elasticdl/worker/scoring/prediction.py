@@ -1,0 +1,216 @@
+"""Predictions of a worker, and how they become one file in the order of the samples.
+
+A shard's predictions are written to a part file whose name tells the samples, and only then reported. A
+shard done twice (its first worker died before it could report) gives the same rows again; merging takes
+every index once.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elasticdl.data.atomic_file import disk_errors
+from elasticdl.data.reader import Reader
+from elasticdl.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.wire import master_pb2 as pb
+from elasticdl.worker.master_link import MasterLink
+from elasticdl.worker.model.model_store import restore
+from elasticdl.worker.reporter import Reporter
+from elasticdl.worker.shard_source import LeasedShards
+from elasticdl.worker.trainer import Array, Batch, Trainer
+
+DATASET = "prediction"
+_NO_ROOM = "Make room there, or choose another place with --output."
+_PART = re.compile(r"part-(\d+)-(\d+)\.parquet$")
+
+
+class PredictionLoop:
+    def __init__(self, *, link: MasterLink, spec: JobSpec, trainer: Trainer, reader: Reader) -> None:
+        self._link = link
+        self._spec = spec
+        self._trainer = trainer
+        self._reader = reader
+        self._process = trainer.output_processor()
+        self._reporter = Reporter(link)
+        self._parts = parts_folder(spec) if spec.training.output else None
+        self._worker_number = int(link.node.rsplit("-", 1)[1])
+        self._rows: list[tuple[int, dict[str, Array]]] = []
+        self._restored = False
+        self.lease_id = 0
+
+    def run(self) -> None:
+        directive = self._link.directive()
+        self._reporter.start_generation(directive.generation)
+        shards = LeasedShards(self._link, DATASET, generation=directive.generation)
+        batches = self._trainer.batches(
+            self._reader,
+            shards,
+            mode=Mode.PREDICTION,
+            batch_size=self._spec.training.minibatch_size,
+            max_bad_records=self._spec.data.max_bad_records,
+        )
+        for batch in batches:
+            self._predict(batch)
+            if self._link.directive().drain:
+                shards.close()
+                break
+        self._reporter.flush()
+        self._finish()
+
+    def _predict(self, batch: Batch) -> None:
+        self.lease_id = batch.shard.lease_id
+        if batch.atomic:
+            raise UserError(
+                "The feed changes the order or the number of samples when predicting.",
+                hint="In mode PREDICTION let the feed give one sample for each record, in their order.",
+            )
+        if batch.size:
+            if not self._restored:
+                self._trainer.build(batch)
+                restore(self._trainer, self._spec.checkpoint.checkpoint_dir_for_init)
+                self._restored = True
+            outputs = self._trainer.predict(batch)
+            if self._process is not None:
+                only = outputs["output"] if set(outputs) == {"output"} else outputs
+                self._process(only, self._worker_number)
+            self._rows.append((batch.position - batch.size, outputs))
+        if batch.bad:
+            self._reporter.note_bad(batch.bad, DATASET)
+        if batch.last:
+            if self._parts is not None:
+                write_part(self._parts, batch.shard.start, batch.shard.end, self._rows)
+            self._rows = []
+            self._reporter.note(
+                lease_id=batch.shard.lease_id, position=batch.shard.end, batches=1, atomic=True
+            )
+        self.lease_id = 0
+
+    def _finish(self) -> None:
+        while True:
+            serial, directive = self._link.latest()
+            if directive.finished or directive.drain:
+                return
+            if directive.task == "merge":
+                with disk_errors(output_file(self._spec), hint=_NO_ROOM):
+                    lines = merge_parts(self._spec, len(self._reader))
+                request = pb.FinishTaskRequest(node=self._link.node, task="merge", result="\n".join(lines))
+                self._link.call(self._link.stub.FinishTask, request)
+            self._link.wait(lambda: self._link.serial != serial)  # noqa: B023 - called before the next round
+
+
+def output_file(spec: JobSpec) -> Path:
+    path = Path(spec.training.output).resolve()
+    return path if path.suffix in (".csv", ".parquet") else path / "predictions.parquet"
+
+
+def parts_folder(spec: JobSpec) -> Path:
+    target = output_file(spec)
+    return target.parent / f".{target.name}.{spec.job_name}.parts"
+
+
+def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[str, Array]]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {}
+    first = [position for position, _ in rows]
+    sizes = [len(next(iter(outputs.values()))) for _, outputs in rows]
+    columns["index"] = np.concatenate(
+        [np.arange(p, p + n, dtype=np.int64) for p, n in zip(first, sizes, strict=True)]
+        or [np.empty(0, np.int64)]
+    )
+    for name in rows[0][1] if rows else ():
+        values = np.concatenate([outputs[name] for _, outputs in rows])
+        columns[name] = values if values.ndim == 1 else _as_lists(pa, values)
+    path = folder / f"part-{start}-{end}.parquet"
+    partial = folder / f".{path.name}.{os.getpid()}"
+    with disk_errors(path, hint=_NO_ROOM):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            pq.write_table(pa.table(columns), partial)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _as_lists(pa: Any, values: Array) -> Any:
+    flat = pa.array(values.reshape(len(values), -1).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
+
+
+def merge_parts(spec: JobSpec, size: int) -> list[str]:
+    """All parts as one file, every sample once, in the order of their indices."""
+    import pyarrow.parquet as pq
+
+    target = output_file(spec)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = parts_folder(spec)
+    partial = target.with_name(f".{target.name}.partial")
+    rows = 0
+    writer: Any = None
+    with partial.open("wb") as sink:
+        for table in _tables(folder):
+            rows += table.num_rows
+            if target.suffix == ".csv":
+                _append_csv(sink, table, header=writer is None)
+                writer = writer or True
+            else:
+                writer = writer or pq.ParquetWriter(sink, table.schema)
+                writer.write_table(table)
+        if writer is not None and writer is not True:
+            writer.close()
+    os.replace(partial, target)
+    for part in folder.iterdir() if folder.exists() else ():
+        part.unlink()
+    if folder.exists():
+        folder.rmdir()
+    return [f"{rows} predictions: {target}"]
+
+
+def _tables(folder: Path) -> Iterator[Any]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    parts = []
+    for path in folder.iterdir() if folder.exists() else ():
+        match = _PART.match(path.name)
+        if match:
+            parts.append((int(match.group(1)), int(match.group(2)), path))
+    reached = 0
+    for _, end, path in sorted(parts):
+        if end <= reached:
+            continue
+        table = pq.read_table(path)
+        yield table.filter(pc.greater_equal(table["index"], reached))
+        reached = end
+
+
+def _append_csv(sink: Any, table: Any, *, header: bool) -> None:
+    names: list[str] = []
+    columns: list[list[Any]] = []
+    for name in table.column_names:
+        values = table[name].to_pylist()
+        if values and isinstance(values[0], list):
+            for i in range(len(values[0])):
+                names.append(f"{name}_{i}")
+                columns.append([row[i] for row in values])
+        else:
+            names.append(name)
+            columns.append(values)
+    import io
+
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    if header:
+        out.writerow(names)
+    out.writerows(zip(*columns, strict=True))
+    sink.write(text.getvalue().encode())

@@ -1,0 +1,197 @@
+"""Large embeddings of PyTorch, moved to the parameter servers and back: see `embedding_offload.py`.
+
+A module stays the object that it is, and becomes one of another class (`exchange`): a model may have it under several
+names, or in a dict that PyTorch knows nothing of, and all of them must find the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from elasticdl.errors import UserError
+from elasticdl.ps.embedding.initializers import Initializer
+from elasticdl.ps.embedding.lookups import Declaration
+from elasticdl.ps.storage.local_tables import LocalTables
+from elasticdl.torch import Embedding, EmbeddingBag
+from elasticdl.worker.model.embedding_offload import Choices, Size, drawn_from, fitted
+
+# Rows of an embedding that is made ordinary again, looked up at a time.
+_AT_ONCE = 1 << 18
+# Any number that nobody else is likely to use.
+_SEED = 0x0E1A571C
+
+
+class _Moved:
+    """What both have in common."""
+
+    declaration: Declaration
+
+    @property
+    def weight(self) -> Any:
+        raise UserError(
+            f"The model uses the numbers of the embedding {self.declaration.table} (its weight) otherwise than by "
+            "looking rows up, and they were moved to the parameter servers.",
+            hint="Leave large embeddings where they are, with --move_embeddings_mib=0.",
+        )
+
+
+class MovedEmbedding(_Moved, Embedding):
+    """In the place of a torch.nn.Embedding."""
+
+    def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
+        super().__init__(replaced.embedding_dim, table=name, initializer=initializer)
+        self.num_embeddings = replaced.num_embeddings
+        # Models are computed where their parameters are.
+        self.to(replaced.weight.device)
+
+    # The names are those of PyTorch's.
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        _check_range(input, self.num_embeddings, self.declaration.table)
+        return super().forward(input)
+
+    def ordinary(self, tables: LocalTables) -> Any:
+        return nn.Embedding.from_pretrained(
+            _matrix(tables, self.declaration.table, self.num_embeddings), freeze=False
+        )
+
+
+class MovedBag(_Moved, EmbeddingBag):
+    """In the place of a torch.nn.EmbeddingBag."""
+
+    def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
+        super().__init__(replaced.embedding_dim, mode=replaced.mode, table=name, initializer=initializer)
+        self.num_embeddings = replaced.num_embeddings
+        self.to(replaced.weight.device)
+
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:  # noqa: A002
+        _check_range(input, self.num_embeddings, self.declaration.table)
+        return super().forward(input, offsets, per_sample_weights)
+
+    def ordinary(self, tables: LocalTables) -> Any:
+        rows = _matrix(tables, self.declaration.table, self.num_embeddings)
+        return nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=self.mode)
+
+
+def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> list[str]:
+    """Replaces the embeddings of a model with at least so many bytes. `again` makes the model once more. Returns what
+    there is to tell of it.
+    """
+    choices = Choices()
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in (nn.Embedding, nn.EmbeddingBag)
+        and module.weight.numel() * module.weight.element_size() >= at_least
+        and name
+    }
+    if not found:
+        return []
+    with _same_chance():
+        second = dict(again().named_modules())
+    for name, module in found.items():
+        size = Size(name=name, rows=module.num_embeddings, width=module.embedding_dim)
+        why = _why_not(model, module) or _values_given(module, second.get(name))
+        # By the second, which is the same in all workers, for they must agree.
+        start = None if why else fitted(second[name].weight.detach().cpu().numpy())
+        if not why and start is None:
+            why = "what its numbers start as is nothing that tables know"
+        elif start is not None and not drawn_from(start, module.weight.detach().cpu().numpy()):
+            why = "its numbers are others than those drawn when the model is made again, so they are given"
+        if why or start is None:
+            choices.left(size, why)
+            continue
+        kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
+        exchange(module, kind(module, name=name, initializer=start))
+        choices.moved(size)
+    return choices.remarks()
+
+
+def moved_sizes(model: Any) -> list[Size]:
+    """Of the embeddings that were moved."""
+    return [
+        Size(name=layer.declaration.table, rows=layer.num_embeddings, width=layer.embedding_dim)
+        for layer in model.modules()
+        if isinstance(layer, MovedEmbedding | MovedBag)
+    ]
+
+
+@contextlib.contextmanager
+def _same_chance() -> Iterator[None]:
+    """What is drawn in here is the same in every process, and what is drawn later as if nothing had been."""
+    numbers, chance = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng():
+        torch.manual_seed(_SEED)
+        np.random.seed(_SEED)
+        random.seed(_SEED)
+        try:
+            yield
+        finally:
+            np.random.set_state(numbers)
+            random.setstate(chance)
+
+
+def _why_not(model: Any, module: Any) -> str:
+    if not module.weight.requires_grad:
+        return "it is not trained"
+    if module.weight.dtype != torch.float32:
+        return f"its numbers are of {module.weight.dtype}, and those of tables of torch.float32"
+    if module.padding_idx is not None or module.max_norm is not None or module.scale_grad_by_freq:
+        return "padding_idx, max_norm and scale_grad_by_freq are nothing that tables know"
+    if isinstance(module, nn.EmbeddingBag) and (module.mode == "max" or module.include_last_offset):
+        return "tables have bags by sum and mean, without a last offset"
+    users = sum(
+        parameter is module.weight
+        for owner in model.modules()
+        for parameter in owner.parameters(recurse=False)
+    )
+    if users > 1:
+        return "another module uses its numbers too"
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "it has hooks"
+    return ""
+
+
+def _values_given(module: Any, second: Any) -> str:
+    if type(second) is not type(module) or second.weight.shape != module.weight.shape:
+        return "it is another one when the model is made again"
+    same = (module.weight == second.weight).all(dim=1)
+    # Of millions of single numbers some are drawn twice.
+    chance = module.num_embeddings // 1000 if module.embedding_dim == 1 else 0
+    if int(same.sum()) > chance and bool((module.weight != module.weight[0, 0]).any()):
+        which = "its numbers" if bool(same.all()) else "some of its rows"
+        return f"{which} are the same when the model is made again, so they are given and not drawn"
+    return ""
+
+
+def exchange(one: Any, other: Any) -> None:
+    """Each module is from now on what the other was."""
+    kinds, contents = (type(one), type(other)), (one.__dict__, other.__dict__)
+    for module, kind, content in zip((other, one), kinds, contents, strict=True):
+        module.__class__ = kind
+        module.__dict__ = content
+
+
+def _check_range(ids: Any, rows: int, name: str) -> None:
+    given = ids.values() if isinstance(ids, torch.Tensor) and ids.is_nested else ids
+    if isinstance(given, torch.Tensor) and given.numel():
+        low, high = int(given.min()), int(given.max())
+        if low < 0 or high >= rows:
+            raise UserError(
+                f"The embedding {name} has {rows:,} rows, and is asked for {low if low < 0 else high}."
+            )
+
+
+def _matrix(tables: LocalTables, table: str, rows: int) -> Any:
+    """All rows of a table whose ids are numbers from 0 on."""
+    parts = [
+        tables.pull_rows({table: np.arange(first, min(first + _AT_ONCE, rows))}, create=False)[table]
+        for first in range(0, rows, _AT_ONCE)
+    ]
+    return torch.from_numpy(np.concatenate(parts))

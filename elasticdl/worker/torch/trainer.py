@@ -1,0 +1,491 @@
+"""Model definitions in PyTorch: any `nn.Module`, with `torch.optim` and plain functions around it.
+
+The parts are beside this module: the feed and its batches (`pipeline.py`, `collate.py`), what goes into
+`forward` (`model_inputs.py`), optimizers and schedules (`optimizer.py`, `learning_rate_schedule.py`), values by name
+(`parameters.py`), metrics (`metrics.py`), callbacks (`callbacks.py`) and exports (`export.py`).
+Here they come together as one trainer.
+
+The model is computed where its parameters are: a model function that returns `model.to("cuda")` trains there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elasticdl.data.feeds import takes_columns
+from elasticdl.data.reader import Reader
+from elasticdl.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.jobs.zoo_import import users_traceback
+from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.torch import table_layers
+from elasticdl.wire import ps_pb2
+from elasticdl.worker.batching.batch_queue import Pace, ReadAhead
+from elasticdl.worker.batching.column_batches import column_batches
+from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
+from elasticdl.worker.definition import ModelDefinition, ProgramError
+from elasticdl.worker.environment import THREADS
+from elasticdl.worker.model.embedding_offload import told_with_export
+from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.torch.callbacks import TorchCallbacks
+from elasticdl.worker.torch.embedding_offload import moved_sizes
+from elasticdl.worker.torch.export import write_export
+from elasticdl.worker.torch.input.collate import describe
+from elasticdl.worker.torch.input.columns import make_tensors
+from elasticdl.worker.torch.input.model_inputs import Inputs, numbers_of
+from elasticdl.worker.torch.input.pipeline import shard_batches
+from elasticdl.worker.torch.learning_rate_schedule import Schedule
+from elasticdl.worker.torch.metrics import Scores, outputs_by_name
+from elasticdl.worker.torch.optimizer import (
+    check_options,
+    group_options,
+    held_by,
+    load_added,
+    load_slots,
+    make_optimizer,
+    server_config,
+    slots,
+)
+from elasticdl.worker.torch.optimizer_hooks import check_steps, run_pre_hooks, step_with_rows
+from elasticdl.worker.torch.parameters import Values, is_built, looks_closely, to_array, unchanged
+from elasticdl.worker.trainer import (
+    Array,
+    Batch,
+    CallbackRunner,
+    MetricStates,
+    Parameters,
+    Shard,
+    Trainer,
+)
+
+log = logging.getLogger("elasticdl.worker")
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+# What PyTorch only warns of: a loss of (n,) and (n, 1) is computed over n * n pairs, and trains nothing
+# useful.
+_BROADCAST = "Using a target size"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Learning:
+    """How the values are changed: by an optimizer and perhaps a schedule, both of the definition's making."""
+
+    optimizer: Any
+    schedule: Any
+    rates: Schedule
+    # Of all groups of parameters, as they were when servers were told.
+    options: list[dict[str, Any]]
+
+
+class TorchTrainer(Trainer):
+    def __init__(self, model: Any, definition: ModelDefinition) -> None:
+        threads = os.environ.get(THREADS)
+        if threads:
+            torch.set_num_threads(int(threads))
+        self._model = model
+        self._definition = definition
+        self._inputs = Inputs(model.forward)
+        parameter = next(model.parameters(), None)
+        self._device = torch.device("cpu") if parameter is None else parameter.device
+        self._loss_seen = False
+        # Batches whose gradients were for servers.
+        self._given_away = 0
+        # Made when they are needed: the first when all parameters exist, the others if there is training and
+        # evaluation at all.
+        self._values: Values | None = None
+        self._tables: Tables | None = None
+        self._row_gradients: dict[str, RowGradients] = {}
+        self._learning: _Learning | None = None
+        # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
+        self._saved_for_later: dict[str, Array] = {}
+        self._scores: Scores | None = None
+
+    # -- data ------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
+    ) -> ReadAhead:
+        split = self._inputs.split(mode)
+        feed = self._definition.feed
+
+        def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
+            skip_bad = max_bad_records > 0
+            if takes_columns(feed):
+                return column_batches(
+                    reader=reader,
+                    shard=shard,
+                    feed=feed,
+                    make=make_tensors(split),
+                    mode=mode,
+                    batch_size=batch_size,
+                    skip_bad=skip_bad,
+                    stop=stop,
+                )
+            return shard_batches(
+                reader=reader,
+                shard=shard,
+                feed=feed,
+                split=split,
+                mode=mode,
+                batch_size=batch_size,
+                skip_bad=skip_bad,
+                stop=stop,
+            )
+
+        # A worker computes with all the cores that are its own.
+        shares_cores = self._device.type == "cpu" and torch.get_num_threads() > 1
+        return ReadAhead(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
+
+    # -- computing -------------------------------------------------------------------------------------------
+
+    def build(self, batch: Batch) -> None:
+        if self._values is not None:
+            return
+        if not is_built(self._model):
+            # Lazy modules take their shapes from what they see. In evaluation mode nothing else changes.
+            with _memory_errors(), torch.no_grad():
+                self._set_training(False)
+                self._forward(batch)
+        self._values = Values(self._model)
+
+    def train(self, batch: Batch) -> float:
+        self.build(batch)
+        learning = self._learner()
+        self._load_added(learning)
+        with _memory_errors():
+            if isinstance(learning.optimizer, torch.optim.LBFGS):
+                # The one optimizer that computes the loss several times a step.
+                loss = learning.optimizer.step(lambda: self._backward(batch))
+            else:
+                loss = self._backward(batch)
+                rows = step_with_rows(learning.optimizer, self.tables.layers, self.tables.take())
+                rows = self._trained_rows(rows, held_by(learning.optimizer))
+                self.tables.update(rows, float(learning.optimizer.param_groups[0]["lr"]))
+        learning.rates.step()
+        return float(loss)
+
+    def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
+        self.build(batch)
+        learning = self._learner()
+        optimizer = learning.optimizer
+        check_steps(optimizer)
+        check_options(optimizer, learning.schedule, told=learning.options)
+        self._built().check_frozen()
+        parameters = self._built().trainable
+        self._given_away += 1
+        closely = looks_closely(self._given_away)
+        with _memory_errors(), unchanged(parameters, closely=closely):
+            loss = self._backward(batch)
+        with _memory_errors():
+            rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take(), closely=closely)
+        # The others have gradients too, which an optimizer that is not theirs would leave alone.
+        held = held_by(optimizer)
+        self._row_gradients = self._trained_rows(rows, held)
+        gradients = self._built().gradients()
+        return float(loss), {name: one for name, one in gradients.items() if id(parameters[name]) in held}
+
+    def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
+        """Those of tables that the optimizer is for."""
+        trained = self._tables_of(held)
+        return {table: found for table, found in rows.items() if table in trained}
+
+    def _tables_of(self, held: set[int]) -> set[str]:
+        return {table for table, layer in self.tables.layers if id(layer.handle) in held}
+
+    def row_gradients(self) -> dict[str, RowGradients]:
+        found, self._row_gradients = self._row_gradients, {}
+        return found
+
+    def features(self, batch: Batch) -> list[Array]:
+        return numbers_of(batch.features)
+
+    # For all-reduce: the step of `train` in its parts, with the gradients of others in between.
+
+    def accumulate(self, batch: Batch) -> float:
+        """Adds the gradients of the mean loss of a batch to those there are. Returns the loss."""
+        self.build(batch)
+        self._built().check_frozen()
+        with _memory_errors():
+            loss = self._add_gradients(batch)
+        return float(loss)
+
+    def apply(self) -> None:
+        """A step of the optimizer with the gradients there are."""
+        learning = self._learner()
+        if isinstance(learning.optimizer, torch.optim.LBFGS):
+            raise UserError(
+                "LBFGS computes the loss several times a step, which workers that share a step cannot do.",
+                hint="Use another optimizer, or train with --distribution_strategy=Local.",
+            )
+        self._load_added(learning)
+        for parameter in self.shared_parameters():
+            if not parameter.requires_grad:
+                # Callbacks have frozen it since: optimizers go by gradients.
+                parameter.grad = None
+        with _memory_errors():
+            learning.optimizer.step()
+        learning.rates.step()
+
+    def shared_parameters(self) -> list[Any]:
+        """What gradients are for, in the same order in every process."""
+        return list(self._built().trainable.values())
+
+    def shared_buffers(self) -> list[Any]:
+        """Moving averages and the like."""
+        return [b for b in self._model.buffers() if b.is_floating_point()]
+
+    def evaluate(self, batch: Batch) -> None:
+        with _memory_errors(), torch.no_grad():
+            self._set_training(False)
+            predictions = self._forward(batch)
+            labels = self._here(batch.labels)
+            loss = float(self._loss(labels, predictions))
+            self._metrics().add(labels, predictions, loss, batch.size)
+
+    def take_metric_states(self) -> list[MetricStates]:
+        return self._metrics().take()
+
+    def metric_values(self, states: list[MetricStates]) -> dict[str, float]:
+        return self._metrics().values(states)
+
+    def predict(self, batch: Batch) -> dict[str, Array]:
+        with _memory_errors(), torch.no_grad():
+            self._set_training(False)
+            outputs = outputs_by_name(self._forward(batch))
+        arrays = {
+            str(name): to_array(value) for name, value in outputs.items() if isinstance(value, torch.Tensor)
+        }
+        for name, array in arrays.items():
+            if array.ndim == 0 or len(array) != batch.size:
+                raise UserError(
+                    f"The model's {name} has shape {list(array.shape)} for a batch of {batch.size} samples.",
+                    hint="The first axis of every output must be that of the samples.",
+                )
+        if not arrays:
+            raise UserError(f"The model returns {describe(outputs)}, and no tensor.")
+        return arrays
+
+    # -- parameters ------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Parameters:
+        return self._built().read()
+
+    @property
+    def tables(self) -> Tables:
+        if self._tables is None:
+            self._built()
+            self._tables = Tables(table_layers(self._model))
+        return self._tables
+
+    @property
+    def table_places(self) -> list[str]:
+        """Where in the model there are embeddings that have tables; it need not be built yet."""
+        return [place for place, _ in table_layers(self._model)]
+
+    def parameter_of_table(self, table: str) -> str:
+        name = f"{table}.weight"
+        return name if name in self._built().trainable else ""
+
+    def state(self) -> dict[str, Array]:
+        return self._built().read_state()
+
+    def set_parameters(self, parameters: Parameters) -> None:
+        self._built().write(parameters)
+
+    def optimizer_config(self) -> ps_pb2.OptimizerConfig:
+        learning = self._learner()
+        return server_config(learning.optimizer, learning.schedule)
+
+    def learning_rate(self, step: int) -> float:
+        return self._learner().rates.rate(step)
+
+    def optimizer_state(self) -> dict[str, Array]:
+        """The optimizer's slots, and the place in the schedule."""
+        learning = self._learner()
+        steps = {"schedule/steps": np.array(learning.rates.steps)}
+        return slots(learning.optimizer, self._built().names) | self._saved_for_later | steps
+
+    def set_optimizer_state(self, state: Mapping[str, Array]) -> None:
+        learning = self._learner()
+        self._saved_for_later = load_slots(learning.optimizer, self._built().names, state)
+        if "schedule/steps" in state:
+            learning.rates.resume(int(state["schedule/steps"]))
+
+    def _load_added(self, learning: _Learning) -> None:
+        """Before a step: callbacks have been told of it, and of all before."""
+        if self._saved_for_later:
+            names, scheduled = self._built().names, learning.schedule is not None
+            load_added(learning.optimizer, names, self._saved_for_later, scheduled=scheduled)
+            self._saved_for_later = {}
+
+    # -- around it -------------------------------------------------------------------------------------------
+
+    def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
+        made = self._definition.callbacks() if self._definition.callbacks is not None else []
+        return TorchCallbacks(
+            made or [],
+            model=self._model,
+            optimizer=lambda: self._learner().optimizer,
+            rates=lambda: self._learner().rates,
+            leader=leader,
+            epochs=epochs,
+        )
+
+    def export(self, path: Path, example: Batch) -> list[str]:
+        self.build(example)
+        self._set_training(False)
+        arguments, keywords = self._inputs.arguments(self._here(example.features))
+        lines = write_export(self._model, path, arguments, keywords, self.tables)
+        return lines + told_with_export(moved_sizes(self._model))
+
+    def output_processor(self) -> Callable[[Any, int], None] | None:
+        made = self._definition.prediction_outputs_processor
+        if made is None:
+            return None
+        processor = made() if isinstance(made, type) else made
+        if not hasattr(processor, "process"):
+            raise UserError(
+                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
+                hint="Define process(self, predictions, worker_id).",
+            )
+        process: Callable[[Any, int], None] = processor.process
+        return process
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _built(self) -> Values:
+        if self._values is None:
+            if not is_built(self._model):
+                raise RuntimeError("the model has lazy parameters: build() it with a batch first")
+            self.build(_NO_BATCH)
+        assert self._values is not None
+        return self._values
+
+    def _learner(self) -> _Learning:
+        if self._learning is None:
+            self._built()
+            optimizer, schedule = make_optimizer(self._definition.optimizer, self._model)
+            self._learning = _Learning(
+                optimizer=optimizer,
+                schedule=schedule,
+                rates=Schedule(optimizer, schedule),
+                options=group_options(optimizer),
+            )
+            self._tell_of_untrained(held_by(optimizer))
+        return self._learning
+
+    def _tell_of_untrained(self, held: set[int]) -> None:
+        trained = self._tables_of(held)
+        names = [name for name, one in self._built().trainable.items() if id(one) not in held]
+        names += [spec.name for spec in self.tables.specs if spec.name not in trained]
+        if names:
+            log.warning(
+                "The optimizer of %s is not for %s: nothing changes them.",
+                self._definition.name,
+                ", ".join(names),
+            )
+
+    def _metrics(self) -> Scores:
+        if self._scores is None:
+            self._scores = Scores(self._definition.eval_metrics_fn)
+        return self._scores
+
+    def _set_training(self, training: bool) -> None:
+        # Walks through all modules, so only when it changes.
+        if self._model.training != training:
+            self._model.train(training)
+
+    def _here(self, values: Any) -> Any:
+        """The values where the model is."""
+        return values if self._device.type == "cpu" else _to_device(values, self._device)
+
+    def _forward(self, batch: Batch) -> Any:
+        arguments, keywords = self._inputs.arguments(self._here(batch.features))
+        try:
+            return self._model(*arguments, **keywords)
+        except RuntimeError as error:
+            if any(text in str(error) for text in _NO_MEMORY):
+                raise
+            raise ProgramError(
+                f"The model fails on features {describe(batch.features)}: {error}",
+                traceback=users_traceback(error),
+            ) from error
+
+    def _backward(self, batch: Batch) -> Any:
+        """Fresh gradients of the loss, which is returned."""
+        self._built().forget_gradients()
+        self.tables.forget()
+        return self._add_gradients(batch)
+
+    def _add_gradients(self, batch: Batch) -> Any:
+        self._set_training(True)
+        loss = self._loss(self._here(batch.labels), self._forward(batch))
+        if not loss.requires_grad:
+            raise UserError(
+                "The loss does not depend on the parameters of the model.",
+                hint="Compute it from the predictions with PyTorch's functions, without detach() or NumPy.",
+            )
+        loss.backward()
+        return loss.detach()
+
+    def _loss(self, labels: Any, predictions: Any) -> Any:
+        """The mean loss of a batch."""
+        try:
+            compute = self._definition.loss if self._loss_seen else self._first_loss
+            loss = compute(labels, predictions)
+        except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as error:
+            if any(text in str(error) for text in _NO_MEMORY):
+                raise
+            raise UserError(
+                f"The loss does not fit labels {describe(labels)} and predictions "
+                f"{describe(predictions)}: {error}",
+                hint="Change the feed, the model or the loss so that they fit together.",
+            ) from error
+        if not isinstance(loss, torch.Tensor):
+            raise UserError(f"loss() returns {type(loss).__name__}, and should return a tensor.")
+        return loss.mean() if loss.ndim else loss
+
+    def _first_loss(self, labels: Any, predictions: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=_BROADCAST)
+            loss = self._definition.loss(labels, predictions)
+        self._loss_seen = True
+        return loss
+
+
+_NO_BATCH = Batch(
+    shard=Shard(lease_id=0, epoch=0, start=0, end=0), position=0, atomic=False, last=True, size=0
+)
+
+
+def _to_device(values: Any, device: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return values.to(device, non_blocking=True)
+    if isinstance(values, Mapping):
+        return {key: _to_device(value, device) for key, value in values.items()}
+    if hasattr(values, "_fields"):
+        return type(values)(*(_to_device(value, device) for value in values))
+    if isinstance(values, (tuple, list)):
+        return type(values)(_to_device(value, device) for value in values)
+    return values
+
+
+@contextlib.contextmanager
+def _memory_errors() -> Iterator[None]:
+    """PyTorch says in many ways that memory is full; the worker listens for one."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(text in str(error) for text in _NO_MEMORY):
+            raise MemoryError(str(error).splitlines()[0]) from error
+        raise

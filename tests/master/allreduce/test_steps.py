@@ -1,0 +1,147 @@
+"""Steps of all-reduce in the job's state: places in the order, and who has the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
+from elasticdl.master.settings import Plan
+from elasticdl.platforms.platform import EndReason
+
+
+def _ledger(*, size: int = 100, batch: int = 7, epochs: int = 2, shuffle: bool = True) -> Ledger:
+    ledger = Ledger()
+    ledger.add(
+        DatasetSpec(
+            name="training",
+            size=size,
+            shard_size=batch,
+            batch_size=batch,
+            epochs=epochs,
+            shuffle=shuffle,
+            seed=3,
+            gated=True,
+        )
+    )
+    return ledger
+
+
+def test_places_add_up_to_all_samples_wherever_the_small_shard_is() -> None:
+    ledger = _ledger()
+    starts = ledger.order("training", epoch=0, first=0, count=100)
+    assert sorted(starts) == list(range(0, 100, 7))
+    for place, start in enumerate(starts, start=1):
+        done = ledger.pass_shards("training", epoch=0, place=place, steps=place)
+        assert done == min(start + 7, 100) - start
+    assert ledger.epoch_done("training")
+    assert ledger.check() == []
+
+
+def test_a_place_is_passed_once() -> None:
+    ledger = _ledger()
+    assert ledger.pass_shards("training", epoch=0, place=6, steps=2) > 0
+    assert ledger.pass_shards("training", epoch=0, place=6, steps=2) == 0
+    assert ledger.pass_shards("training", epoch=0, place=3, steps=1) == 0
+    assert ledger.steps == 2
+
+
+def test_the_order_is_that_of_the_ledger_in_every_epoch() -> None:
+    ledger = _ledger()
+    orders = [ledger.order("training", epoch=epoch, first=0, count=15) for epoch in (0, 1)]
+    assert orders[0] != orders[1]
+    ledger.pass_shards("training", epoch=0, place=15, steps=5)
+    ledger.open_next_epoch("training")
+    assert [ledger.order("training", epoch=epoch, first=0, count=15) for epoch in (0, 1)] == orders
+
+
+def test_places_that_are_not_there() -> None:
+    ledger = _ledger()
+    for epoch, place in ((0, 16), (2, 0), (-1, 0)):
+        with pytest.raises(LedgerError):
+            ledger.pass_shards("training", epoch=epoch, place=place, steps=1)
+
+
+def _job(toy_job: Any, **more: Any) -> Any:
+    job = toy_job(Plan(workers=3, allreduce=True, batch_size=10, shard_size=10, epochs=2, **more))
+    job.start_nodes()
+    return job
+
+
+def _advance(job: Any, worker: str, at: int, step: int, epoch: int = 0) -> None:
+    job.do(
+        "steps.advance",
+        worker=worker,
+        report_id=step,
+        dataset="training",
+        epoch=epoch,
+        at=at,
+        step=step,
+        loss_sum=0.0,
+        loss_steps=0,
+        stop_training=False,
+        bad=[],
+    )
+
+
+def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
+    job = _job(toy_job)
+    for worker in ("worker-0", "worker-1"):
+        job.do("steps.hold", worker=worker, dataset="training")
+    _advance(job, "worker-0", at=3, step=1)
+    job.end("worker-0", EndReason.KILLED)
+    # This one has not got it yet.
+    job.end("worker-2", EndReason.KILLED)
+    assert job.state.generation == 1
+    assert job.state.ledger.done("training", 0) == 30
+    job.end("worker-1", EndReason.KILLED)
+    assert job.state.generation == 2
+    assert job.state.ledger.done("training", 0) == 0
+    assert job.state.ledger.again("training", 0) == 30
+    assert job.replayed().snapshot() == job.state.snapshot()
+
+
+def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
+    """It is yet to be evaluated, saved and exported."""
+    job = toy_job(Plan(workers=2, allreduce=True, batch_size=10, shard_size=10, epochs=1, has_output=True))
+    job.start_nodes()
+    for worker in ("worker-0", "worker-1"):
+        job.do("steps.hold", worker=worker, dataset="training")
+    _advance(job, "worker-0", at=10, step=5)
+    assert job.state.ledger.finished("training")
+    job.end("worker-0", EndReason.KILLED)
+    assert job.state.generation == 1
+    job.end("worker-1", EndReason.KILLED)
+    assert job.state.generation == 2
+    assert job.state.ledger.again("training", 0) == 100
+
+
+def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
+    job = _job(toy_job)
+    assert job.state.leader().name == "worker-0"
+    job.do("steps.hold", worker="worker-2", dataset="training")
+    job.do("steps.hold", worker="worker-1", dataset="training")
+    assert job.state.leader().name == "worker-2"
+    job.end("worker-2", EndReason.KILLED)
+    assert job.state.leader().name == "worker-1"
+
+
+def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
+    job = _job(toy_job)
+    job.do("steps.hold", worker="worker-0", dataset="training")
+    job.do("steps.hold", worker="worker-1", dataset="training")
+    _advance(job, "worker-0", at=10, step=4)
+    assert job.state.cut is not None
+    assert not job.state.standstill.complete()
+    job.do(
+        "reach_cut",
+        worker="worker-0",
+        cut=job.state.cut.number,
+        files=[{"name": "a", "bytes": 1, "crc32": 1}],
+    )
+    assert job.state.standstill.complete()
+    # It dies before the cut is taken: what it wrote is written by another one.
+    job.end("worker-0", EndReason.KILLED)
+    assert not job.state.standstill.complete()
+    assert job.state.cut.files == []

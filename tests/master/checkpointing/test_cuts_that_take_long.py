@@ -1,0 +1,88 @@
+"""The model is frozen by all servers together, which takes long if one hangs: nodes are started meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.checkpointing.barrier_records import Cut
+from elasticdl.master.master import Master
+from elasticdl.platforms.platform import NodeRequest, Platform
+
+SPEC = JobSpec.build(
+    job_name="j", num_workers=1, num_ps=1, model_zoo="z", model_def="a.b.c", training_data="d"
+)
+
+
+class Servers:
+    """That say when they have frozen the model, or that they have not."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    async def freeze_all(self, addresses: Any, name: str, generation: int, **more: Any) -> None:
+        self.asked.append(name)
+        answer = await self.answers.get()
+        if answer is not None:
+            raise answer
+
+    async def release_all(self, addresses: Any, name: str) -> None: ...
+
+    async def status_all(self, addresses: Any, **more: Any) -> dict[int, Any]:
+        return {}
+
+
+def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Platform) -> None:
+    started: list[str] = []
+
+    async def start(request: NodeRequest) -> None:
+        started.append(request.name)
+
+    nowhere.start = start  # type: ignore[method-assign]
+    master = Master(spec=SPEC, folder=tmp_path, platform=nowhere, token="t", environment={})
+    master.recover()
+
+    async def reconcile() -> None:
+        await asyncio.wait_for(master.reconcile(), 20)
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def is_cutting() -> bool:
+        return master.state.cut is not None
+
+    async def cut() -> None:
+        servers: Any = Servers()
+        master.cutting._servers = master._asking._servers = servers
+        await reconcile()
+        for name in ("worker-0", "ps-0"):
+            master.do("join", node=name, incarnation="i", address="here")
+        master.state.cut = Cut(number=1, evaluate=False, save=False)
+        await reconcile()
+        assert servers.asked == ["cut-1"]
+        master.do("scale", role="worker", target=2)
+        await reconcile()
+        assert "worker-1" in started
+        assert servers.asked == ["cut-1"]
+        # It has failed: the next time it is tried again.
+        nothing = grpc.aio.Metadata()
+        servers.answers.put_nowait(
+            grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "one hangs", None)
+        )
+        await reconcile()
+        await reconcile()
+        assert servers.asked == ["cut-1", "cut-1"]
+        assert is_cutting()
+        servers.answers.put_nowait(None)
+        await reconcile()
+        assert not is_cutting()
+        assert master.state.cuts_passed == 1
+
+    asyncio.run(cut())
+    master._journal.close()
+    master._events.close()

@@ -1,0 +1,141 @@
+"""A checkpoint whose model is lost while it is written is none, and the one before is still there to go back to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.checkpointing.barrier_records import Saving
+from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.ps.checkpoint import checkpoints
+from elasticdl.ps.checkpoint.partial_folders import partial_folder
+from elasticdl.ps.client.coordinator import Coordinator
+
+LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}}}
+
+
+class Master:
+    """A job of one worker that has two cuts to save."""
+
+    def __init__(self, folder: Path) -> None:
+        self.spec = JobSpec(kind="train")
+        self.folder = folder
+        self.run_id = "run"
+        self.plan = SimpleNamespace(
+            servers=False, worker_owns_state=True, shard_size=8, shuffle=False, seed=0, allreduce=False
+        )
+        placing = SimpleNamespace(addresses=dict)
+        self.state = SimpleNamespace(saving=None, generation=1, placing=placing, evaluation=None, outcome="")
+        self.done: list[str] = []
+
+    def begin_saving(self, step: int) -> None:
+        self.state.saving = Saving(cut=step, step=step, epoch=0, ledger=LEDGER)
+
+    def wake(self) -> None:
+        pass
+
+    def lose_model(self) -> None:
+        self.state.saving = None
+        self.state.generation += 1
+
+    def do(self, event: str, *, cut: int, path: str, error: str) -> None:
+        assert event == "checkpoint_done"
+        self.done.append(error or Path(path).name)
+        self.state.saving = None
+
+
+def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    master: Any = Master(tmp_path)
+    cutting = Cutting(master, Coordinator("token"))
+    master.begin_saving(10)
+    asyncio.run(cutting.save())
+    write = checkpoints.write_manifest
+
+    def write_and_lose(*given: Any) -> None:
+        write(*given)
+        master.lose_model()
+
+    monkeypatch.setattr(checkpoints, "write_manifest", write_and_lose)
+    master.begin_saving(20)
+    asyncio.run(cutting.save())
+    assert master.done == ["version-10"]
+    assert [path.name for path in cutting.folder().iterdir()] == ["version-10"]
+
+
+def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server stops writing the first because the second is wanted of it; that the master hears late."""
+    master: Any = Master(tmp_path)
+    master.plan.servers = True
+    master.state.placing.addresses = lambda: {0: "ps-0:1"}
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def stopped(*given: Any) -> Any:
+        master.lose_model()
+        master.begin_saving(6)
+        assert cutting.to_be_saved()
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, None, None)
+
+    async def at_once(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr(cutting, "_save_servers", stopped)
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    master.begin_saving(5)
+    assert cutting.to_be_saved()
+    asyncio.run(cutting.save())
+    assert not cutting.to_be_saved()
+    assert master.done == []
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT])
+def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode
+) -> None:
+    master: Any = Master(tmp_path)
+    master.plan.servers = True
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def refused(*given: Any) -> Any:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(code, nothing, nothing, "there is no such copy", None)
+
+    monkeypatch.setattr(cutting, "_save_servers", refused)
+    master.begin_saving(5)
+    assert cutting.to_be_saved()
+    asyncio.run(cutting.save())
+    assert master.done == ["there is no such copy"]
+    assert list(cutting.folder().iterdir()) == []
+
+
+def test_one_whose_model_is_lost_at_first_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master: Any = Master(tmp_path)
+    cutting = Cutting(master, Coordinator("token"))
+
+    async def sweep(*given: Any) -> None:
+        master.lose_model()
+
+    monkeypatch.setattr(cutting, "_sweep", sweep)
+    master.begin_saving(5)
+    asyncio.run(cutting.save())
+    assert not cutting.folder().exists()
+
+
+def test_what_was_left_of_one_goes_before_the_next_is_written(tmp_path: Path) -> None:
+    """A master was killed while it wrote the one of cut 5, and had it given up when it was back."""
+    master: Any = Master(tmp_path)
+    cutting = Cutting(master, Coordinator("token"))
+    for run in (master.run_id, "another"):
+        partial_folder(cutting.folder(), 5, run=run).mkdir(parents=True)
+    master.begin_saving(10)
+    asyncio.run(cutting.save())
+    names = sorted(path.name for path in cutting.folder().iterdir())
+    assert names == [".version-5.another.partial", "version-10"]

@@ -1,0 +1,25 @@
+"""The master's pod reads the job from its record, which a newer command may have written."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.errors import UserError
+from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.master.kubernetes.pod_master import _spec
+from elasticdl.platforms.kubernetes.manifests import SPEC_KEY
+
+SPEC = JobSpec.build(
+    model_zoo="zoo", model_def="folder.module.function", training_data="data", image_name="image"
+)
+
+
+def test_it_is_the_same_job() -> None:
+    assert _spec({"data": {SPEC_KEY: to_yaml(SPEC)}}) == SPEC
+
+
+def test_a_flag_that_this_image_does_not_know() -> None:
+    newer = to_yaml(SPEC).replace("  num_ps:", "  num_of_the_future: 1\n  num_ps:")
+    with pytest.raises(UserError, match=r"image cannot read the job.*num_of_the_future") as error:
+        _spec({"data": {SPEC_KEY: newer}})
+    assert "zoo build" in str(error.value.hint)

@@ -1,0 +1,116 @@
+"""The port without a token: what is wrong there is refused, and told, and is not yet the job's failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from elasticai_api.proto import elasticai_api_pb2 as pb
+from elasticai_api.proto.elasticai_api_pb2_grpc import MasterStub
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.endpoints import Servers
+from elasticdl.master.master import Master
+from elasticdl.platforms.platform import NodePhase, Platform
+from elasticdl.wire.channel import add_port, open_aio_channel
+
+GOOD = {"batch_size": 2, "num_epochs": 1, "dataset_size": 6, "dataset_name": "d", "task_type": 1}
+TOKEN = "t"
+
+
+@pytest.fixture
+def master(tmp_path: Path, nowhere: Platform) -> Iterator[Master]:
+    spec = JobSpec.build(job_name="shards", job_command="true", num_workers=2)
+    (tmp_path / "journal").mkdir()
+    made = Master(spec=spec, folder=tmp_path, platform=nowhere, token=TOKEN, environment={})
+    made.recover()
+    for node in list(made.state.roster.nodes.values()):
+        status = {"name": node.name, "role": "worker", "phase": NodePhase.RUNNING.value, "reason": ""}
+        made.do("observe", status={**status, "exit_code": None, "message": ""})
+    yield made
+    made._journal.close()
+    made._events.close()
+
+
+def converse(master: Master, what: Callable[[Any, Any], Awaitable[None]]) -> None:
+    """With a stub for each port: the one with a token, and the public one."""
+
+    async def main() -> None:
+        servers = Servers(master, TOKEN)
+        assert servers.public is not None
+        own = add_port(servers.own, "127.0.0.1:0")
+        public = add_port(servers.public, "127.0.0.1:0", public=True)
+        await servers.start()
+        try:
+            async with (
+                open_aio_channel(f"127.0.0.1:{own}", TOKEN) as with_token,
+                grpc.aio.insecure_channel(f"127.0.0.1:{public}") as without,
+            ):
+                await what(MasterStub(with_token), MasterStub(without))  # type: ignore[no-untyped-call]
+        finally:
+            await servers.stop()
+
+    asyncio.run(main())
+
+
+async def announce(stub: Any, **changes: Any) -> None:
+    await stub.report_dataset_shard_params(pb.ReportDatasetShardParamsRequest(**{**GOOD, **changes}))
+
+
+@pytest.mark.parametrize("change", [{"dataset_size": 7}, {"remainder": "keep"}])
+def test_a_bad_announcement_without_a_token_is_refused_and_the_job_goes_on(
+    master: Master, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    async def talk(own: Any, public: Any) -> None:
+        await announce(public)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await announce(public, **change)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert not master.state.outcome
+        assert str(refused.value.details()) in caplog.text
+        task = await public.get_dataset_task(
+            pb.GetDatasetTaskRequest(worker_id=0, dataset_name="d", worker_type="worker")
+        )
+        assert task.type == pb.TRAINING
+
+    caplog.set_level(logging.WARNING, "elasticdl.master")
+    converse(master, talk)
+
+
+def test_with_the_token_it_fails_the_job(master: Master) -> None:
+    async def talk(own: Any, public: Any) -> None:
+        await announce(public)
+        with pytest.raises(grpc.aio.AioRpcError, match="7 samples for one worker and 6 for another"):
+            await announce(own, dataset_size=7)
+        assert master.state.outcome == "failed"
+
+    converse(master, talk)
+
+
+def test_who_is_held_at_either_port_waits_for_a_shard(master: Master) -> None:
+    async def held(stub: Any, worker: int) -> asyncio.Future[pb.Task]:
+        request = pb.GetDatasetTaskRequest(worker_id=worker, dataset_name="d", worker_type="worker")
+        call: asyncio.Future[pb.Task] = asyncio.ensure_future(stub.get_dataset_task(request))
+        while not master.waits_for_shard(f"worker-{worker}"):
+            assert not call.done()
+            await asyncio.sleep(0)
+        return call
+
+    async def talk(own: Any, public: Any) -> None:
+        await announce(public, dataset_size=2, num_minibatches_per_shard=1)
+        theirs = await public.get_dataset_task(
+            pb.GetDatasetTaskRequest(worker_id=1, dataset_name="d", worker_type="worker")
+        )
+        for stub in (own, public):
+            (await held(stub, 0)).cancel()
+            while master.waits_for_shard("worker-0"):
+                await asyncio.sleep(0)
+        await public.report_dataset_task_result(pb.ReportDatasetTaskResultRequest(task_id=theirs.task_id))
+
+    converse(master, talk)

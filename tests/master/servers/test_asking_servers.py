@@ -1,0 +1,96 @@
+"""The master asks all servers how they do; one that does not answer keeps nobody else from telling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from elasticdl.master.servers.server_metrics import Asking, ServerFigures
+from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.core.buckets import first_map
+from elasticdl.ps.replication.replica_log import Routes
+from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.store import ServerSettings, Store
+
+TOKEN = "a token for tests"
+
+
+@pytest.fixture
+def servers() -> Iterator[list[ParameterServer]]:
+    started = []
+    for number in range(2):
+        store = Store(ServerSettings(), number=number)
+        store.close(1)
+        store.see(Routes(map=first_map(2, replicas=1)))
+        store.open()
+        server = ParameterServer(token=TOKEN)
+        server.serve(store)
+        started.append(server)
+    yield started
+    for server in started:
+        server.stop()
+
+
+class Master:
+    """As much of one as is asked for."""
+
+    def __init__(self, addresses: list[str], outcome: str = "") -> None:
+        holders = {
+            number: SimpleNamespace(name=f"ps-{number}", address=address)
+            for number, address in enumerate(addresses)
+        }
+        self.state = SimpleNamespace(placing=SimpleNamespace(holders=lambda: holders), outcome=outcome)
+        self.figures = ServerFigures()
+        self.answered: dict[str, bool] = {}
+
+    async def note_answers(self, answered: dict[str, bool]) -> None:
+        self.answered = answered
+
+    def ask(self, times: int = 1) -> list[str]:
+        async def ask() -> None:
+            coordinator = Coordinator(TOKEN)
+            asking = Asking(self, coordinator)  # type: ignore[arg-type]
+            try:
+                await asyncio.gather(*(asking.ask() for _ in range(times)))
+            finally:
+                await coordinator.close()
+
+        asyncio.run(ask())
+        return [server["name"] for server in self.figures.described()]
+
+
+def test_all_are_asked(servers: list[Any]) -> None:
+    assert Master([server.address for server in servers]).ask(times=3) == ["ps-0", "ps-1"]
+
+
+def test_one_that_does_not_answer(servers: list[Any]) -> None:
+    master = Master([servers[0].address, "127.0.0.1:1"])
+    assert master.ask() == ["ps-0"]
+    assert master.answered == {"ps-0": True, "ps-1": False}
+
+
+def test_one_that_has_no_time(servers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be reading its rows for minutes, and is there all the same."""
+    monkeypatch.setattr("elasticdl.ps.server.server._BUSY_SECONDS", 0.01)
+    master = Master([server.address for server in servers])
+    with servers[1]._store._lock:
+        assert master.ask() == ["ps-0"]
+    assert master.answered == {"ps-0": True, "ps-1": True}
+
+
+def test_the_last_word_stays(servers: list[Any]) -> None:
+    master = Master([server.address for server in servers])
+    master.ask()
+    before = master.figures.described()
+    master.state.outcome = "succeeded"
+    servers[0].stop()
+    assert master.ask() == ["ps-0", "ps-1"]
+    assert master.figures.described() == before
+
+
+def test_a_job_without_servers() -> None:
+    assert Master([]).ask() == []

@@ -1,0 +1,194 @@
+"""What a master makes of the reports of parameter servers: figures of the last seconds, of those servers there are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from elasticdl.master.servers.server_metrics import ServerFigures, shortened, without_tables
+from elasticdl.ps.core.histogram import Distribution
+from elasticdl.ps.server.call_statistics import Tallies, report
+from elasticdl.ps.server.hot_ids import HotId
+from elasticdl.wire import ps_pb2
+
+
+class Server:
+    """A server that counts what it is told to, by a clock of its own."""
+
+    def __init__(self, name: str = "ps-0") -> None:
+        self.name = name
+        self.tallies = Tallies()
+        self.seconds = 1.0
+
+    def works(
+        self, *, seconds: float, batches: int, ids: int = 10, found: int = 10, took: int = 1000
+    ) -> None:
+        tally = self.tallies.mine()
+        for _ in range(batches):
+            for kind in ("pull", "pull_rows", "push"):
+                tally.calls[kind].add(took)
+            tally.staleness.add(2)
+            tally.table("clicks").pulled += ids
+            tally.table("clicks").found += found
+            tally.table("clicks").pushed += ids
+        self.seconds += seconds
+
+    def reply(self) -> ps_pb2.ServerStatusReply:
+        found = report(self.tallies, {"clicks": (100, 6400)}, dense_bytes=40, seconds=self.seconds)
+        return ps_pb2.ServerStatusReply(version=7, parameters=10, figures=found)
+
+
+def told(figures: ServerFigures, *servers: Server) -> list[dict[str, Any]]:
+    figures.take(
+        {number: server.reply() for number, server in enumerate(servers)},
+        {number: server.name for number, server in enumerate(servers)},
+    )
+    return figures.described()
+
+
+def test_of_the_first_report() -> None:
+    server = Server()
+    server.works(seconds=4.0, batches=100, found=5)
+    (found,) = told(ServerFigures(), server)
+    assert (found["name"], found["number"], found["version"]) == ("ps-0", 0, 7)
+    assert (found["rows"], found["bytes"], found["dense_bytes"]) == (100, 6440, 40)
+    assert found["pull"]["count"] == 200
+    assert found["push"] == found["calls"]["push"]
+    assert found["hit_rate"] == 0.5
+    assert found["staleness"] == {"mean": 2.0, "max": 2}
+    assert abs(found["push"]["p95"] - 0.001) < 0.001 / 8
+    (table,) = found["tables"]
+    assert (table["table"], table["rows"], table["pulled"], table["found"]) == ("clicks", 100, 1000, 500)
+
+
+def test_what_was_before_the_first_report_is_in_no_rate() -> None:
+    """As of a master that comes back to servers that have been busy for hours."""
+    figures, server = ServerFigures(), Server()
+    server.works(seconds=10_000.0, batches=10_000)
+    (found,) = told(figures, server)
+    assert rates(found) == [None] * 7
+    # Prompted by something else than the clock: too soon to say.
+    server.works(seconds=0.1, batches=5)
+    assert rates(told(figures, server)[0]) == [None] * 7
+    server.works(seconds=1.9, batches=35)
+    assert rates(told(figures, server)[0]) == [40.0, 20.0, 20.0, 200.0, 200.0, 200.0, 200.0]
+
+
+def rates(found: dict[str, Any]) -> list[float | None]:
+    (table,) = found["tables"]
+    return [
+        found["pull"]["per_second"],
+        found["push"]["per_second"],
+        found["calls"]["push"]["per_second"],
+        found["rows_pulled_per_second"],
+        found["rows_pushed_per_second"],
+        table["pulled_per_second"],
+        table["pushed_per_second"],
+    ]
+
+
+def test_of_the_last_seconds() -> None:
+    """What was long ago does not count any more."""
+    figures, server = ServerFigures(), Server()
+    server.works(seconds=60.0, batches=6000, found=0, took=1_000_000)
+    told(figures, server)
+    for _ in range(12):
+        server.works(seconds=1.0, batches=10, found=10, took=1000)
+        (found,) = told(figures, server)
+    assert found["push"]["per_second"] == 10.0
+    assert found["hit_rate"] == 1.0
+    assert found["push"]["p99"] < 0.002
+    assert found["push"]["count"] == 6120
+    assert found["tables"][0]["pulled"] == 61_200
+
+
+def test_a_server_that_has_nothing_to_do() -> None:
+    """Nothing a second; how it was when there was something is still told."""
+    figures, server = ServerFigures(), Server()
+    server.works(seconds=1.0, batches=10)
+    for _ in range(20):
+        server.works(seconds=1.0, batches=0)
+        (found,) = told(figures, server)
+    assert (found["pull"]["per_second"], found["rows_pulled_per_second"]) == (0.0, 0.0)
+    assert found["hit_rate"] == 1.0
+    assert found["staleness"]["mean"] == 2.0
+    assert found["push"]["p50"] is not None
+
+
+def test_of_which_nothing_is_known() -> None:
+    (found,) = told(ServerFigures(), Server())
+    assert (found["hit_rate"], found["staleness"], found["push"]["p95"]) == (
+        None,
+        {"mean": None, "max": None},
+        None,
+    )
+
+
+def test_a_server_that_was_started_again_counts_from_nothing() -> None:
+    figures, before = ServerFigures(), Server()
+    before.works(seconds=100.0, batches=1000)
+    told(figures, before)
+    again = Server("ps-2")
+    again.works(seconds=1.0, batches=4)
+    (found,) = told(figures, again)
+    assert (found["name"], found["push"]["count"], found["push"]["per_second"]) == ("ps-2", 4, None)
+    again.works(seconds=1.0, batches=2)
+    (found,) = told(figures, again)
+    assert (found["push"]["count"], found["push"]["per_second"]) == (6, 2.0)
+
+
+def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
+    figures = ServerFigures()
+    first, second = Server("ps-0"), Server("ps-1")
+    assert [one["name"] for one in told(figures, first, second)] == ["ps-0", "ps-1"]
+    figures.take({0: first.reply()}, {0: "ps-0", 1: "ps-1"})
+    assert [one["name"] for one in figures.described()] == ["ps-0", "ps-1"]
+    figures.take({0: first.reply()}, {0: "ps-0"})
+    assert [one["name"] for one in figures.described()] == ["ps-0"]
+
+
+def test_hot_ids_and_refusals() -> None:
+    server = Server()
+    server.tallies.mine().not_finite += 3
+    server.tallies.mine().table("clicks").refused += 5
+    server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
+    (found,) = told(ServerFigures(), server)
+    assert (found["not_finite"], found["rows_refused"]) == (3, 5)
+    assert found["tables"][0]["hot"] == [{"id": -1, "share": 0.25}]
+
+
+def test_pulls_of_both_kinds_are_merged() -> None:
+    server = Server()
+    tally = server.tallies.mine()
+    for _ in range(90):
+        tally.calls["pull"].add(10)
+    for _ in range(10):
+        tally.calls["pull_rows"].add(1000)
+    (found,) = told(ServerFigures(), server)
+    together = Distribution()
+    together.merge(tally.calls["pull"])
+    together.merge(tally.calls["pull_rows"])
+    assert found["pull"]["count"] == sum(together.counts) == 100
+    assert found["pull"]["p50"] < 0.00002 < 0.0008 < found["pull"]["p95"]
+
+
+def test_shortened_where_there_is_little_room() -> None:
+    server = Server()
+    server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
+    whole = told(ServerFigures(), server)
+    length = len(json.dumps(whole))
+    assert shortened(whole, length) == whole
+    cooled = shortened(whole, length - 1)
+    assert cooled == [{**whole[0], "tables": [{**whole[0]["tables"][0], "hot": []}]}]
+    assert shortened(whole, 10) == [{**whole[0], "tables": []}]
+
+
+def test_described_again_only_when_there_is_news() -> None:
+    """A display asks several times a second."""
+    figures, server = ServerFigures(), Server()
+    before = told(figures, server)
+    assert figures.described() is before
+    server.works(seconds=1.0, batches=10)
+    assert told(figures, server)[0]["push"]["count"] == 10
+    assert without_tables(figures.described())[0]["tables"] == []
+    assert figures.described()[0]["tables"] != []

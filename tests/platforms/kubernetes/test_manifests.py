@@ -1,0 +1,368 @@
+"""What a job is on Kubernetes: names, labels, what each pod may, sees and is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.platforms.kubernetes import manifests, naming
+from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.pod_manifests import NO_NOTICE, NOTICE_SECONDS, master_pod, node_pod
+from elasticdl.platforms.platform import NodeRequest
+
+CREDENTIALS = Credentials(token="t", ca_crt="ca", tls_crt="crt", tls_key="key")
+OWNER = {"kind": "ConfigMap", "metadata": {"name": "elasticdl-mnist", "uid": "1-2-3"}}
+
+
+def job(**flags: Any) -> JobSpec:
+    given = {
+        "job_name": "mnist",
+        "image_name": "registry/team/mnist:1",
+        "namespace": "lab",
+        **({} if "job_command" in flags else {"model_zoo": "z", "model_def": "a.b.c", "training_data": "/d"}),
+        **flags,
+    }
+    return JobSpec.build(**given)
+
+
+def worker(name: str = "worker-0", **fields: Any) -> NodeRequest:
+    role = name.rpartition("-")[0]
+    return NodeRequest(name=name, role=role, command=("python3", "-m", f"elasticdl.{role}"), **fields)
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    first: dict[str, Any] = pod["spec"]["containers"][0]
+    return first
+
+
+def variables(pod: dict[str, Any]) -> dict[str, Any]:
+    return {v["name"]: v.get("value", v.get("valueFrom")) for v in container(pod)["env"]}
+
+
+def test_everything_that_is_submitted() -> None:
+    spec = job()
+    documents = manifests.manifests(spec, CREDENTIALS)
+    assert [(d["kind"], d["metadata"]["name"]) for d in documents] == [
+        ("ConfigMap", "elasticdl-mnist"),
+        ("Secret", "elasticdl-mnist"),
+        ("NetworkPolicy", "elasticdl-mnist"),
+        ("Service", "elasticdl-mnist-master"),
+        ("Pod", "elasticdl-mnist-master"),
+    ]
+    for document in documents:
+        assert document["metadata"]["namespace"] == "lab"
+        assert document["metadata"]["labels"]["app"] == "elasticdl"
+        assert document["metadata"]["labels"]["elasticdl-job-name"] == "mnist"
+    assert from_yaml(documents[0]["data"]["spec.yaml"]) == spec
+    assert base64.b64decode(documents[1]["data"]["tls.key"]) == b"key"
+    assert yaml.safe_load_all(yaml.safe_dump_all(documents))
+
+
+def test_all_is_owned_by_the_job() -> None:
+    (reference,) = manifests.owned(manifests.master_service(job()), OWNER)["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["uid"]) == ("ConfigMap", "1-2-3")
+    assert (reference["controller"], reference["blockOwnerDeletion"]) == (True, False)
+    assert node_pod(job(), worker(), owner=OWNER)["metadata"]["ownerReferences"] == [reference]
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [({}, "elasticdl-mnist-worker-3"), ({"job_command": "python run.py"}, "mnist-edljob-worker-3")],
+)
+def test_the_names_of_pods(flags: dict[str, str], name: str) -> None:
+    pod = node_pod(job(**flags), worker("worker-3", place=1))
+    assert pod["metadata"]["name"] == name
+    assert pod["metadata"]["labels"] == {
+        "app": "elasticdl",
+        "elasticdl-job-name": "mnist",
+        "elasticdl-replica-type": "worker",
+        "elasticdl-replica-index": "3",
+        "elasticdl-place": "worker-1",
+    }
+    assert naming.node_of(pod) == "worker-3"
+
+
+def test_the_longest_job_name_makes_names_for_services() -> None:
+    spec = job(job_name="j" * 50, job_command="python run.py")
+    names = {naming.place_service_name(spec, "evaluator", place) for place in range(20)}
+    names |= {naming.master_service_name(spec.job_name)}
+    assert len(names) == 21
+    assert all(len(name) <= 63 for name in names)
+
+
+@pytest.mark.parametrize(
+    "pod", [master_pod(job()), node_pod(job(), worker()), node_pod(job(), worker("ps-0"))]
+)
+def test_no_pod_has_more_rights_than_it_needs(pod: dict[str, Any]) -> None:
+    context, own = pod["spec"]["securityContext"], container(pod)["securityContext"]
+    assert (context["runAsNonRoot"], context["runAsUser"]) == (True, 1000)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert own == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    master = pod["metadata"]["name"] == "elasticdl-mnist-master"
+    assert pod["spec"]["automountServiceAccountToken"] is master
+    assert pod["spec"].get("serviceAccountName") == ("elasticdl" if master else None)
+    assert pod["spec"]["restartPolicy"] == ("OnFailure" if master else "Never")
+
+
+@pytest.mark.parametrize(
+    ("pod", "keys"),
+    [
+        (master_pod(job()), ["token", "ca.crt", "tls.crt", "tls.key"]),
+        (node_pod(job(), worker("ps-0")), ["token", "ca.crt", "tls.crt", "tls.key"]),
+        (node_pod(job(), worker()), ["token", "ca.crt"]),
+        (node_pod(job(job_command="python p.py", num_ps=1), worker("ps-0")), ["token", "ca.crt"]),
+    ],
+)
+def test_only_who_serves_has_the_key(pod: dict[str, Any], keys: list[str]) -> None:
+    (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "secret"]
+    assert [item["key"] for item in volume["secret"]["items"]] == keys
+
+
+def test_the_images_of_roles() -> None:
+    spec = job(job_command="python p.py", worker_image="w:1", ps_image="p:1")
+    images = {
+        role: container(node_pod(spec, worker(f"{role}-0")))["image"] for role in ("ps", "worker", "chief")
+    }
+    assert images == {"ps": "p:1", "worker": "w:1", "chief": "w:1"}
+    assert container(master_pod(spec))["image"] == "registry/team/mnist:1"
+
+
+def test_resources_and_limits() -> None:
+    spec = job(worker_resource_request="cpu=0.5,memory=1Gi,gpu=1", worker_resource_limit="memory=3Gi")
+    resources = container(node_pod(spec, worker()))["resources"]
+    assert resources["requests"] == {"cpu": "0.5", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    assert resources["limits"] == {"cpu": "0.5", "memory": "1Gi", "nvidia.com/gpu": "1"}
+
+
+def memory(pod: dict[str, Any]) -> tuple[str | None, str | None]:
+    resources = container(pod)["resources"]
+    return resources["requests"].get("memory"), resources["limits"].get("memory")
+
+
+@pytest.mark.parametrize(("times", "amount"), [(0, "1Gi"), (1, "2048Mi"), (2, "3Gi"), (3, "3Gi")])
+def test_a_worker_may_use_more_memory_each_time_up_to_its_limit(times: int, amount: str) -> None:
+    spec = job(worker_resource_request="memory=1Gi", worker_resource_limit="memory=3Gi")
+    assert memory(node_pod(spec, worker(memory_doublings=times))) == (amount, amount)
+
+
+def test_who_has_what_nobody_else_has_may_use_its_whole_limit() -> None:
+    flags = {"memory": "1Gi"}, {"memory": "3Gi"}
+    spec = job(
+        num_ps=1,
+        ps_resource_request=flags[0],
+        ps_resource_limit=flags[1],
+        master_resource_request=flags[0],
+        master_resource_limit=flags[1],
+    )
+    assert memory(master_pod(spec)) == ("1Gi", "3Gi")
+    assert memory(node_pod(spec, worker("ps-0"))) == ("1Gi", "3Gi")
+    assert memory(node_pod(spec, worker("ps-0", memory_doublings=1))) == ("2048Mi", "3Gi")
+
+
+def test_priorities() -> None:
+    spec = job(worker_pod_priority="high=0.5", master_pod_priority="high", ps_pod_priority="")
+    classes = [
+        node_pod(spec, worker(f"worker-{place + 9}", place=place, places=4))["spec"]["priorityClassName"]
+        for place in range(4)
+    ]
+    assert classes == ["high", "high", "low", "low"]
+    assert master_pod(spec)["spec"]["priorityClassName"] == "high"
+    assert "priorityClassName" not in node_pod(spec, worker("ps-0"))["spec"]
+
+
+def test_volumes() -> None:
+    volumes = (
+        "claim_name=c,mount_path=/a;claim_name=c,mount_path=/b,sub_path=x,read_only=true;"
+        "host_path=/h,mount_path=/tmp;config_map=m,mount_path=/m;secret=s,mount_path=/s"
+    )
+    spec = node_pod(job(volume=volumes), worker())["spec"]
+    assert spec["volumes"][:4] == [
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "volume-1", "hostPath": {"path": "/h"}},
+        {"name": "volume-2", "configMap": {"name": "m"}},
+        {"name": "volume-3", "secret": {"secretName": "s"}},
+    ]
+    mounts = {mount["mountPath"]: mount for mount in spec["containers"][0]["volumeMounts"]}
+    assert mounts["/b"] == {"name": "volume-0", "mountPath": "/b", "subPath": "x", "readOnly": True}
+    assert mounts["/tmp"]["name"] == "volume-1"
+    assert set(mounts) == {"/a", "/b", "/tmp", "/m", "/s", "/var/run/elasticdl/job", "/var/lib/elasticdl"}
+
+
+def test_a_volume_above_a_folder_of_the_jobs_own_does_not_take_its_place() -> None:
+    spec = node_pod(job(volume="claim_name=c,mount_path=/var/lib"), worker())["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert (mounts["/var/lib"], mounts["/var/lib/elasticdl"]) == ("volume-0", "state")
+
+
+def test_the_environment_arrives_as_written() -> None:
+    pod = node_pod(job(), worker(environment={"ODD": "$(HOME) $HOME $$", "MASTER_ADDR": "10.0.0.1:50001"}))
+    assert variables(pod)["ODD"] == "$$(HOME) $$HOME $$$$"
+    assert variables(pod)["MY_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert variables(pod)["ELASTICDL_THREADS"]["resourceFieldRef"]["resource"] == "limits.cpu"
+
+
+def test_a_master_knows_which_pod_it_is() -> None:
+    """Those that come after it have its name, but not its number."""
+    assert variables(master_pod(job()))["ELASTICDL_POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+    assert "ELASTICDL_POD_UID" not in variables(node_pod(job(), worker()))
+
+
+def test_a_user_may_set_the_threads() -> None:
+    pod = node_pod(job(), worker(environment={"ELASTICDL_THREADS": "3"}))
+    assert variables(pod)["ELASTICDL_THREADS"] == "3"
+
+
+def test_the_rest_of_the_flags() -> None:
+    spec = job(
+        image_pull_policy="Never",
+        image_pull_secret="pull",
+        service_account="me",
+        cluster_spec_json='{"worker_spec": {"nodeSelector": {"disk": "ssd"}}, "pod_spec": {"labels": {"a": "b"}}}',
+    )
+    pod = node_pod(spec, worker())
+    assert container(pod)["imagePullPolicy"] == "Never"
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert master_pod(spec)["spec"]["serviceAccountName"] == "me"
+    assert master_pod(spec)["metadata"]["labels"]["a"] == "b"
+    assert "nodeSelector" not in master_pod(spec)["spec"]
+
+
+def test_a_program_is_given_notice_before_the_signal() -> None:
+    spec = job(job_command="python p.py", num_ps=1)
+    assert "preStop" in container(node_pod(spec, worker()))["lifecycle"]
+    assert "lifecycle" not in container(node_pod(spec, worker("ps-0")))
+    # Workers of ours finish their batch when they are told to go by the signal.
+    assert "lifecycle" not in container(node_pod(job(), worker()))
+
+
+def notice(pod: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How long it takes, in naps, where a pod has this folder for what is said of it."""
+    (volume,) = (v for v in pod["spec"]["volumes"] if "downwardAPI" in v)
+    (mount,) = (m for m in container(pod)["volumeMounts"] if m["name"] == volume["name"])
+    *words, script = container(pod)["lifecycle"]["preStop"]["exec"]["command"]
+    naps = folder / "naps"
+    naps.touch()
+    (folder / "sleep").write_text(f'#!/bin/sh\necho "$1" >> {naps}\n')
+    (folder / "sleep").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    subprocess.run([*words, script.replace(mount["mountPath"], str(folder))], check=True)
+    return naps.read_text().split()
+
+
+def test_the_notice_ends_when_the_pod_is_told_that_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = node_pod(job(job_command="python p.py"), worker())
+    (volume,) = (v["downwardAPI"] for v in pod["spec"]["volumes"] if "downwardAPI" in v)
+    (item,) = volume["items"]
+    (annotation,) = NO_NOTICE["metadata"]["annotations"]
+    assert item["fieldRef"]["fieldPath"] == f"metadata.annotations['{annotation}']"
+    # Kubernetes makes an empty file of what is not said.
+    (tmp_path / item["path"]).touch()
+    assert notice(pod, tmp_path, monkeypatch) == ["1"] * NOTICE_SECONDS
+    (tmp_path / "naps").unlink()
+    (tmp_path / item["path"]).write_text("true")
+    assert notice(pod, tmp_path, monkeypatch) == []
+
+
+@pytest.mark.parametrize(("grace", "notice_takes"), [(30, 15), (600, 15), (10, 5), (3, 1), (1, 0)])
+def test_the_signal_comes_when_half_of_the_grace_is_left(
+    grace: int, notice_takes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = json.dumps({"pod_spec": {"terminationGracePeriodSeconds": grace}})
+    pod = node_pod(job(job_command="python p.py", cluster_spec_json=fields), worker())
+    assert pod["spec"]["terminationGracePeriodSeconds"] == grace
+    naps = notice(pod, tmp_path, monkeypatch) if notice_takes else container(pod).get("lifecycle", [])
+    assert len(naps) == notice_takes
+
+
+def account(pod: dict[str, Any]) -> tuple[str | None, bool]:
+    return pod["spec"].get("serviceAccountName"), pod["spec"]["automountServiceAccountToken"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "flag", "accounts"),
+    [
+        # As the master, the parameter servers and the workers have it.
+        ({}, "", [("elasticdl", True), (None, False), (None, False)]),
+        (
+            {"worker_spec": {"serviceAccountName": "reader"}},
+            "boss",
+            [("boss", True), (None, False), ("reader", False)],
+        ),
+        (
+            {"pod_spec": {"serviceAccountName": "all", "automountServiceAccountToken": False}},
+            "",
+            [("all", True), ("all", False), ("all", False)],
+        ),
+        (
+            {
+                "pod_spec": {"service_account": "all"},
+                "ps_spec": {"serviceAccountName": "store", "automountServiceAccountToken": True},
+            },
+            "boss",
+            [("boss", True), ("store", True), ("all", False)],
+        ),
+        (
+            {"master_spec": {"serviceAccountName": "boss"}},
+            "",
+            [("boss", True), (None, False), (None, False)],
+        ),
+    ],
+)
+def test_accounts(fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]) -> None:
+    spec = job(service_account=flag, cluster_spec_json=json.dumps(fields), num_ps=1)
+    pods = [master_pod(spec), node_pod(spec, worker("ps-0")), node_pod(spec, worker())]
+    assert [account(pod) for pod in pods] == accounts
+
+
+def test_a_place_has_an_address_for_whoever_is_there() -> None:
+    spec = job(job_command="python p.py", need_tf_config=True)
+    service = manifests.place_service(spec, "worker", 2, index=5)
+    assert service["metadata"]["name"] == "mnist-edljob-worker-2"
+    assert (
+        service["spec"]["selector"].items()
+        <= node_pod(spec, worker("worker-5", place=2))["metadata"]["labels"].items()
+    )
+    assert [port["port"] for port in service["spec"]["ports"]] == [50010]
+
+
+@pytest.mark.parametrize(
+    ("flags", "ports"),
+    [
+        ({}, [50001]),
+        ({"job_command": "python p.py", "public_client": True}, [50001, 50002]),
+        ({"job_command": "python p.py", "public_client": False}, [50001]),
+    ],
+)
+def test_the_ports_of_the_master(flags: dict[str, Any], ports: list[int]) -> None:
+    assert [port["port"] for port in manifests.master_service(job(**flags))["spec"]["ports"]] == ports
+
+
+@pytest.mark.parametrize(
+    ("port", "ports"), [(5000, [5000, 50002]), (50002, [50002, 50001]), (0, [50001, 50002])]
+)
+def test_the_port_of_the_master_may_be_chosen(port: int, ports: list[int]) -> None:
+    spec = job(job_command="python p.py", public_client=True, master_port=port)
+    given = manifests.master_service(spec)["spec"]["ports"]
+    assert [entry["port"] for entry in given] == ports
+    # The pod's own are what they are.
+    assert [entry["targetPort"] for entry in given] == [50001, 50002]
+    assert [naming.master_port(spec), naming.shards_port(spec)] == ports
+
+
+def test_the_masters_port_is_not_taken_for_one_without_encryption() -> None:
+    """By service meshes, which go by the part of its name before the dash."""
+    own, public = manifests.master_service(job(job_command="x"))["spec"]["ports"]
+    assert own["name"].partition("-")[0] == "tls"
+    # Found out by looking.
+    assert public["name"] == "shards"

@@ -1,0 +1,98 @@
+"""A server whose backup hangs goes on answering: whoever waits for the backup does not keep others from being heard."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from elasticdl.ps.core.buckets import BUCKETS, first_map
+from elasticdl.ps.core.errors import NotWantedAnyMore
+from elasticdl.ps.replication.replica_log import Routes
+from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.storage.holdings import Initial
+from elasticdl.wire import ps_pb2
+from elasticdl.wire.channel import open_channel
+from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
+
+SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
+ROUTES = Routes(map=first_map(2), addresses={1: "127.0.0.1:1"}, incarnations={0: "a", 1: "b"})
+MANY = 40
+
+
+def primary() -> Store:
+    """Of a backup that nobody ever hears of."""
+    store = Store(ServerSettings(), number=0, incarnation="a")
+    store.close(1)
+    store.see(ROUTES)
+    store.open()
+    initial = Initial(trainable={"x": np.zeros(2, np.float32)}, state={}, optimizer=SGD)
+    store._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
+    return store
+
+
+@pytest.fixture
+def served(token: str) -> Iterator[tuple[Store, Any]]:
+    store, server = primary(), ParameterServer(token=token)
+    server.serve(store)
+    with open_channel(server.address, token) as channel:
+        yield store, ParameterServerStub(channel)  # type: ignore[no-untyped-call]
+    server.stop()
+
+
+def calls(stub: Any) -> Iterator[Any]:
+    """Of all kinds that wait for a backup, for ever."""
+    for number in range(MANY):
+        yield stub.Fence.future(ps_pb2.FenceRequest(worker=f"worker-{number}", generation=1))
+        yield stub.Flush.future(ps_pb2.FlushRequest(generation=1))
+        yield stub.Freeze.future(ps_pb2.FreezeRequest(name=f"cut-{number}", generation=1, flush=True))
+
+
+def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
+    store, stub = served
+    waiting = list(calls(stub))
+    assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60).ready
+    # Some wait until the map says that there is no such backup any more; the others are told to come again.
+    store.see(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
+    assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+
+
+def test_who_does_not_wait_any_more_makes_room(
+    served: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, stub = served
+    has_place, fence = threading.Event(), store.fence
+
+    def seen(worker: str, **more: Any) -> Any:
+        if worker == "another":
+            has_place.set()
+        return fence(worker, **more)
+
+    monkeypatch.setattr(store, "fence", seen)
+    for call in list(calls(stub)):
+        call.cancel()
+
+    def gets_place() -> bool:
+        call = stub.Fence.future(ps_pb2.FenceRequest(worker="another", generation=1))
+        while not (has_place.wait(0.001) or call.done()):
+            pass
+        call.cancel()
+        return has_place.is_set()
+
+    assert any(gets_place() for _ in range(10_000))
+
+
+def test_what_nobody_wants_any_more_is_not_done() -> None:
+    store = primary()
+    with pytest.raises(NotWantedAnyMore):
+        store.freeze("cut", generation=1, flush=True, wanted=lambda: False)
+    assert not store.status().frozen
+    with pytest.raises(NotWantedAnyMore):
+        store.flush(generation=1, wanted=lambda: False)
+    with pytest.raises(NotWantedAnyMore):
+        store.fence("worker-0", generation=1, wanted=lambda: False)

@@ -1,0 +1,204 @@
+"""Servers with a fault in them: the histories of `histories.py` show it.
+
+A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. Those that
+so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for
+everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_filling_given_up.py`, and
+what is pushed between two parts of a bucket and not told in `test_filling_in_parts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.core.buckets import first_map
+from elasticdl.ps.protocol.answers import Fencing
+from elasticdl.ps.replication.peers import Peers
+from elasticdl.ps.replication.replica_log import Roles
+from elasticdl.ps.server.generations import Generations
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Holdings, Push
+from elasticdl.wire import master_pb2
+from tests.ps.histories import World
+
+# So many histories may pass by a fault before one meets it.
+HISTORIES = 32
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def now_and_then(
+    function: Callable[..., Any], otherwise: Callable[..., Any], every: int
+) -> Callable[..., Any]:
+    """The function, but for every so many-th call."""
+    calls = 0
+
+    def call(*arguments: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return (otherwise if calls % every == 0 else function)(*arguments, **more)
+
+    return call
+
+
+def a_backup_drops_an_update(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holdings, "replay", now_and_then(Holdings.replay, lambda *_: None, 20))
+
+
+def a_backup_drops_the_rows_of_an_update(patch: pytest.MonkeyPatch) -> None:
+    """And knows nothing of it: what is written down of the batch is right."""
+    replay = Holdings.replay
+
+    def without_rows(self: Holdings, push: Any, mask: Any) -> None:
+        replay(self, type(push)(**{**vars(push), "rows": {}}), mask)
+
+    patch.setattr(Holdings, "replay", now_and_then(replay, without_rows, 20))
+
+
+def a_backup_doubles_an_update(patch: pytest.MonkeyPatch) -> None:
+    applied = Holdings._apply
+
+    def twice(self: Holdings, push: Any, cohort: Any) -> None:
+        applied(self, push, cohort)
+        applied(self, push, cohort)
+
+    def replay(self: Holdings, push: Any, mask: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(Holdings, "_apply", twice)
+            plain(self, push, mask)
+
+    plain = Holdings.replay
+    patch.setattr(Holdings, "replay", now_and_then(plain, replay, 20))
+
+
+def a_repeated_push_is_applied_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Store, "_not_yet", lambda self, push, cohorts: list(cohorts))
+
+
+def acknowledged_before_the_backup_has_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Peers, "is_over", lambda self, waiting: True)
+
+
+def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def without_rows(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
+        return (
+            attributes,
+            {name: {} if name.startswith("rows:") else group for name, group in groups.items()},
+            buckets,
+        )
+
+    patch.setattr(Holdings, "export", now_and_then(export, without_rows, 50))
+
+
+def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def zeros(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
+        dense = {name: np.zeros_like(array) for name, array in groups.get("trainable", {}).items()}
+        return attributes, {**groups, "trainable": dense}, buckets
+
+    patch.setattr(Holdings, "export", zeros)
+
+
+def a_bucket_forgets_at_a_move_what_it_has_had(patch: pytest.MonkeyPatch) -> None:
+    export = Holdings.export
+
+    def unaware(self: Holdings, bucket: int, **how: Any) -> Any:
+        attributes, groups, buckets = export(self, bucket, **how)
+        return {**attributes, "last": {}}, groups, buckets
+
+    patch.setattr(Holdings, "export", unaware)
+
+
+def a_part_of_a_bucket_is_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Holdings, "put_part", now_and_then(Holdings.put_part, lambda *_, **more: None, 20))
+
+
+def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Roles, "may_tell", lambda *_: True)
+
+
+def a_server_restores_before_it_has_a_map(patch: pytest.MonkeyPatch) -> None:
+    """By the map that it would be if there were no copies."""
+    obey = Generations.obey
+
+    def guess(self: Generations, directive: master_pb2.Directive) -> None:
+        if not directive.HasField("ps_map"):
+            directive.ps_map.CopyFrom(first_map(2, replicas=1, version=0).to_wire())
+        obey(self, directive)
+
+    patch.setattr(Generations, "obey", guess)
+
+
+def a_fence_speaks_for_what_is_not_handed_over_yet(patch: pytest.MonkeyPatch) -> None:
+    begin = Store.begin_fence
+
+    def too_early(self: Store, worker: str, *, generation: int) -> Fencing:
+        fencing = begin(self, worker, generation=generation)
+        if self._roles.map is not None:
+            fencing.waiting.mask = self._roles.map.owners == self.number
+        return fencing
+
+    patch.setattr(Store, "begin_fence", too_early)
+
+
+def a_fence_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    begin = Store.begin_fence
+
+    def forget(self: Store, worker: str, *, generation: int) -> Fencing:
+        fencing = begin(self, worker, generation=generation)
+        self._fenced.discard(worker)
+        return fencing
+
+    patch.setattr(Store, "begin_fence", forget)
+
+
+def a_gradient_is_as_old_as_the_oldest_bucket_says(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Push, "age", lambda self, cohort: cohort.version - self.version)
+
+
+def a_backup_finds_a_gradient_younger(patch: pytest.MonkeyPatch) -> None:
+    replay = Holdings.replay
+
+    def younger(self: Holdings, push: Any, mask: Any) -> None:
+        replay(self, type(push)(**{**vars(push), "version": push.version + 1}), mask)
+
+    patch.setattr(Holdings, "replay", younger)
+
+
+FAULTS: list[Plant] = [
+    a_backup_drops_an_update,
+    a_backup_drops_the_rows_of_an_update,
+    a_backup_doubles_an_update,
+    a_repeated_push_is_applied_again,
+    acknowledged_before_the_backup_has_it,
+    the_rows_of_a_bucket_are_lost_at_a_move,
+    a_bucket_begins_anew_at_a_move,
+    a_bucket_forgets_at_a_move_what_it_has_had,
+    a_part_of_a_bucket_is_lost_at_a_move,
+    who_was_given_up_is_listened_to,
+    a_server_restores_before_it_has_a_map,
+    a_fence_speaks_for_what_is_not_handed_over_yet,
+    a_fence_is_forgotten,
+    a_gradient_is_as_old_as_the_oldest_bucket_says,
+    a_backup_finds_a_gradient_younger,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_fault_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant) -> None:
+    plant(monkeypatch)
+
+    def run() -> None:
+        for seed in range(HISTORIES):
+            World(seed).run(500)
+
+    with pytest.raises(AssertionError):
+        run()

@@ -1,0 +1,84 @@
+"""Servers that are lost, added and removed at random, workers that end, models that are restored, with a network that
+delays everything: no acknowledged update is lost, none is applied twice, backups are equal to their primaries, and a
+worker that has ended is credited with what every bucket has had.
+
+The histories are those of `histories.py`; that faults show in them, `test_planted_faults.py` shows. Any number more:
+
+    python -m tests.ps.replication.test_replication FIRST COUNT
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent import futures
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.protocol.messages import read_push
+from elasticdl.ps.server.store import ServerSettings
+from tests.ps.histories import Worker, World
+
+
+# A history takes most of a second, the greater part of it to let all moves come to their end: eighty, others each time,
+# in parts that can run side by side.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(4))
+@given(seed=st.integers(0, 1 << 32))
+# Others each time. A smaller seed is not a simpler history.
+@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
+def test_nothing_is_lost_and_nothing_counts_twice(part: int, seed: int) -> None:
+    World(seed).run(500)
+
+
+def test_a_fence_counts_only_what_the_backup_has() -> None:
+    world = World(1)
+    world.begin()
+    world.freshness = 1.0
+    world.server_settings = ServerSettings()
+    first, second = world.living[0], world.living[1]
+    worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
+    mask = np.array(world.map.primary) == 0
+    request, body = world.push_of(worker, mask)
+    first.store.begin_push(read_push(request, body), message=request, body=(body,))
+    with futures.ThreadPoolExecutor(1) as pool:
+        fencing = pool.submit(first.store.fence, "worker-0", generation=1)
+        with pytest.raises(futures.TimeoutError):
+            fencing.result(timeout=0.3)
+        while not fencing.done():
+            world.deliver(first)
+            world.acknowledge(first)
+        fenced = fencing.result()
+    assert fenced.last.sequence == 1
+    assert (fenced.buckets == mask).all()
+    for cohort in second.store._holdings.cohorts.select(mask):
+        assert cohort.last["worker-0"].sequence == 1
+    # Whoever takes over takes nothing more from that worker either.
+    assert "worker-0" in second.store._fenced
+
+
+def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
+    world = World(1)
+    world.begin()
+    worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
+    request, body = world.push_of(worker, np.array(world.map.primary) == 0)
+    store = world.living[0].store
+    with futures.ThreadPoolExecutor(1) as pool:
+        pushing = pool.submit(store.push, read_push(request, body), message=request, body=(body,))
+        store.stop()
+        with pytest.raises(NotReady, match="about to end"):
+            pushing.result(timeout=60)
+
+
+if __name__ == "__main__":
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    for number in range(first, first + count):
+        try:
+            World(number).run(800)
+        except BaseException:
+            print("seed", number)
+            raise
+    print(count, "runs")

@@ -1,0 +1,228 @@
+"""`elasticdl.torch.Embedding` and `EmbeddingBag` by themselves: what they give and learn, for ids of any form."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import elasticdl.torch
+from elasticdl.errors import UserError
+
+GENERATOR = torch.Generator().manual_seed(0)
+SPARSE = torch.randint(-(2**63), 2**63 - 1, (20,), generator=GENERATOR)
+PLACES = torch.randint(0, 20, (32, 3), generator=GENERATOR)
+LABELS = torch.randn(32, 1, generator=GENERATOR)
+
+
+class Network(nn.Module):
+    """Uses one embedding twice."""
+
+    def __init__(self, embedding: Any) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.out = nn.Linear(24, 1)
+
+    def forward(self, ids: Any) -> Any:
+        both = torch.cat([self.embedding(ids), self.embedding(ids.flip(1))], dim=2)
+        return self.out(both.flatten(1))
+
+
+def rows_of(layer: Any, ids: Any) -> Any:
+    with torch.no_grad():
+        return layer(torch.as_tensor(ids))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.SGD(parameters, 0.1),
+        lambda parameters: torch.optim.Adagrad(parameters, 0.1),
+        lambda parameters: torch.optim.RMSprop(parameters, 0.01),
+    ],
+    ids=["sgd", "adagrad", "rmsprop"],
+)
+def test_a_plain_loop_trains_rows_as_pytorch_trains_its_own(optimizer: Callable[..., Any]) -> None:
+    ours = elasticdl.torch.Embedding(4, initializer="normal")
+    theirs = nn.Embedding.from_pretrained(rows_of(ours, SPARSE), freeze=False)
+    models = [Network(ours), Network(theirs)]
+    models[1].out.load_state_dict(models[0].out.state_dict())
+    for model, ids in zip(models, (SPARSE[PLACES], PLACES), strict=True):
+        made = optimizer(model.parameters())
+        for _ in range(10):
+            # All ids every time: PyTorch trains rows that took no part as well.
+            made.zero_grad()
+            nn.functional.mse_loss(model(ids), LABELS).backward()
+            made.step()
+    seen = PLACES.unique()
+    np.testing.assert_allclose(
+        rows_of(ours, SPARSE[seen]), theirs.weight.detach()[seen], rtol=1e-4, atol=1e-6
+    )
+
+
+def test_rows_are_what_they_are_whatever_is_usual() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        row = elasticdl.torch.Embedding(4, name="users")(torch.tensor([7, 8]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert row.dtype == torch.float32
+
+
+def test_gradients_that_were_taken_away_are_not_applied() -> None:
+    layer = elasticdl.torch.Embedding(4, initializer="normal")
+    optimizer = torch.optim.SGD(layer.parameters(), 1.0)
+    ids = torch.tensor([1, 2])
+    before = rows_of(layer, ids)
+    layer(ids).sum().backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    np.testing.assert_array_equal(rows_of(layer, ids), before)
+    layer(ids).sum().backward()
+    layer(ids).sum().backward()
+    optimizer.step()
+    np.testing.assert_allclose(rows_of(layer, ids), before - 2.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected", "weighted"),
+    [
+        ("sum", lambda r: [r[5] + r[7], r[9] + 2 * r[5]], lambda r: [r[5] + 3 * r[7], 2 * r[9] + 1.5 * r[5]]),
+        (
+            "mean",
+            lambda r: [(r[5] + r[7]) / 2, (r[9] + 2 * r[5]) / 3],
+            lambda r: [(r[5] + 3 * r[7]) / 4, (2 * r[9] + 1.5 * r[5]) / 3.5],
+        ),
+        (
+            "sqrtn",
+            lambda r: [(r[5] + r[7]) / 2**0.5, (r[9] + 2 * r[5]) / 3**0.5],
+            lambda r: [(r[5] + 3 * r[7]) / 10**0.5, (2 * r[9] + 1.5 * r[5]) / 5.25**0.5],
+        ),
+    ],
+)
+def test_bags(mode: str, expected: Any, weighted: Any) -> None:
+    layer = elasticdl.torch.EmbeddingBag(4, mode=mode, initializer="normal")
+    alone = elasticdl.torch.Embedding(4, initializer="normal")
+    rows = {number: rows_of(alone, [number])[0] for number in (5, 7, 9)}
+    bags, weights = [[5, 7], [], [9, 5, 5]], [[1.0, 3.0], [], [2.0, 1.0, 0.5]]
+    flat, flat_weights = torch.tensor([5, 7, 9, 5, 5]), torch.tensor([1.0, 3.0, 2.0, 1.0, 0.5])
+
+    def nested(parts: Any, dtype: Any) -> Any:
+        return torch.nested.nested_tensor([torch.tensor(p, dtype=dtype) for p in parts], layout=torch.jagged)
+
+    forms = [
+        (layer(bags), layer(bags, weights=weights)),
+        (
+            layer(flat, torch.tensor([0, 2, 2])),
+            layer(flat, torch.tensor([0, 2, 2]), flat_weights),
+        ),
+        (
+            layer(nested(bags, torch.int64)),
+            layer(nested(bags, torch.int64), weights=nested(weights, torch.float32)),
+        ),
+    ]
+    for plain, with_weights in forms:
+        torch.testing.assert_close(plain[[0, 2]], torch.stack(expected(rows)))
+        torch.testing.assert_close(with_weights[[0, 2]], torch.stack(weighted(rows)))
+        assert not plain[1].any()
+        assert not with_weights[1].any()
+    torch.testing.assert_close(layer(torch.tensor([[5, 7]]))[0], expected(rows)[0])
+
+
+def test_bags_learn_and_so_do_their_weights() -> None:
+    layer = elasticdl.torch.EmbeddingBag(4, mode="mean", initializer="normal")
+    ids, weights = torch.tensor([[1, 2], [2, 3]]), torch.ones(2, 2, requires_grad=True)
+    optimizer = torch.optim.SGD(layer.parameters(), 1.0)
+    before = rows_of(elasticdl.torch.Embedding(4, initializer="normal"), [1, 2, 3])
+    layer(ids, weights=weights).sum().backward()
+    optimizer.step()
+    assert weights.grad is not None
+    assert weights.grad.shape == ids.shape
+    after = [layer(torch.tensor([[number]])).detach()[0] for number in (1, 2, 3)]
+    expected = before - torch.tensor([[0.5], [1.0], [0.5]])
+    torch.testing.assert_close(torch.stack(after), expected)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+def test_weights_that_are_all_zero_have_gradients(mode: str) -> None:
+    layer = elasticdl.torch.EmbeddingBag(4, mode=mode, initializer="normal")
+    weights = torch.zeros(1, 2, requires_grad=True)
+    bag = layer(torch.tensor([[1, 2]]), weights=weights)
+    bag.sum().backward()
+    assert not bag.any()
+    assert weights.grad is not None
+    torch.testing.assert_close(weights.grad[0], layer(torch.tensor([[1], [2]])).detach().sum(1))
+
+
+def test_nested_ids_give_nested_rows() -> None:
+    layer = elasticdl.torch.Embedding(2, initializer="normal")
+    parts = [torch.tensor([1, 2]), torch.tensor([3])]
+    rows = layer(torch.nested.nested_tensor(parts, layout=torch.jagged)).unbind()
+    torch.testing.assert_close(rows[0], layer(parts[0]))
+    torch.testing.assert_close(rows[1], layer(parts[1]))
+
+
+def test_only_training_makes_rows() -> None:
+    layer = elasticdl.torch.Embedding(4)
+    layer.eval()
+    first = layer(SPARSE)
+    with torch.no_grad():
+        layer.train()(SPARSE)
+    assert len(layer._own().tables) == 0
+    torch.testing.assert_close(layer(SPARSE), first)
+    assert len(layer._own().tables) == 20
+
+
+def test_a_state_dict_has_the_rows(tmp_path: Any) -> None:
+    model = Network(elasticdl.torch.Embedding(4))
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    nn.functional.mse_loss(model(SPARSE[PLACES]), LABELS).backward()
+    optimizer.step()
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    other = Network(elasticdl.torch.Embedding(4))
+    other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    torch.testing.assert_close(other(SPARSE[PLACES]), model(SPARSE[PLACES]), rtol=0, atol=0)
+
+
+def test_what_cannot_be_is_said() -> None:
+    bag = elasticdl.torch.EmbeddingBag(4)
+    with pytest.raises(UserError, match="mode 'max'"):
+        elasticdl.torch.EmbeddingBag(4, mode="max")
+    with pytest.raises(UserError, match="width of 0"):
+        elasticdl.torch.Embedding(0)
+    with pytest.raises(UserError, match="float32"):
+        elasticdl.torch.Embedding(4)(torch.tensor([1.5]))
+    with pytest.raises(UserError, match="initializer 'unifrom'"):
+        elasticdl.torch.Embedding(4, initializer="unifrom")
+    with pytest.raises(UserError, match=r"shape \[3\]"):
+        bag(torch.tensor([1, 2, 3]))
+    with pytest.raises(UserError, match="Offsets"):
+        bag(torch.tensor([1, 2, 3]), torch.tensor([0, 5]))
+    with pytest.raises(UserError, match="other sizes"):
+        bag([[1, 2]], weights=[[1.0]])
+
+
+def clip(model: Any) -> None:
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+
+
+def change_nothing(model: Any) -> None:
+    """As most loops do."""
+
+
+@pytest.mark.parametrize("change", [clip, change_nothing])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_clipped_without_those_of_rows_are_told_once(
+    change: Callable[[Any], None], to_none: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Network(elasticdl.torch.Embedding(4, name="users"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    for _ in range(3):
+        optimizer.zero_grad(set_to_none=to_none)
+        nn.functional.mse_loss(model(SPARSE[PLACES]), LABELS).backward()
+        change(model)
+        optimizer.step()
+    told = [record.getMessage() for record in caplog.records if "the rows of users" in record.getMessage()]
+    assert len(told) == (1 if change is clip else 0)
