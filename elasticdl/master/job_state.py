@@ -25,14 +25,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.master.allreduce.training_steps import Steps
 from elasticdl.master.checkpointing.barrier import Standstill
 from elasticdl.master.checkpointing.barrier_records import Cut, SavedModel, Saving
 from elasticdl.master.checkpointing.rollback import lose_model, lost_with
+from elasticdl.master.commands.checkpoints import (
+    FailCheckpoint,
+    FinishCheckpoint,
+    PassBarrier,
+    ReachBarrier,
+    StartFromCheckpoint,
+)
+from elasticdl.master.commands.command import Command, Handler
+from elasticdl.master.commands.evaluations import ClaimEvaluation, FinishEvaluation, ReportEvaluation
+from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
+from elasticdl.master.commands.nodes import (
+    AssignAddresses,
+    JoinNode,
+    ObserveNode,
+    PushCredit,
+    ReportFailure,
+    ReportHungNode,
+    ScaleRole,
+    VacateNode,
+)
+from elasticdl.master.commands.placement import (
+    AdoptBucketMap,
+    AdvanceMigration,
+    RebalanceBuckets,
+    RenumberBucketMap,
+    ReplanBuckets,
+)
+from elasticdl.master.commands.programs import (
+    AdvanceSteps,
+    FailShard,
+    HoldTrainingState,
+    OpenDataset,
+    ResetDataset,
+    RestoreShards,
+    ReturnLeases,
+    RevokeLeases,
+)
+from elasticdl.master.commands.recovery import (
+    AdoptNode,
+    FinishReclaim,
+    RaiseGeneration,
+    ReclaimShards,
+    SkipNodeNumber,
+    StartReclaim,
+)
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress, TruncateLease
 from elasticdl.master.dataset_names import TRAINING
-from elasticdl.master.ledger.ledger import Ledger, LedgerError, ShardGivesUp
+from elasticdl.master.ledger.ledger import Ledger, ShardGivesUp
 from elasticdl.master.lifecycle.dispatcher import Work
 from elasticdl.master.lifecycle.evaluation import Evaluation
 from elasticdl.master.lifecycle.evaluations import Evaluating
@@ -43,14 +89,17 @@ from elasticdl.master.programs.program_datasets import ProgramData
 from elasticdl.master.recovery.reclaim_round import Gathering
 from elasticdl.master.servers.bucket_placement import Placing
 from elasticdl.master.settings import Plan
-from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+from elasticdl.platforms.platform import EndReason, NodeStatus
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
+
+R = TypeVar("R")
 
 # A job's record has little room.
 _REMARKS = 20
 _REMARK_LENGTH = 500
 # Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
 # it differently must not replay.
-FORM = 3
+FORM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +128,7 @@ class JobState:
         self.work = Work(self)
         self.standstill = Standstill(self)
         self.evaluating = Evaluating(self)
-        self._commands = self._find_commands()
+        self._handlers = self._find_handlers()
         # Where the nodes of a program find each other, by role: these stay when a node is replaced.
         self.addresses: dict[str, list[str]] = {}
         self.sizes: dict[str, int] = {}
@@ -123,110 +172,119 @@ class JobState:
 
     # -- applying commands -----------------------------------------------------------------------------------
 
-    COMMANDS = (
-        "begin",
-        "address",
-        "join",
-        "observe",
-        "vacate",
-        "finish_task",
-        "remark",
-        "fail",
-        "hung",
-        "scale",
-        "stop",
-    )
-
-    def _find_commands(self) -> dict[str, Callable[..., Any]]:
-        """By the names that they have in the journal."""
-        # The parts without a name were one with this in the first journals.
-        parts: list[tuple[str, Any]] = [
-            ("", self),
-            ("", self.work),
-            ("", self.standstill),
-            ("", self.evaluating),
-            ("data.", self.data),
-            ("steps.", self.steps),
-            ("gathering.", self.gathering),
-            ("placing.", self.placing),
+    def _find_handlers(self) -> dict[type[Command[Any]], Callable[[Any], Any]]:
+        """The handler of each command."""
+        handlers: list[Handler] = [
+            AssignAddresses.handled_by(self._assign_addresses),
+            JoinNode.handled_by(self._join),
+            ObserveNode.handled_by(self._observe),
+            VacateNode.handled_by(self._vacate),
+            ReportFailure.handled_by(self._report_failure),
+            ReportHungNode.handled_by(self._report_hung_node),
+            ScaleRole.handled_by(self._scale),
+            FinishTask.handled_by(self._finish_task),
+            AddRemarks.handled_by(self._add_remarks),
+            StopJob.handled_by(self._stop),
+            AnnounceDataset.handled_by(self.work.announce),
+            LeaseShards.handled_by(self.work.lease),
+            ReportProgress.handled_by(self.work.report),
+            TruncateLease.handled_by(self.work.truncate),
+            StartFromCheckpoint.handled_by(self._start_from_checkpoint),
+            ReachBarrier.handled_by(self.standstill.reach),
+            PassBarrier.handled_by(self.standstill.release),
+            FailCheckpoint.handled_by(self.standstill.fail),
+            FinishCheckpoint.handled_by(self.standstill.finish),
+            ReportEvaluation.handled_by(self.evaluating.report),
+            ClaimEvaluation.handled_by(self.evaluating.claim),
+            FinishEvaluation.handled_by(self.evaluating.finish),
+            OpenDataset.handled_by(self.data.open),
+            FailShard.handled_by(self.data.fail_shard),
+            ReturnLeases.handled_by(self.data.return_leases),
+            RevokeLeases.handled_by(self.data.revoke_leases),
+            ResetDataset.handled_by(self.data.reset),
+            RestoreShards.handled_by(self.data.restore_shards),
+            HoldTrainingState.handled_by(self.steps.hold),
+            AdvanceSteps.handled_by(self.steps.advance),
+            AdvanceMigration.handled_by(self.placing.advance),
+            RebalanceBuckets.handled_by(self.placing.rebalance),
+            ReplanBuckets.handled_by(self.placing.replan),
+            AdoptBucketMap.handled_by(self.placing.adopt),
+            RenumberBucketMap.handled_by(self.placing.renumber),
+            StartReclaim.handled_by(lambda c: self.gathering.reopen(lineage=c.lineage, saved=c.saved)),
+            AdoptNode.handled_by(lambda c: self.gathering.adopt(node=c.node, place=c.place)),
+            SkipNodeNumber.handled_by(lambda c: self.gathering.skip_number(role=c.role, number=c.number)),
+            RaiseGeneration.handled_by(lambda c: self.gathering.raise_generation(above=c.above)),
+            ReclaimShards.handled_by(self._reclaim_shards),
+            FinishReclaim.handled_by(lambda c: self.gathering.close()),
         ]
-        return {f"{part}{name}": getattr(owner, name) for part, owner in parts for name in owner.COMMANDS}
+        return dict(handlers)
 
-    def apply(self, command: str, arguments: dict[str, Any]) -> Any:
-        method = self._commands.get(command)
-        if method is None:
-            raise LedgerError(f"The journal has a command this version does not know: {command!r}.")
-        result = method(**arguments)
+    @property
+    def handled(self) -> frozenset[type[Command[Any]]]:
+        """The commands that have a handler: all that are registered."""
+        return frozenset(self._handlers)
+
+    def apply(self, command: Command[R]) -> R:
+        """Applies the command, then what follows from the new state. Raises, and changes nothing, if it is refused."""
+        result: R = self._handlers[type(command)](command)
         # The shards of a program decide nothing about its nodes, nor about its end; and there are many of these.
-        if not (self.plan.runs_command and command in ("lease", "report")):
+        if not (command.frequent and self.plan.runs_command):
             settle(self)
         return result
 
+    def _reclaim_shards(self, command: ReclaimShards) -> list[int]:
+        return self.gathering.tell(
+            worker=command.worker,
+            generation=command.generation,
+            seen_generation=command.seen_generation,
+            cut=command.barrier,
+            sizes=command.sizes,
+            epochs_ended=command.epochs_ended,
+            shards=command.shards,
+        )
+
     # -- nodes -----------------------------------------------------------------------------------------------
 
-    def begin(self, *, path: str, step: int, ledger: dict[str, Any] | None) -> None:
-        """The job starts from a checkpoint."""
-        self.saved = SavedModel(path=path, step=step, ledger=ledger)
-        self.restore_from = path
-        self.first_step = step
+    def _start_from_checkpoint(self, command: StartFromCheckpoint) -> None:
+        self.saved = SavedModel(path=command.path, step=command.step, ledger=command.ledger)
+        self.restore_from = command.path
+        self.first_step = command.step
 
-    def address(self, *, addresses: dict[str, list[str]]) -> None:
-        self.addresses = addresses
+    def _assign_addresses(self, command: AssignAddresses) -> None:
+        self.addresses = command.addresses
 
-    def join(self, *, node: str, incarnation: str, address: str) -> bool:
-        taken = self.roster.join(node, incarnation, address)
-        if taken and self.roster.nodes[node].role == "ps":
+    def _join(self, command: JoinNode) -> bool:
+        taken = self.roster.join(command.node, command.incarnation, command.address)
+        if taken and self.roster.nodes[command.node].role == "ps":
             self.placing.joined()
         return taken
 
-    def observe(
-        self,
-        *,
-        status: dict[str, Any],
-        credit: dict[str, int] | None = None,
-        in_doubt: bool = False,
-        traceback: str = "",
-    ) -> None:
-        """The platform's word on a node. `credit`: the last batch of a dead worker that all servers have
-        applied; all those before it they have applied, too. `in_doubt`: they may have, but could not say so.
-        """
-        what = self._understood(status)
+    def _observe(self, command: ObserveNode) -> None:
+        what = self._interpreted(command.status)
         node, failure = self.roster.observe(what)
         if node is None:
             return
         if self.plan.runs_command:
             node_ended(self, node)
         elif node.role == "worker":
-            self._worker_ended(node, credit, in_doubt=in_doubt)
+            self._worker_ended(node, command.credit, in_doubt=command.in_doubt)
         if failure is not None:
             self.fail_job(failure, self.last_error or what.message)
         elif lost_with(self, node) and not self.outcome:
             lose_model(self)
 
-    def vacate(self, *, status: dict[str, Any]) -> None:
-        """A worker has ended. What it is credited with the parameter servers have yet to say, and until then what it
-        holds is its own; its place is another's at once.
-        """
-        self.roster.vacate(self._understood(status))
+    def _vacate(self, command: VacateNode) -> None:
+        self.roster.vacate(self._interpreted(command.status))
 
-    def _understood(self, status: dict[str, Any]) -> NodeStatus:
-        what = NodeStatus(
-            name=status["name"],
-            role=status["role"],
-            phase=NodePhase(status["phase"]),
-            reason=EndReason(status["reason"]),
-            exit_code=status["exit_code"],
-            message=status["message"],
-            gets_more_memory=bool(status.get("gets_more_memory")),
-        )
-        if what.reason is EndReason.STOPPED and what.name in self.failed:
-            # It had told of its error, and was stopped because it did not end by itself.
-            return replace(what, reason=EndReason.ERROR)
-        return what
+    def _interpreted(self, status: NodeStatus) -> NodeStatus:
+        if status.reason is EndReason.STOPPED and status.name in self.failed:
+            # It had reported its error, and was stopped because it did not exit by itself.
+            return replace(status, reason=EndReason.ERROR)
+        return status
 
-    def _worker_ended(self, node: Node, credit: dict[str, int] | None, *, in_doubt: bool) -> None:
+    def _worker_ended(self, node: Node, credit: PushCredit | None, *, in_doubt: bool) -> None:
         if credit is not None and TRAINING in self.ledger.datasets():
-            self.ledger.credit(TRAINING, node.name, **credit)
+            self.ledger.credit(TRAINING, node.name, **vars(credit))
         if in_doubt and TRAINING in self.ledger.datasets():
             self.ledger.doubt(TRAINING, node.name)
         failed = self.failed.pop(node.name, Failed())
@@ -244,7 +302,8 @@ class JobState:
         if self.evaluation is not None and self.evaluation.finisher == node.name:
             self.evaluation.finisher = ""
 
-    def scale(self, *, role: str, target: int) -> None:
+    def _scale(self, command: ScaleRole) -> None:
+        role, target = command.role, command.target
         if role == "ps":
             # Those that are too many go when what they hold is elsewhere.
             self.roster.targets[role] = target
@@ -254,48 +313,52 @@ class JobState:
 
     # -- the end ---------------------------------------------------------------------------------------------
 
-    def finish_task(self, *, task: str, result: str, error: str) -> None:
+    def _finish_task(self, command: FinishTask) -> None:
+        task = command.task
         if self.task != task:
             return
         self.task = ""
-        if error:
-            self.fail_job(JobFailure(message=error), "")
+        if command.error:
+            self.fail_job(JobFailure(message=command.error), "")
         elif task.startswith(EPOCH_TASK):
             self.told_epoch = int(task.removeprefix(EPOCH_TASK))
-            if result == "stop":
+            if command.result == "stop":
                 self.ledger.stop(TRAINING)
         else:
-            self.task_result = result
+            self.task_result = command.result
             self.outcome = "succeeded"
 
-    def remark(self, *, remarks: list[str]) -> None:
-        new = [line[:_REMARK_LENGTH] for line in remarks if line[:_REMARK_LENGTH] not in self.remarks]
+    def _add_remarks(self, command: AddRemarks) -> None:
+        lines = [line[:_REMARK_LENGTH] for line in command.remarks]
+        new = [line for line in lines if line not in self.remarks]
         self.remarks = (self.remarks + new)[:_REMARKS]
 
-    def fail(self, *, node: str, kind: str, message: str, traceback: str, lease_id: int) -> None:
+    def _report_failure(self, command: ReportFailure) -> None:
         """A node's own error. The node exits after it; what that means is decided when the platform says
         so.
 
         A worker may have pushed more to the parameter servers than it has told, and something may still be on its way
         to them. So its shards go to others only when it has ended, and has been credited with that.
         """
+        node, message, traceback = command.node, command.message, command.traceback
         self.last_error = traceback or message
-        if kind in ("definition", "data"):
+        if command.kind in ("definition", "data"):
             self.fail_job(JobFailure(message=message), traceback)
             return
         known = self.roster.nodes.get(node)
         if self.plan.servers and known is not None and known.alive:
-            self.failed[node] = Failed(lease_id=lease_id, message=message, traceback=traceback)
+            self.failed[node] = Failed(lease_id=command.lease_id, message=message, traceback=traceback)
             return
         try:
-            self.ledger.release_worker(node, failed_lease=lease_id or None)
+            self.ledger.release_worker(node, failed_lease=command.lease_id or None)
         except ShardGivesUp as gives_up:
             self.fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
 
-    def hung(self, *, node: str) -> None:
+    def _report_hung_node(self, command: ReportHungNode) -> None:
         """A node that does nothing has failed, though it has not ended: a program that has not asked for data, or a
         node of ours that has not joined.
         """
+        node = command.node
         failed = self.roster.nodes.get(node)
         if failed is None:
             return
@@ -310,8 +373,8 @@ class JobState:
                 "",
             )
 
-    def stop(self, *, reason: str) -> None:
-        self.stopping = self.stopping or reason
+    def _stop(self, command: StopJob) -> None:
+        self.stopping = self.stopping or command.reason
 
     def fail_job(self, failure: JobFailure, detail: str) -> None:
         """The job has failed; the first reason for it counts."""
@@ -395,9 +458,13 @@ class JobState:
         self.gathering.restore(snapshot["gathering"])
         self.placing.restore(snapshot["placing"])
         self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
-        self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None
-        self.saving = Saving(**snapshot["saving"]) if snapshot["saving"] else None
+        self.cut = Cut(**_with_files(snapshot["cut"])) if snapshot["cut"] else None
+        self.saving = Saving(**_with_files(snapshot["saving"])) if snapshot["saving"] else None
         self.evaluation = Evaluation.restore(snapshot["evaluation"]) if snapshot["evaluation"] else None
+
+
+def _with_files(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "files": [SavedFile(**file) for file in record["files"]]}
 
 
 def _by_slot(found: dict[int, str]) -> list[str]:

@@ -19,15 +19,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.checkpointer import Cutting
 from elasticdl.master.checkpointing.snapshot_collector import Leftovers
+from elasticdl.master.commands.codec import decode, encode
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.nodes import AssignAddresses, ObserveNode, ReportHungNode, VacateNode
+from elasticdl.master.commands.programs import RevokeLeases
+from elasticdl.master.commands.shards import ReportProgress
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.health.restart_backoff import Pauses
 from elasticdl.master.health.server_monitor import IRREPLACEABLE, Silence
@@ -53,6 +57,8 @@ from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
 
+R = TypeVar("R")
+
 # Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well
 # below a second.
 _RECORDS_BETWEEN_COMPACTIONS = 20_000
@@ -63,7 +69,6 @@ _GRACE_SECONDS = 15.0
 # How long a program may take to end after its SIGTERM; and a node of ours, which has been told long before.
 _STOP_SECONDS = 10.0
 _LATE_STOP_SECONDS = 3.0
-_HOT_COMMANDS = frozenset({"lease", "report"})
 # Of what nodes wait for, so that the same is not told again and again.
 _WORDS_REMEMBERED = 1000
 # How long a program may take to end after it has been told that there is no more data for it.
@@ -145,14 +150,12 @@ class Master:
             self._check_own(snapshot)
         lost_machine = moved(self.folder)
         if snapshot is not None:
+            if snapshot.get("form") != FORM:
+                raise self._of_another_version()
             self.state.restore(snapshot)
         count = 0
-        # Not in the first journals.
-        form = snapshot.get("form", 1) if snapshot is not None else FORM
         for record in records:
-            if form != FORM:
-                raise self._of_another_version()
-            self.state.apply(record["do"], record["with"])
+            self.state.apply(decode(record))
             count += 1
         if snapshot is not None or count:
             log.info("Continuing from the journal: %d records after the last snapshot.", count)
@@ -176,11 +179,11 @@ class Master:
             )
 
     def _of_another_version(self) -> UserError:
-        """To replay a record is to come to the answers that were given when it was written."""
         return UserError(
-            f"The journal in {self._journal.folder} was written by another version of ElasticDL, to which some of its "
-            "records meant something else.",
-            hint="Go on with that version, or begin the job anew, from its last checkpoint if it has one.",
+            f"The journal in {self._journal.folder} was written by another version of ElasticDL, which "
+            "has other records.",
+            hint="Continue with that version, or submit the job again, from its last checkpoint if it has one "
+            "(--checkpoint_dir_for_init).",
         )
 
     def _compact(self) -> None:
@@ -190,11 +193,11 @@ class Master:
         """The snapshot to be kept where it outlives this machine."""
         return pack(self.state.snapshot(), of=self.identity)
 
-    def do(self, command: str, **arguments: Any) -> Any:
-        """Applies a command and writes it down. Whoever answers on it, answers the truth."""
-        result = self.state.apply(command, arguments)
+    def do(self, command: Command[R]) -> R:
+        """Applies the command and appends it to the journal; the reply comes after both (write-ahead)."""
+        result = self.state.apply(command)
         try:
-            self._journal.append({"do": command, "with": arguments})
+            self._journal.append(encode(command))
             self._records += 1
             if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
                 self._records = 0
@@ -204,9 +207,9 @@ class Master:
             self._cannot_go_on = error
             self.changed.fire()
             raise
-        if command not in _HOT_COMMANDS or self._control() != self._control_key:
+        if not command.frequent or self._control() != self._control_key:
             self.wake()
-        elif self.work and command == "report":
+        elif self.work and isinstance(command, ReportProgress):
             self.work.fire()
         return result
 
@@ -269,7 +272,7 @@ class Master:
             if self.plan.runs_command and not self.state.addresses:
                 found = await self._platform.addresses(places(self.state.roster.targets))
                 if found:
-                    self.do("address", addresses=found)
+                    self.do(AssignAddresses(addresses=found))
             while True:
                 if self._cannot_go_on is not None:
                     raise self._cannot_go_on
@@ -447,7 +450,7 @@ class Master:
         self.liveness.ended(status.name)
         if status.role == "worker" and self.plan.servers:
             # Many may go together, and a server that is asked may be gone too, or hang.
-            self.do("vacate", status=_fields(status))
+            self.do(VacateNode(status=status))
             self._spawn(self._observe_end(status))
         else:
             self.observe(status)
@@ -457,7 +460,7 @@ class Master:
 
     def observe(self, status: NodeStatus, last: LastWord | None = None) -> None:
         last = last or LastWord()
-        self.do("observe", status=_fields(status), credit=last.credit, in_doubt=last.in_doubt)
+        self.do(ObserveNode(status=status, credit=last.credit, in_doubt=last.in_doubt))
 
     def _tell_of(self, status: NodeStatus) -> None:
         """What keeps a node from running, or from staying; many are kept by the same."""
@@ -498,7 +501,7 @@ class Master:
             self.liveness.excuse(worker)
             if self.waits_for_shard(worker):
                 log.warning("%s waits for a shard and does not know of those it was given.", worker)
-                self.do("data.take_back", worker=worker)
+                self.do(RevokeLeases(worker=worker))
                 continue
             log.warning("%s makes no progress: it is ended and its shards go to others.", worker)
             await self._platform.stop(worker, grace_seconds=0)
@@ -516,7 +519,7 @@ class Master:
         for worker in self.liveness.silent(now):
             log.warning("%s has said nothing since its start: it is ended and started again.", worker)
             self.liveness.heard(worker)
-            self.do("hung", node=worker)
+            self.do(ReportHungNode(node=worker))
             await self._platform.stop(worker, grace_seconds=0)
         for node in self.liveness.late(now):
             if self._clock() - now > STOOD_STILL_SECONDS:
@@ -524,7 +527,7 @@ class Master:
             log.warning("%s has not joined since its start: it is ended and another takes its place.", node)
             # If it is there all the same, its time begins anew.
             self.liveness.started(node)
-            self.do("hung", node=node)
+            self.do(ReportHungNode(node=node))
             await self._platform.stop(node, grace_seconds=0)
         self.unheard.look(now)
 
@@ -565,8 +568,3 @@ class Master:
     async def _stop_all(self, nodes: list[Node], grace_seconds: float) -> None:
         stops = [self._platform.stop(n.name, grace_seconds=grace_seconds) for n in nodes if n.alive]
         await asyncio.gather(*stops)
-
-
-def _fields(status: NodeStatus) -> dict[str, Any]:
-    """As they are written down."""
-    return {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.master.commands.nodes import ScaleRole
 from elasticdl.master.master import Master
 from elasticdl.master.servers.bucket_placement import fewest_servers
 from elasticdl.ps.core.buckets import BUCKETS
@@ -26,7 +27,7 @@ def scale(master: Master, *, workers: int | None, servers: int | None) -> str:
     for role, wanted in (("worker", workers), ("ps", servers)):
         if wanted is not None:
             before = master.state.roster.targets[role]
-            master.do("scale", role=role, target=wanted)
+            master.do(ScaleRole(role=role, target=wanted))
             done.append(f"from {before} to {wanted} {_WORDS[role]}")
     return " and ".join(done)
 

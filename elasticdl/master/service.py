@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from elasticdl.jobs.spec import to_yaml
+from elasticdl.master.commands.checkpoints import FailCheckpoint, ReachBarrier
+from elasticdl.master.commands.evaluations import ClaimEvaluation, FinishEvaluation, ReportEvaluation
+from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
+from elasticdl.master.commands.nodes import JoinNode, ReportFailure
+from elasticdl.master.commands.recovery import ReclaimShards
+from elasticdl.master.commands.shards import (
+    AnnounceDataset,
+    LeaseShards,
+    ReportProgress,
+    TruncateLease,
+    UnreadableSamples,
+)
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.ledger.ledger import LedgerError, LostLease
 from elasticdl.master.lifecycle import evaluation
@@ -22,6 +34,7 @@ from elasticdl.master.lifecycle.directives import directive_for, epoch_ends
 from elasticdl.master.master import Master
 from elasticdl.master.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer
 
@@ -47,7 +60,7 @@ class MasterService(MasterServicer):
             node is not None and node.incarnation == request.incarnation and node.address == request.address
         )
         if not again and not self._master.do(
-            "join", node=request.node, incarnation=request.incarnation, address=request.address
+            JoinNode(node=request.node, incarnation=request.incarnation, address=request.address)
         ):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"{request.node} is not a node of this job (any more)"
@@ -63,30 +76,31 @@ class MasterService(MasterServicer):
     async def Tell(self, request: pb.TellRequest, context: Context) -> pb.TellReply:
         try:
             lost = self._master.do(
-                "gathering.tell",
-                worker=request.node,
-                generation=request.generation,
-                seen_generation=request.seen_generation,
-                cut=request.cut,
-                sizes=dict(request.sizes),
-                epochs_ended=[
-                    {"epoch": e.epoch, "metrics": dict(e.metrics), "loss": e.loss}
-                    for e in request.epochs_ended
-                ],
-                shards=[
-                    {
-                        "lease_id": s.lease_id,
-                        "dataset": s.dataset,
-                        "epoch": s.epoch,
-                        "start": s.start,
-                        "position": s.position,
-                        "end": s.end,
-                        "batches": s.batches,
-                        "atomic": s.atomic,
-                        "held": s.held,
-                    }
-                    for s in request.shards
-                ],
+                ReclaimShards(
+                    worker=request.node,
+                    generation=request.generation,
+                    seen_generation=request.seen_generation,
+                    barrier=request.cut,
+                    sizes=dict(request.sizes),
+                    epochs_ended=[
+                        {"epoch": e.epoch, "metrics": dict(e.metrics), "loss": e.loss}
+                        for e in request.epochs_ended
+                    ],
+                    shards=[
+                        {
+                            "lease_id": s.lease_id,
+                            "dataset": s.dataset,
+                            "epoch": s.epoch,
+                            "start": s.start,
+                            "position": s.position,
+                            "end": s.end,
+                            "batches": s.batches,
+                            "atomic": s.atomic,
+                            "held": s.held,
+                        }
+                        for s in request.shards
+                    ],
+                )
             )
         except LedgerError as error:
             self._fail_data(request.node, error)
@@ -100,7 +114,7 @@ class MasterService(MasterServicer):
         return pb.TellReply(lost_leases=lost)
 
     def _fail_data(self, node: str, error: LedgerError) -> None:
-        self._master.do("fail", node=node, kind="data", message=str(error), traceback="", lease_id=0)
+        self._master.do(ReportFailure(node=node, kind="data", message=str(error), traceback="", lease_id=0))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         told = None
@@ -123,18 +137,19 @@ class MasterService(MasterServicer):
     async def Remark(self, request: pb.RemarkRequest, context: Context) -> pb.RemarkReply:
         # Every worker says it.
         if not set(request.remarks) <= set(self._master.state.remarks):
-            self._master.do("remark", remarks=list(request.remarks))
+            self._master.do(AddRemarks(remarks=list(request.remarks)))
         return pb.RemarkReply()
 
     async def Fail(self, request: pb.FailRequest, context: Context) -> pb.FailReply:
         log.error("%s failed: %s\n%s", request.node, request.message, request.traceback)
         self._master.do(
-            "fail",
-            node=request.node,
-            kind=request.kind,
-            message=request.message,
-            traceback=request.traceback,
-            lease_id=request.lease_id,
+            ReportFailure(
+                node=request.node,
+                kind=request.kind,
+                message=request.message,
+                traceback=request.traceback,
+                lease_id=request.lease_id,
+            )
         )
         return pb.FailReply()
 
@@ -144,7 +159,7 @@ class MasterService(MasterServicer):
         if self._master.state.sizes.get(request.dataset) == request.size:
             return pb.AnnounceReply()
         try:
-            self._master.do("announce", dataset=request.dataset, size=request.size)
+            self._master.do(AnnounceDataset(dataset=request.dataset, size=request.size))
         except LedgerError as error:
             self._fail_data(request.node, error)
         return pb.AnnounceReply()
@@ -160,11 +175,12 @@ class MasterService(MasterServicer):
             leases = []
             if state.work.may_lease(request.dataset, request.node, request.request_id):
                 leases = master.do(
-                    "lease",
-                    dataset=request.dataset,
-                    worker=request.node,
-                    count=max(1, request.max_shards),
-                    request_id=request.request_id,
+                    LeaseShards(
+                        dataset=request.dataset,
+                        worker=request.node,
+                        count=max(1, request.max_shards),
+                        request_id=request.request_id,
+                    )
                 )
             if leases:
                 master.liveness.leased(request.node)
@@ -189,14 +205,15 @@ class MasterService(MasterServicer):
         dataset = TRAINING if TRAINING in state.sizes else "prediction"
         before = state.ledger.samples_done(dataset) if dataset in state.sizes else 0
         lost = self._master.do(
-            "report",
-            worker=request.node,
-            report_id=request.report_id,
-            progress=[(p.lease_id, p.position, p.batches, p.atomic) for p in request.progress],
-            bad=_bad_ranges(request.bad_records),
-            loss_sum=request.loss_sum,
-            loss_batches=request.loss_batches,
-            stop_training=request.stop_training,
+            ReportProgress(
+                worker=request.node,
+                report_id=request.report_id,
+                progress=[(p.lease_id, p.position, p.batches, p.atomic) for p in request.progress],
+                bad=_unreadable(request.bad_records),
+                loss_sum=request.loss_sum,
+                loss_batches=request.loss_batches,
+                stop_training=request.stop_training,
+            )
         )
         done = state.ledger.samples_done(dataset) - before if dataset in state.sizes else 0
         loss = request.loss_sum / request.loss_batches if request.loss_batches else None
@@ -207,7 +224,7 @@ class MasterService(MasterServicer):
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
         await self._master.hear(request.node)
         try:
-            self._master.do("truncate", worker=request.node, lease_id=request.lease_id, end=request.end)
+            self._master.do(TruncateLease(worker=request.node, lease_id=request.lease_id, end=request.end))
         except LostLease:
             log.debug("%s gave up a part of a shard that it does not hold any more.", request.node)
         return pb.TruncateReply()
@@ -217,10 +234,10 @@ class MasterService(MasterServicer):
     async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
         await self._master.hear(request.node)
         if request.error:
-            self._master.do("cut_failed", cut=request.cut, message=request.error)
+            self._master.do(FailCheckpoint(barrier=request.cut, message=request.error))
             return pb.ReachCutReply()
-        files = [{"name": f.name, "bytes": f.bytes, "crc32": f.crc32} for f in request.files]
-        self._master.do("reach_cut", worker=request.node, cut=request.cut, files=files)
+        files = [SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in request.files]
+        self._master.do(ReachBarrier(worker=request.node, barrier=request.cut, files=files))
         return pb.ReachCutReply()
 
     async def ReportEvaluation(
@@ -228,12 +245,13 @@ class MasterService(MasterServicer):
     ) -> pb.ReportEvaluationReply:
         await self._master.hear(request.node)
         self._master.do(
-            "report_evaluation",
-            worker=request.node,
-            evaluation=request.evaluation,
-            lease_id=request.lease_id,
-            states=evaluation.journaled(request.states),
-            bad=_bad_ranges(request.bad_records),
+            ReportEvaluation(
+                worker=request.node,
+                evaluation=request.evaluation,
+                lease_id=request.lease_id,
+                states=evaluation.journaled(request.states),
+                bad=_unreadable(request.bad_records),
+            )
         )
         self._master.liveness.moved(request.node)
         return pb.ReportEvaluationReply()
@@ -245,19 +263,19 @@ class MasterService(MasterServicer):
         state = self._master.state
         current = state.evaluation
         if request.claim:
-            yours = self._master.do("claim_evaluation", worker=request.node, evaluation=request.evaluation)
+            yours = self._master.do(ClaimEvaluation(worker=request.node, evaluation=request.evaluation))
             states = evaluation.to_wire(current.states) if yours and current is not None else []
             return pb.FinishEvaluationReply(yours=yours, states=states)
         step = current.step if current is not None else 0
         metrics = dict(request.metrics)
-        if self._master.do("finish_evaluation", evaluation=request.evaluation, metrics=metrics):
+        if self._master.do(FinishEvaluation(evaluation=request.evaluation, metrics=metrics)):
             self._master.note_evaluation(step, metrics)
             await self._master.cutting.release(request.evaluation)
         return pb.FinishEvaluationReply()
 
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:
         await self._master.hear(request.node)
-        self._master.do("finish_task", task=request.task, result=request.result, error=request.error)
+        self._master.do(FinishTask(task=request.task, result=request.result, error=request.error))
         return pb.FinishTaskReply()
 
     async def History(self, request: pb.HistoryRequest, context: Context) -> pb.HistoryReply:
@@ -281,12 +299,12 @@ class MasterService(MasterServicer):
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
         log.info("Asked to stop: %s", request.reason)
-        self._master.do("stop", reason=request.reason or "asked to")
+        self._master.do(StopJob(reason=request.reason or "asked to"))
         return pb.StopReply()
 
 
-def _bad_ranges(ranges: Any) -> list[dict[str, Any]]:
+def _unreadable(ranges: Iterable[pb.BadRange]) -> list[UnreadableSamples]:
     return [
-        {"dataset": b.dataset, "start": b.start, "end": b.end, "where": b.where, "reason": b.reason}
+        UnreadableSamples(dataset=b.dataset, start=b.start, end=b.end, where=b.where, reason=b.reason)
         for b in ranges
     ]

@@ -17,11 +17,13 @@ from elasticai_api.common.shards import DataShardService
 from elasticai_api.proto.elasticai_api_pb2_grpc import add_MasterServicer_to_server
 from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
 from elasticdl.master.programs.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
 from elasticdl.wire.reserved_ports import KeptPort
+from tests.master.node_statuses import node_status
 from tests.serving_thread import ServingThread
 
 VARIABLES = (
@@ -159,7 +161,11 @@ class RunningMaster:
 
     def observe(self, node: str, phase: NodePhase, reason: str = "") -> None:
         status = {"name": node, "role": node.split("-")[0], "phase": phase.value, "reason": reason}
-        self.do(lambda master: master.do("observe", status={**status, "exit_code": None, "message": ""}))
+        self.do(
+            lambda master: master.do(
+                ObserveNode(status=node_status({**status, "exit_code": None, "message": ""}))
+            )
+        )
 
     def done(self, dataset: str) -> int:
         return int(self.do(lambda master: master.state.ledger.samples_done(dataset)))
@@ -190,7 +196,7 @@ class RunningMaster:
             await server.start()
         for node in list(master.state.roster.nodes):
             status = {"name": node, "role": node.split("-")[0], "phase": "running", "reason": ""}
-            master.do("observe", status={**status, "exit_code": None, "message": ""})
+            master.do(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
         ready()
         await stopping.wait()
         for server in servers:

@@ -10,6 +10,8 @@ import pytest
 from elasticai_api.common.data_shard_service import build_data_shard_service
 from elasticai_api.common.shards import DataShardService
 from elasticai_api.common.supply import IDLE_SECONDS, Supply
+from elasticdl.master.commands.nodes import ScaleRole
+from elasticdl.master.commands.programs import ResetDataset
 from elasticdl.platforms.platform import NodePhase
 
 
@@ -107,7 +109,7 @@ def test_a_checkpoint_holds_them(job: Any, train: Callable[..., list[int]]) -> N
 def test_set_back_by_somebody_else_what_lies_ready_is_void(job: Any, train: Callable[..., list[int]]) -> None:
     service = build()
     start(service)
-    job.do(lambda master: master.do("data.reset", dataset="d"))
+    job.do(lambda master: master.do(ResetDataset(dataset="d")))
     service.report_batch_done()
     service.flush()
     assert train(service) == list(range(64))
@@ -128,7 +130,7 @@ def test_who_is_sent_away_gets_no_more(job: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WORKER_ID", "1")
     service = build()
     assert start(service) == 0
-    job.do(lambda master: master.do("scale", role="worker", target=1))
+    job.do(lambda master: master.do(ScaleRole(role="worker", target=1)))
     for _ in range(3):
         start(service)
     assert service.fetch_shard() is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elasticai_api.common.data_shard_service import DataShardService, build_data_shard_service
+from elasticdl.master.commands.recovery import FinishReclaim
 
 Train = Callable[..., list[int]]
 
@@ -30,7 +31,7 @@ def when_told(job: Any, workers: int) -> None:
     pause = threading.Event()
     while len(job.do(lambda master: master.state.gathering.told)) < workers:
         pause.wait(0.02)
-    job.do(lambda master: master.do("gathering.close"))
+    job.do(lambda master: master.do(FinishReclaim()))
 
 
 def rest(train: Train, worker: DataShardService) -> tuple[threading.Thread, list[int]]:

@@ -6,22 +6,38 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier, ReachBarrier
+from elasticdl.master.commands.codec import decode, encode
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.evaluations import (
+    ClaimEvaluation,
+    FinishEvaluation,
+    JournaledStates,
+    ReportEvaluation,
+)
+from elasticdl.master.commands.job import FinishTask
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode
+from elasticdl.master.commands.placement import AdvanceMigration
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress, TruncateLease
 from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.directives import directive_for
-from elasticdl.master.lifecycle.evaluation import JournaledStates, journaled
+from elasticdl.master.lifecycle.evaluation import journaled
 from elasticdl.master.master import Master
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
 from elasticdl.wire import master_pb2
 from tests.master.fake_time import Clock
+
+R = TypeVar("R")
 
 TOKEN = "a token for tests"
 
@@ -48,29 +64,28 @@ class ToyJob:
         self.workers: dict[str, ToyWorker] = {}
         self.trained: list[tuple[int, int]] = []
 
-    def do(self, command: str, **arguments: Any) -> Any:
-        result = self.state.apply(command, arguments)
+    def do(self, command: Command[R]) -> R:
+        result = self.state.apply(command)
         # Through JSON, as the real journal: what does not survive that is a defect.
-        self.journal.append(json.dumps({"do": command, "with": arguments}))
+        self.journal.append(json.dumps(encode(command)))
         return result
 
     def replayed(self) -> JobState:
         state = JobState(self.plan)
         for line in self.journal:
-            record = json.loads(line)
-            state.apply(record["do"], record["with"])
+            state.apply(decode(json.loads(line)))
         return state
 
     # -- the platform ----------------------------------------------------------------------------------------
 
     def start_nodes(self) -> None:
         for node in self.state.roster.wanted():
-            self.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
+            self.do(JoinNode(node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}"))
             if node.role == "worker":
                 self.workers[node.name] = self.make_worker(node.name)
                 for dataset, size in sorted(self.sizes.items()):
                     if dataset not in self.state.sizes:
-                        self.do("announce", dataset=dataset, size=size)
+                        self.do(AnnounceDataset(dataset=dataset, size=size))
 
     def end(
         self, name: str, reason: EndReason = EndReason.KILLED, exit_code: int | None = None, **more: Any
@@ -79,9 +94,8 @@ class ToyJob:
         status = NodeStatus(
             name=name, role=name.split("-")[0], phase=phase, reason=reason, exit_code=exit_code
         )
-        fields = {**asdict(status), "phase": phase.value, "reason": reason.value}
         self.workers.pop(name, None)
-        self.do("observe", status=fields, **more)
+        self.do(ObserveNode(status=status, **more))
 
     # -- the workers -----------------------------------------------------------------------------------------
 
@@ -95,22 +109,22 @@ class ToyJob:
             return True
         if directive.cut_wanted > max(worker.cut, directive.cut_passed):
             worker.cut = directive.cut_wanted
-            files = [{"name": "worker.edl", "bytes": 1, "crc32": 1}] if directive.cut_save_to else []
-            self.do("reach_cut", worker=worker.name, cut=directive.cut_wanted, files=files)
+            files = [SavedFile(name="worker.edl", bytes=1, crc32=1)] if directive.cut_save_to else []
+            self.do(ReachBarrier(worker=worker.name, barrier=directive.cut_wanted, files=files))
             return True
         if any(self._give_up(worker, one.lease_id, one.end) for one in directive.truncations):
             return True
         if directive.evaluation:
             return self._evaluate(worker, directive.evaluation)
         if directive.evaluation_to_finish:
-            self.do("claim_evaluation", worker=worker.name, evaluation=directive.evaluation_to_finish)
+            self.do(ClaimEvaluation(worker=worker.name, evaluation=directive.evaluation_to_finish))
             evaluation = self.state.evaluation
             assert evaluation is not None
             count = float(evaluation.states["count"][0][0]) if evaluation.states else 0.0
-            self.do("finish_evaluation", evaluation=directive.evaluation_to_finish, metrics={"count": count})
+            self.do(FinishEvaluation(evaluation=directive.evaluation_to_finish, metrics={"count": count}))
             return True
         if directive.task:
-            self.do("finish_task", task=directive.task, result="done", error="")
+            self.do(FinishTask(task=directive.task, result="done", error=""))
             return True
         if directive.cut_wanted > directive.cut_passed:
             return False
@@ -120,7 +134,7 @@ class ToyJob:
         """A part of a shard, for somebody who waits for it. False if it refuses."""
         held = {lease.lease_id: lease for lease in self.state.ledger.held_by(worker.name)}
         end = max(end, held[lease_id].position)
-        self.do("truncate", worker=worker.name, lease_id=lease_id, end=end)
+        self.do(TruncateLease(worker=worker.name, lease_id=lease_id, end=end))
         return True
 
     def _lease(self, worker: ToyWorker, dataset: str) -> list[Any]:
@@ -128,7 +142,7 @@ class ToyJob:
         if not self.state.work.may_lease(dataset, worker.name, worker.requests):
             return []
         leases: list[Any] = self.do(
-            "lease", dataset=dataset, worker=worker.name, count=1, request_id=worker.requests
+            LeaseShards(dataset=dataset, worker=worker.name, count=1, request_id=worker.requests)
         )
         return leases
 
@@ -137,12 +151,9 @@ class ToyJob:
         for lease in leases:
             states = count_state(lease.end - lease.start)
             self.do(
-                "report_evaluation",
-                worker=worker.name,
-                evaluation=number,
-                lease_id=lease.lease_id,
-                states=states,
-                bad=[],
+                ReportEvaluation(
+                    worker=worker.name, evaluation=number, lease_id=lease.lease_id, states=states, bad=[]
+                )
             )
         return bool(leases)
 
@@ -156,14 +167,15 @@ class ToyJob:
         self.trained.append((lease.position, position))
         worker.reports += 1
         self.do(
-            "report",
-            worker=worker.name,
-            report_id=worker.reports,
-            progress=[(lease.lease_id, position, self._batches(lease, position), False)],
-            bad=[],
-            loss_sum=1.0,
-            loss_batches=1,
-            stop_training=False,
+            ReportProgress(
+                worker=worker.name,
+                report_id=worker.reports,
+                progress=[(lease.lease_id, position, self._batches(lease, position), False)],
+                bad=[],
+                loss_sum=1.0,
+                loss_batches=1,
+                stop_training=False,
+            )
         )
         return True
 
@@ -176,10 +188,10 @@ class ToyJob:
     def master_step(self) -> bool:
         state = self.state
         if state.cut is not None and state.standstill.complete():
-            self.do("cut_taken", cut=state.cut.number)
+            self.do(PassBarrier(barrier=state.cut.number))
             return True
         if state.saving is not None:
-            self.do("checkpoint_done", cut=state.saving.cut, path=f"version-{state.saving.step}")
+            self.do(FinishCheckpoint(barrier=state.saving.cut, path=f"version-{state.saving.step}"))
             return True
         return self._move()
 
@@ -191,12 +203,13 @@ class ToyJob:
             return False
         version = placing.map.version
         self.do(
-            "placing.advance",
-            version=version,
-            filled=[
-                [bucket, server, joined.get(server, "")] for bucket, server in placing.map.filling.items()
-            ],
-            taken=list(placing.map.handover),
+            AdvanceMigration(
+                version=version,
+                filled=[
+                    (bucket, server, joined.get(server, "")) for bucket, server in placing.map.filling.items()
+                ],
+                taken=list(placing.map.handover),
+            )
         )
         return placing.map is None or placing.map.version != version
 

@@ -10,12 +10,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.nodes import PushCredit, ReportFailure
+from elasticdl.master.commands.shards import ReportProgress, TruncateLease
 from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
 from tests.master.conftest import ToyJob, ToyWorker
+
+R = TypeVar("R")
 
 # A worker reads ahead, so it has a few.
 _MOST_SHARDS = 3
@@ -40,7 +46,7 @@ class PushingWorker(ToyWorker):
     passed: int = 0
     # A batch that has been computed and has not reached the servers: the shard, and where it begins.
     under_way: tuple[Shard, int] | None = None
-    last_push: dict[str, int] | None = None
+    last_push: PushCredit | None = None
     unreported: dict[int, tuple[int, int, int, bool]] = field(default_factory=dict)
     answered: set[tuple[int, int]] = field(default_factory=set)
     # Of one that has failed: so much later its process is gone.
@@ -57,18 +63,18 @@ class PushingJob(ToyJob):
         self.model: Counter[tuple[int, int]] = Counter()
         self._copies: dict[str, Counter[tuple[int, int]]] = {}
 
-    def do(self, command: str, **arguments: Any) -> Any:
+    def do(self, command: Command[R]) -> R:
         generation = self.state.generation
-        if command == "cut_taken" and self.plan.servers:
+        if isinstance(command, PassBarrier) and self.plan.servers:
             # Of an older model nothing is taken any more.
             pushing = [self._worker(name) for name in self.workers]
             assert not any(worker.under_way for worker in pushing if worker.generation == generation)
             self.check()
-        result = super().do(command, **arguments)
-        if command == "cut_taken" and self.state.saving is not None:
+        result = super().do(command)
+        if isinstance(command, PassBarrier) and self.state.saving is not None:
             # Nothing else can be saved before this is.
             self._copies["newest"] = self.model.copy()
-        elif command == "checkpoint_done" and self.state.saved is not None:
+        elif isinstance(command, FinishCheckpoint) and self.state.saved is not None:
             self._copies[self.state.saved.path] = self._copies["newest"]
         if self.state.generation != generation:
             self._lose_model()
@@ -104,12 +110,13 @@ class PushingJob(ToyJob):
         lease_id = worker.shards[0].lease_id if worker.shards else 0
         kind = self._dice.choice(["program", "memory"])
         self.do(
-            "fail",
-            node=name,
-            kind=kind,
-            message="bad",
-            traceback="",
-            lease_id=lease_id if kind == "program" else 0,
+            ReportFailure(
+                node=name,
+                kind=kind,
+                message="bad",
+                traceback="",
+                lease_id=lease_id if kind == "program" else 0,
+            )
         )
         worker.lingers = self._dice.randrange(4)
 
@@ -150,7 +157,7 @@ class PushingJob(ToyJob):
         worker.answered.add((lease_id, end))
         (shard,) = (shard for shard in worker.shards if shard.lease_id == lease_id)
         shard.end = max(end, shard.position)
-        self.do("truncate", worker=worker.name, lease_id=lease_id, end=shard.end)
+        self.do(TruncateLease(worker=worker.name, lease_id=lease_id, end=shard.end))
         return True
 
     def _train(self, worker: ToyWorker) -> bool:
@@ -183,11 +190,7 @@ class PushingJob(ToyJob):
         worker.under_way = None
         self.model.update((shard.epoch, sample) for sample in range(start, shard.position))
         worker.unreported[shard.lease_id] = (shard.lease_id, shard.position, shard.batches, False)
-        worker.last_push = {
-            "lease_id": shard.lease_id,
-            "position": shard.position,
-            "batches": shard.batches,
-        }
+        worker.last_push = PushCredit(lease_id=shard.lease_id, position=shard.position, batches=shard.batches)
 
     def _report(self, worker: PushingWorker) -> None:
         progress, worker.unreported = list(worker.unreported.values()), {}
@@ -195,13 +198,14 @@ class PushingJob(ToyJob):
             return
         worker.reports += 1
         lost = self.do(
-            "report",
-            worker=worker.name,
-            report_id=worker.reports,
-            progress=progress,
-            bad=[],
-            loss_sum=1.0,
-            loss_batches=1,
-            stop_training=False,
+            ReportProgress(
+                worker=worker.name,
+                report_id=worker.reports,
+                progress=progress,
+                bad=[],
+                loss_sum=1.0,
+                loss_batches=1,
+                stop_training=False,
+            )
         )
         assert lost == []

@@ -10,6 +10,7 @@ import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.job import StopJob
 from elasticdl.master.journal import Journal
 from elasticdl.master.master import Master, journal_folder
 from elasticdl.platforms.platform import Platform
@@ -39,7 +40,7 @@ def start(tmp_path: Path, nowhere: Platform) -> Iterator[Start]:
 
 
 def stop(master: Master) -> None:
-    master.do("stop", reason="enough")
+    master.do(StopJob(reason="enough"))
 
 
 def test_the_next_master_of_the_job_goes_on(start: Start) -> None:

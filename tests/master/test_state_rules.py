@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.checkpoints import PassBarrier
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
+from elasticdl.master.commands.nodes import PushCredit, ReportFailure
+from elasticdl.master.commands.shards import (
+    AnnounceDataset,
+    LeaseShards,
+    ReportProgress,
+    TruncateLease,
+    UnreadableSamples,
+)
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.ledger import LedgerError
@@ -24,12 +36,12 @@ def started(toy_job: Callable[..., Any], plan: Plan = PLAN, **more: Any) -> Any:
 
 
 def lease_one(job: Any, worker: str, request_id: int) -> Any:
-    return job.do("lease", dataset="training", worker=worker, count=1, request_id=request_id)[0]
+    return job.do(LeaseShards(dataset="training", worker=worker, count=1, request_id=request_id))[0]
 
 
-def pushed(lease: Any, position: int, batches: int) -> dict[str, int]:
+def pushed(lease: Any, position: int, batches: int) -> PushCredit:
     """The last push of a worker that has ended, as all servers have it."""
-    return {"lease_id": lease.lease_id, "position": position, "batches": batches}
+    return PushCredit(lease_id=lease.lease_id, position=position, batches=batches)
 
 
 def progress(*leases: tuple[int, int, int, bool]) -> dict[str, Any]:
@@ -38,12 +50,9 @@ def progress(*leases: tuple[int, int, int, bool]) -> dict[str, Any]:
 
 def fail(job: Any, worker: str, lease: Any, traceback: str = "") -> None:
     job.do(
-        "fail",
-        node=worker,
-        kind="program",
-        message="bad",
-        traceback=traceback,
-        lease_id=lease.lease_id,
+        ReportFailure(
+            node=worker, kind="program", message="bad", traceback=traceback, lease_id=lease.lease_id
+        )
     )
 
 
@@ -51,7 +60,7 @@ def test_early_stopping_ends_at_the_end_of_the_epoch(toy_job: Callable[..., Any]
     job = started(toy_job)
     while not job.state.task:
         assert any(job.work(worker) for worker in list(job.workers.values())) or job.master_step()
-    job.do("finish_task", task=job.state.task, result="stop", error="")
+    job.do(FinishTask(task=job.state.task, result="stop", error=""))
     job.run()
     assert job.state.outcome == "succeeded"
     audit = Audit.of(job.state.ledger)
@@ -64,7 +73,7 @@ def test_stop_saves_first_and_is_no_success(toy_job: Callable[..., Any]) -> None
     for _ in range(6):
         for worker in list(job.workers.values()):
             job.work(worker)
-    job.do("stop", reason="Ctrl-C")
+    job.do(StopJob(reason="Ctrl-C"))
     assert not job.state.outcome
     job.run()
     assert job.state.outcome == "stopped"
@@ -74,14 +83,14 @@ def test_stop_saves_first_and_is_no_success(toy_job: Callable[..., Any]) -> None
 
 def test_stop_before_the_first_batch_needs_nothing_saved(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job)
-    job.do("stop", reason="Ctrl-C")
+    job.do(StopJob(reason="Ctrl-C"))
     assert job.state.outcome == "stopped"
 
 
 def test_two_sizes_of_one_data_set_are_refused(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job)
     with pytest.raises(LedgerError, match="100"):
-        job.do("announce", dataset="training", size=99)
+        job.do(AnnounceDataset(dataset="training", size=99))
 
 
 def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: Callable[..., Any]) -> None:
@@ -104,7 +113,7 @@ def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., 
     for number in range(2):
         assert not job.state.outcome
         worker = f"worker-{number}"
-        job.do("fail", node=worker, kind="memory", message="bad", traceback="trace", lease_id=0)
+        job.do(ReportFailure(node=worker, kind="memory", message="bad", traceback="trace", lease_id=0))
         job.end(worker, EndReason.STOPPED, None)
         job.start_nodes()
     assert job.state.outcome == "failed"
@@ -124,17 +133,13 @@ def test_who_has_failed_gets_nothing_more_and_gives_nothing_up(toy_job: Callable
 
 def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_bad_records=2))
-    bad = {
-        "dataset": "training",
-        "start": 0,
-        "end": 3,
-        "where": "part-0 at byte 20",
-        "reason": "bad checksum",
-    }
-    report = {"progress": [], "loss_sum": 0.0, "loss_batches": 0, "stop_training": False}
-    job.do("report", worker="worker-0", report_id=1, bad=[{**bad, "end": 2}], **report)
+    bad = UnreadableSamples(
+        dataset="training", start=0, end=3, where="part-0 at byte 20", reason="bad checksum"
+    )
+    report: dict[str, Any] = {"progress": [], "loss_sum": 0.0, "loss_batches": 0, "stop_training": False}
+    job.do(ReportProgress(worker="worker-0", report_id=1, bad=[replace(bad, end=2)], **report))
     assert not job.state.outcome
-    job.do("report", worker="worker-0", report_id=2, bad=[bad], **report)
+    job.do(ReportProgress(worker="worker-0", report_id=2, bad=[bad], **report))
     assert job.state.outcome == "failed"
     assert "part-0 at byte 20" in job.state.message
 
@@ -158,8 +163,8 @@ def test_a_lost_server_goes_back_to_the_checkpoint_and_counts_it(toy_job: Callab
 
 def test_the_last_push_of_a_dead_worker_counts(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8))
-    lease = job.do("lease", dataset="training", worker="worker-0", count=1, request_id=1)[0]
-    credit = {"lease_id": lease.lease_id, "position": lease.start + 4, "batches": 1}
+    lease = job.do(LeaseShards(dataset="training", worker="worker-0", count=1, request_id=1))[0]
+    credit = pushed(lease, lease.start + 4, 1)
     job.end("worker-0", credit=credit)
     assert job.state.ledger.samples_done("training") == 4
     assert job.state.ledger.steps == 1
@@ -170,7 +175,11 @@ def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) 
     job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=10))
     first, second, third = (lease_one(job, "worker-0", number) for number in (1, 2, 3))
     others = lease_one(job, "worker-1", 1)
-    job.do("report", worker="worker-0", report_id=1, **progress((first.lease_id, first.start + 4, 1, False)))
+    job.do(
+        ReportProgress(
+            worker="worker-0", report_id=1, **progress((first.lease_id, first.start + 4, 1, False))
+        )
+    )
     job.end("worker-0", credit=pushed(second, second.start + 4, 1))
     assert job.state.ledger.samples_done("training") == 14
     assert job.state.ledger.steps == 4
@@ -182,7 +191,7 @@ def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) 
 def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96})
     first, second = (lease_one(job, "worker-0", number) for number in (1, 2))
-    job.do("truncate", worker="worker-0", lease_id=first.lease_id, end=first.start + 8)
+    job.do(TruncateLease(worker="worker-0", lease_id=first.lease_id, end=first.start + 8))
     job.end("worker-0", credit=pushed(second, second.start + 4, 1))
     assert job.state.ledger.samples_done("training") == 12
     assert (first.start + 8, first.end) in job.state.ledger.to_do("training", 2)
@@ -230,7 +239,7 @@ def test_where_the_model_is_not_on_servers_a_failed_worker_loses_its_shards_at_o
     toy_job: Callable[..., Any],
 ) -> None:
     job = started(toy_job, Plan(kind="predict", workers=2, batch_size=4), sizes={"prediction": 100})
-    lease = job.do("lease", dataset="prediction", worker="worker-0", count=1, request_id=1)[0]
+    lease = job.do(LeaseShards(dataset="prediction", worker="worker-0", count=1, request_id=1))[0]
     fail(job, "worker-0", lease)
     assert not job.state.ledger.held_by("worker-0")
     assert not job.state.failed
@@ -254,11 +263,6 @@ def test_a_failure_is_remembered_until_the_worker_has_ended(toy_job: Callable[..
     assert lease_one(job, "worker-1", 1).failures == 1
 
 
-def test_a_command_that_is_none_is_refused(toy_job: Callable[..., Any]) -> None:
-    with pytest.raises(LedgerError, match="snapshot"):
-        toy_job(PLAN).state.apply("snapshot", {})
-
-
 def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> None:
     plan = Plan(
         workers=2, servers=1, batch_size=4, shard_size=8, epochs=2, evaluates=True, evaluation_steps=3
@@ -278,9 +282,9 @@ def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> Non
 def test_what_workers_tell_of_the_model_is_known_once_and_remembered(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job)
     for _ in range(2):
-        job.do("remark", remarks=["moved", "x" * 600])
+        job.do(AddRemarks(remarks=["moved", "x" * 600]))
     assert job.state.remarks == ["moved", "x" * 500]
-    job.do("remark", remarks=[str(number) for number in range(100)])
+    job.do(AddRemarks(remarks=[str(number) for number in range(100)]))
     assert len(job.state.remarks) == 20
     again = JobState(job.state.plan)
     again.restore(job.state.snapshot())
@@ -304,13 +308,14 @@ def test_before_a_model_is_exported_no_gradient_waits_for_others(
     )
     job = started(toy_job, plan, sizes={"training": 100, **({"evaluation": 10} if evaluates else {})})
     flushed = []
-    take = job.state.standstill.cut_taken
+    do = job.do
 
-    def taken(*, cut: Any) -> Any:
-        flushed.append(job.state.cut.save or job.state.cut.flush)
-        return take(cut=cut)
+    def do_and_look(command: Command[Any]) -> Any:
+        if isinstance(command, PassBarrier):
+            flushed.append(job.state.cut.save or job.state.cut.flush)
+        return do(command)
 
-    job.state._commands["cut_taken"] = taken
+    job.do = do_and_look
     job.run()
     assert job.state.outcome == "succeeded"
     assert flushed == [True]

@@ -18,7 +18,11 @@ import grpc.aio
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.proto.allreduce_pb2_grpc import AllReduceServicer
 from elasticdl.master.allreduce.rendezvous import PATIENCE, RETURN_SECONDS, Rendezvous
+from elasticdl.master.commands.nodes import ReportFailure
+from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState, OpenDataset
+from elasticdl.master.commands.shards import UnreadableSamples
 from elasticdl.master.job_state import JobState
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import LedgerError
 from elasticdl.master.master import Master
 
@@ -49,19 +53,19 @@ class AllReduceService(AllReduceServicer):
     # -- the data --------------------------------------------------------------------------------------------
 
     async def Open(self, request: pb.OpenRequest, context: Context) -> pb.OpenReply:
-        announcement = {
-            "name": request.dataset,
-            "size": request.size,
-            "batch_size": request.batch_size,
-            "epochs": request.epochs,
-            "minibatches_per_shard": 1,
-            "shuffle_shards": request.shuffle,
-        }
+        announcement = DatasetAnnouncement(
+            name=request.dataset,
+            size=request.size,
+            batch_size=request.batch_size,
+            epochs=request.epochs,
+            minibatches_per_shard=1,
+            shuffle_shards=request.shuffle,
+        )
         try:
-            self._master.do("data.open", announcement=announcement)
+            self._master.do(OpenDataset(announcement=announcement))
         except LedgerError as error:
             # What is wrong with the data of a job is wrong with the job.
-            self._master.do("fail", node="", kind="data", message=str(error), traceback="", lease_id=0)
+            self._master.do(ReportFailure(node="", kind="data", message=str(error), traceback="", lease_id=0))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.OpenReply(generation=self._master.state.generation)
 
@@ -107,7 +111,7 @@ class AllReduceService(AllReduceServicer):
         if request.generation == state.generation:
             self._rendezvous.synced(request.worker, request.round)
             if request.worker not in state.steps.holders:
-                self._master.do("steps.hold", worker=request.worker, dataset=request.dataset)
+                self._master.do(HoldTrainingState(worker=request.worker, dataset=request.dataset))
         return pb.SyncedReply()
 
     async def Broken(self, request: pb.BrokenRequest, context: Context) -> pb.BrokenReply:
@@ -175,26 +179,23 @@ class AllReduceService(AllReduceServicer):
             return pb.AdvanceReply()
         try:
             done = self._master.do(
-                "steps.advance",
-                worker=request.worker,
-                report_id=request.report_id,
-                dataset=request.dataset,
-                epoch=request.epoch,
-                at=request.at,
-                step=request.step,
-                loss_sum=request.loss_sum,
-                loss_steps=request.loss_steps,
-                stop_training=request.stop_training,
-                bad=[
-                    {
-                        "dataset": request.dataset,
-                        "start": b.start,
-                        "end": b.end,
-                        "where": b.where,
-                        "reason": b.reason,
-                    }
-                    for b in request.bad
-                ],
+                AdvanceSteps(
+                    worker=request.worker,
+                    report_id=request.report_id,
+                    dataset=request.dataset,
+                    epoch=request.epoch,
+                    at=request.at,
+                    step=request.step,
+                    loss_sum=request.loss_sum,
+                    loss_steps=request.loss_steps,
+                    stop_training=request.stop_training,
+                    bad=[
+                        UnreadableSamples(
+                            dataset=request.dataset, start=b.start, end=b.end, where=b.where, reason=b.reason
+                        )
+                        for b in request.bad
+                    ],
+                )
             )
         except LedgerError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

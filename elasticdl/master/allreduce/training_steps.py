@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
+from elasticdl.master.commands.shards import ReportProgress
 from elasticdl.master.lifecycle.roster import Node
 
 if TYPE_CHECKING:
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    COMMANDS = ("hold", "advance")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
         # Workers that have the state of the training, the oldest first.
@@ -27,37 +27,28 @@ class Steps:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def hold(self, *, worker: str, dataset: str) -> None:
-        node = self._state.roster.nodes.get(worker)
-        if node is not None and node.alive and worker not in self.holders:
-            self.holders.append(worker)
-            self.dataset = dataset
+    def hold(self, command: HoldTrainingState) -> None:
+        node = self._state.roster.nodes.get(command.worker)
+        if node is not None and node.alive and command.worker not in self.holders:
+            self.holders.append(command.worker)
+            self.dataset = command.dataset
 
-    def advance(
-        self,
-        *,
-        worker: str,
-        report_id: int,
-        dataset: str,
-        epoch: int,
-        at: int,
-        step: int,
-        loss_sum: float,
-        loss_steps: int,
-        stop_training: bool,
-        bad: list[dict[str, Any]],
-    ) -> int:
-        """All micro-batches of an epoch before place `at` are done. Returns the samples newly so."""
+    def advance(self, command: AdvanceSteps) -> int:
+        """Counts the loss and the unreadable samples, then the steps."""
         self._state.work.report(
-            worker=worker,
-            report_id=report_id,
-            progress=[],
-            bad=bad,
-            loss_sum=loss_sum,
-            loss_batches=loss_steps,
-            stop_training=stop_training,
+            ReportProgress(
+                worker=command.worker,
+                report_id=command.report_id,
+                progress=[],
+                bad=command.bad,
+                loss_sum=command.loss_sum,
+                loss_batches=command.loss_steps,
+                stop_training=command.stop_training,
+            )
         )
-        return self._state.ledger.pass_shards(dataset, epoch=epoch, place=at, steps=step)
+        return self._state.ledger.pass_shards(
+            command.dataset, epoch=command.epoch, place=command.at, steps=command.step
+        )
 
     # -- what others ask and tell ----------------------------------------------------------------------------
 

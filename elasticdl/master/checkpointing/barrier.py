@@ -6,9 +6,10 @@ still. When one is due, the course of the job says (`schedule.py`); what is done
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elasticdl.master.checkpointing.barrier_records import SavedModel, Saving
+from elasticdl.master.commands.checkpoints import FailCheckpoint, FinishCheckpoint, PassBarrier, ReachBarrier
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.lifecycle.roster import JobFailure
 from elasticdl.master.lifecycle.schedule import at_epoch_end, mark, saved_at_epoch_end
@@ -18,16 +19,14 @@ if TYPE_CHECKING:
 
 
 class Standstill:
-    COMMANDS = ("reach_cut", "cut_taken", "cut_failed", "checkpoint_done")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
 
-    def reach_cut(self, *, worker: str, cut: int, files: list[dict[str, Any]]) -> None:
-        state = self._state
-        if state.cut is not None and state.cut.number == cut and worker not in state.cut.reached:
+    def reach(self, command: ReachBarrier) -> None:
+        state, worker = self._state, command.worker
+        if state.cut is not None and state.cut.number == command.barrier and worker not in state.cut.reached:
             state.cut.reached.append(worker)
-            state.cut.files += files
+            state.cut.files += command.files
 
     def complete(self) -> bool:
         """Everybody who might be in the middle of a batch stands still."""
@@ -44,9 +43,9 @@ class Standstill:
             for n in workers
         )
 
-    def cut_taken(self, *, cut: int) -> None:
+    def release(self, command: PassBarrier) -> None:
         """The model has been frozen: training may go on."""
-        state = self._state
+        state, cut = self._state, command.barrier
         if state.cut is None or state.cut.number != cut:
             return
         taken, state.cut = state.cut, None
@@ -76,18 +75,18 @@ class Standstill:
             state.evaluated_mark = mark(state, state.plan.evaluation_steps)
             state.evaluating.begin(number=cut, epoch=epoch if at_end else -1)
 
-    def cut_failed(self, *, cut: int, message: str) -> None:
+    def fail(self, command: FailCheckpoint) -> None:
         """The model could not be written: a full disk, most likely."""
         state = self._state
-        state.fail_job(JobFailure(message=f"A checkpoint could not be written: {message}"), "")
+        state.fail_job(JobFailure(message=f"A checkpoint could not be written: {command.message}"), "")
 
-    def checkpoint_done(self, *, cut: int, path: str, error: str = "") -> None:
+    def finish(self, command: FinishCheckpoint) -> None:
         state = self._state
-        if state.saving is None or state.saving.cut != cut:
+        if state.saving is None or state.saving.cut != command.barrier:
             return
-        if error:
-            self.cut_failed(cut=cut, message=error)
+        if command.error:
+            self.fail(FailCheckpoint(barrier=command.barrier, message=command.error))
             return
-        state.saved = SavedModel(path=path, step=state.saving.step, ledger=state.saving.ledger)
+        state.saved = SavedModel(path=command.path, step=state.saving.step, ledger=state.saving.ledger)
         state.saving = None
         state.stop_saved = bool(state.stopping)

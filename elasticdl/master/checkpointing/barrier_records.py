@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
+
 
 @dataclass(kw_only=True)
 class Cut:
@@ -15,7 +17,7 @@ class Cut:
     flush: bool = False
     reached: list[str] = field(default_factory=list)
     # What the worker that owns the model wrote: entries of the checkpoint's manifest.
-    files: list[dict[str, Any]] = field(default_factory=list)
+    files: list[SavedFile] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -26,7 +28,7 @@ class Saving:
     step: int
     epoch: int
     ledger: dict[str, Any]
-    files: list[dict[str, Any]] = field(default_factory=list)
+    files: list[SavedFile] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)

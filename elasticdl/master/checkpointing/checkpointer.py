@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from elasticdl.errors import UserError
+from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier, StartFromCheckpoint
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.ps.checkpoint import checkpoints, partial_folders
 from elasticdl.ps.checkpoint.increments import Increments, Published
@@ -79,7 +80,7 @@ class Cutting:
         checkpoints.chain(checkpoint)
         ledger = self._ledger_to_continue(checkpoint)
         step = checkpoint.manifest.step if ledger is not None else 0
-        self._master.do("begin", path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
+        self._master.do(StartFromCheckpoint(path=str(checkpoint.path.resolve()), step=step, ledger=ledger))
         if self._master.plan.kind == "train":
             how = (
                 f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
@@ -152,7 +153,7 @@ class Cutting:
                 # next reconciliation tries again.
                 log.warning("The model could not be frozen for cut %d yet: %s", number, said(error))
                 return False
-        self._master.do("cut_taken", cut=number)
+        self._master.do(PassBarrier(barrier=number))
         # Whoever waited here was not idle by its own fault.
         self._master.liveness.excuse()
         if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
@@ -192,7 +193,7 @@ class Cutting:
                 # Of an attempt with other servers there may be files that do not belong to this one.
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True, exist_ok=True)
-            entries = [checkpoints.SavedFile(**entry) for entry in saving.files]
+            entries = saving.files
             if served:
                 entries, complete = await self._save_servers(addresses, saving.cut, partial, base)
             manifest = checkpoints.Manifest(
@@ -244,7 +245,7 @@ class Cutting:
                 self._master.wake()
                 return
             error = problem.details() or "a parameter server could not write its file"
-        self._master.do("checkpoint_done", cut=saving.cut, path=path, error=error)
+        self._master.do(FinishCheckpoint(barrier=saving.cut, path=path, error=error))
         if error:
             # Half of it is of no use, and may be what fills the disk.
             shutil.rmtree(partial, ignore_errors=True)

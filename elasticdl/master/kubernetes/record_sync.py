@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from elasticdl.master.commands.job import StopJob
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.master.kubernetes.status_compaction import in_least_room, in_little_room
 from elasticdl.master.master import Master
@@ -185,7 +186,7 @@ class RecordKeeper:
         workers, servers, stop = (wishes.get(key) for key in ("num_workers", "num_ps", "stop"))
         if stop:
             if not state.stopping and not state.outcome:
-                self._master.do("stop", reason=str(stop))
+                self._master.do(StopJob(reason=str(stop)))
             return f"stopping: {stop}"
         # What has been done already is not done again.
         new_workers = None if workers in (None, state.roster.targets["worker"]) else int(workers)

@@ -6,8 +6,16 @@ job from what workers report. What else programs of the user's own say of their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from elasticdl.master.commands.shards import (
+    AnnounceDataset,
+    LeaseShards,
+    ReportProgress,
+    TruncateLease,
+    UnreadableSamples,
+)
 from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.ledger.ledger import Lease, LedgerError, LostLease
 from elasticdl.master.ledger.step_limit import within_steps
@@ -19,15 +27,13 @@ if TYPE_CHECKING:
 
 
 class Work:
-    COMMANDS = ("announce", "lease", "report", "truncate")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
 
     # -- commands ------------------------------------------------------------------------------------------
 
-    def announce(self, *, dataset: str, size: int) -> None:
-        state = self._state
+    def announce(self, command: AnnounceDataset) -> None:
+        state, dataset, size = self._state, command.dataset, command.size
         known = state.sizes.get(dataset)
         if known is not None and known != size:
             raise LedgerError(
@@ -49,61 +55,50 @@ class Work:
         elif state.plan.kind == "evaluate":
             state.evaluating.begin(number=1, epoch=-1)
 
-    def lease(self, *, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
+    def lease(self, command: LeaseShards) -> list[Lease]:
         """Only after `may_lease`, which is not journaled."""
         state = self._state
-        name = self._ledger_name(dataset)
-        leases = state.ledger.lease(name, worker, count, request_id)
+        name = self._ledger_name(command.dataset)
+        leases = state.ledger.lease(name, command.worker, command.count, command.request_id)
         if name == TRAINING and state.plan.max_step:
             return within_steps(state.ledger, leases, state.plan.max_step)
         return leases
 
-    def report(
-        self,
-        *,
-        worker: str,
-        report_id: int,
-        progress: list[tuple[int, int, int, bool]],
-        bad: list[dict[str, Any]],
-        loss_sum: float,
-        loss_batches: int,
-        stop_training: bool,
-    ) -> list[int]:
-        """Returns the leases that are not that worker's any more."""
-        state = self._state
+    def report(self, command: ReportProgress) -> list[int]:
+        state, worker = self._state, command.worker
         # Before the progress that passes them, which may end the epoch.
-        self.mark_bad(bad)
+        self.mark_bad(command.bad)
         lost = []
-        for lease_id, position, batches, atomic in progress:
+        for lease_id, position, batches, atomic in command.progress:
             try:
                 state.ledger.progress(lease_id, position, batches, worker, atomic=atomic)
             except LostLease:
                 lost.append(lease_id)
-        if report_id > state.last_report.get(worker, 0):
-            state.last_report[worker] = report_id
+        if command.report_id > state.last_report.get(worker, 0):
+            state.last_report[worker] = command.report_id
             if TRAINING in state.sizes:
                 epoch = state.ledger.epoch(TRAINING)
                 total, count = state.epoch_loss.get(epoch, (0.0, 0))
-                state.epoch_loss = {epoch: (total + loss_sum, count + loss_batches)}
-        if stop_training and TRAINING in state.sizes:
+                state.epoch_loss = {epoch: (total + command.loss_sum, count + command.loss_batches)}
+        if command.stop_training and TRAINING in state.sizes:
             state.ledger.stop(TRAINING)
         return lost
 
-    def truncate(self, *, worker: str, lease_id: int, end: int) -> None:
+    def truncate(self, command: TruncateLease) -> None:
         state = self._state
-        state.truncations.pop(lease_id, None)
-        state.ledger.truncate(lease_id, worker, end)
+        state.truncations.pop(command.lease_id, None)
+        state.ledger.truncate(command.lease_id, command.worker, command.end)
 
     # -- what happens --------------------------------------------------------------------------------------
 
-    def mark_bad(self, bad: list[dict[str, Any]]) -> None:
+    def mark_bad(self, bad: Sequence[UnreadableSamples]) -> None:
         """Samples that cannot be read; too many of them fail the job."""
         state = self._state
         for item in bad:
-            state.ledger.mark_bad(**item)
+            state.ledger.mark_bad(**vars(item))
         skipped = sum(state.ledger.skipped(name) for name in state.ledger.datasets())
         if bad and skipped > state.plan.max_bad_records:
-            where = "; ".join(f"{item['where']}: {item['reason']}" for item in bad[:3])
+            where = "; ".join(f"{item.where}: {item.reason}" for item in bad[:3])
             state.fail_job(
                 JobFailure(
                     message=f"{skipped} samples cannot be read, --max_bad_records allows "

@@ -14,13 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.master.commands.evaluations import JournaledStates
 from elasticdl.wire import master_pb2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-# A metric's states as the journal keeps them: [name, [[dtype, shape, base64 of the compressed bytes], ...]].
-JournaledStates = list[tuple[str, list[tuple[str, list[int], str]]]]
 
 
 @dataclass(kw_only=True)

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.master.commands.programs import (
+    FailShard,
+    OpenDataset,
+    ResetDataset,
+    RestoreShards,
+    ReturnLeases,
+    RevokeLeases,
+)
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.lifecycle.roster import JobFailure
 from elasticdl.master.programs.completion import TRAINERS
@@ -23,54 +32,10 @@ if TYPE_CHECKING:
 _SHARDS_LISTED = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Announcement:
-    """What a program says of its data."""
-
-    name: str
-    size: int
-    batch_size: int
-    epochs: int
-    minibatches_per_shard: int
-    shuffle_shards: bool = False
-    # The records of a shard are given in another order: only its end means something.
-    shuffle_records: bool = False
-    # The type of its tasks, which the program gets back with every shard.
-    task_type: int = 1
-    # Without the last batch, if that would be a smaller one.
-    drop_remainder: bool = False
-
-    @property
-    def samples(self) -> int:
-        return self.size - self.size % self.batch_size if self.drop_remainder else self.size
-
-    def spec(self, *, seed: int, max_shard_failures: int) -> DatasetSpec:
-        if self.batch_size < 1:
-            raise LedgerError(f"Data set {self.name}: batch_size is {self.batch_size}, must be at least 1.")
-        if self.drop_remainder and 0 < self.size < self.batch_size:
-            raise LedgerError(
-                f"Data set {self.name}: its {self.size} samples are less than one batch of {self.batch_size}, "
-                "and what is left over is to be dropped."
-            )
-        return DatasetSpec(
-            name=self.name,
-            size=self.samples,
-            shard_size=self.batch_size * max(1, self.minibatches_per_shard),
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            shuffle=self.shuffle_shards,
-            seed=seed,
-            overlapping=True,
-            max_shard_failures=max_shard_failures,
-        )
-
-
 class ProgramData:
-    COMMANDS = ("open", "fail_shard", "give_back", "take_back", "reset", "restore_shards")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
-        self.announced: dict[str, Announcement] = {}
+        self.announced: dict[str, DatasetAnnouncement] = {}
 
     @property
     def _ledger(self) -> Ledger:
@@ -78,8 +43,8 @@ class ProgramData:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def open(self, *, announcement: dict[str, Any]) -> None:
-        new = Announcement(**announcement)
+    def open(self, command: OpenDataset) -> None:
+        new = command.announcement
         known = self.announced.get(new.name)
         if known is None:
             plan = self._state.plan
@@ -92,33 +57,33 @@ class ProgramData:
                 "All workers must see the same files."
             )
 
-    def fail_shard(self, *, lease_id: int, message: str) -> None:
+    def fail_shard(self, command: FailShard) -> None:
         """The program could not do this shard. Somebody tries again, and not for ever."""
         try:
-            self._ledger.release(lease_id, failed=True)
+            self._ledger.release(command.lease_id, failed=True)
         except LostLease:
             return
         except ShardGivesUp as gives_up:
-            self._state.fail_job(JobFailure(message=f"{gives_up}\n{message}"), "")
+            self._state.fail_job(JobFailure(message=f"{gives_up}\n{command.message}"), "")
 
-    def give_back(self, *, worker: str, lease_ids: list[int]) -> None:
+    def return_leases(self, command: ReturnLeases) -> None:
         """A worker has fetched these ahead and does not use them. What is not its own any more stays where it is."""
         # Each goes to the front of the queue, so the first goes last.
-        for lease_id in sorted(lease_ids, reverse=True):
+        for lease_id in sorted(command.lease_ids, reverse=True):
             lease = self._ledger.lease_of(lease_id)
-            if lease is not None and lease.worker == worker:
+            if lease is not None and lease.worker == command.worker:
                 self._ledger.release(lease_id)
 
-    def take_back(self, *, worker: str) -> None:
+    def revoke_leases(self, command: RevokeLeases) -> None:
         """A worker that waits for a shard does not work on those that it was given and cannot have got."""
-        self._ledger.release_worker(worker)
+        self._ledger.release_worker(command.worker)
 
-    def reset(self, *, dataset: str) -> None:
-        self._ledger.reset_dataset(dataset)
+    def reset(self, command: ResetDataset) -> None:
+        self._ledger.reset_dataset(command.dataset)
 
-    def restore_shards(self, *, content: str) -> None:
+    def restore_shards(self, command: RestoreShards) -> None:
         """Goes on where a checkpoint of shards was taken. What was given out since is void."""
-        document = json.loads(content)
+        document = json.loads(command.content)
         name = document["dataset_name"]
         announced = self.announced.get(name)
         if announced is None:
@@ -189,7 +154,7 @@ class ProgramData:
         return [asdict(announcement) for announcement in self.announced.values()]
 
     def restore(self, snapshot: list[dict[str, Any]]) -> None:
-        self.announced = {item["name"]: Announcement(**item) for item in snapshot}
+        self.announced = {item["name"]: DatasetAnnouncement(**item) for item in snapshot}
 
 
 def _account_of_lists(document: dict[str, Any], spec: DatasetSpec) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -21,9 +20,19 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto import progress_pb2 as progress_pb
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterServicer
 from elasticai_api.proto.progress_pb2_grpc import ProgressServicer
+from elasticdl.master.commands.nodes import ReportFailure
+from elasticdl.master.commands.programs import (
+    FailShard,
+    OpenDataset,
+    ResetDataset,
+    RestoreShards,
+    ReturnLeases,
+)
+from elasticdl.master.commands.recovery import ReclaimShards
+from elasticdl.master.commands.shards import LeaseShards, ReportProgress
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import Lease, LedgerError
 from elasticdl.master.master import Master
-from elasticdl.master.programs.program_datasets import Announcement
 
 log = logging.getLogger("elasticdl.master")
 
@@ -52,7 +61,7 @@ class ShardService(MasterServicer, ProgressServicer):
         self, request: pb.ReportDatasetShardParamsRequest, context: Context
     ) -> empty_pb2.Empty:
         name = request.dataset_name or _UNNAMED.get(request.task_type, _UNNAMED_TRAINING)
-        announcement = Announcement(
+        announcement = DatasetAnnouncement(
             name=name,
             size=request.dataset_size,
             batch_size=request.batch_size,
@@ -74,7 +83,7 @@ class ShardService(MasterServicer, ProgressServicer):
             log.warning("%s has been announced before; what the first one said counts: %s.", name, known)
             return _EMPTY
         try:
-            self._master.do("data.open", announcement=asdict(announcement))
+            self._master.do(OpenDataset(announcement=announcement))
         except LedgerError as error:
             await self._refuse(context, str(error))
         log.info("Data set %s: %s", name, announcement)
@@ -82,7 +91,7 @@ class ShardService(MasterServicer, ProgressServicer):
 
     async def _refuse(self, context: Context, message: str) -> None:
         """What is wrong with the data of a job is wrong with the job."""
-        self._master.do("fail", node="", kind="data", message=message, traceback="", lease_id=0)
+        self._master.do(ReportFailure(node="", kind="data", message=message, traceback="", lease_id=0))
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
     # -- shards ----------------------------------------------------------------------------------------------
@@ -140,7 +149,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 return []
             share = min(count, state.data.share(dataset)) if count > 1 else 1
             leases: list[Lease] = self._master.do(
-                "lease", dataset=dataset, worker=worker, count=share, request_id=request_id
+                LeaseShards(dataset=dataset, worker=worker, count=share, request_id=request_id)
             )
         except LedgerError as error:
             # A call that came too late: the worker has asked again meanwhile.
@@ -174,26 +183,27 @@ class ShardService(MasterServicer, ProgressServicer):
         state = self._master.state
         await self._master.list_nodes()
         lost = self._master.do(
-            "gathering.tell",
-            worker=worker,
-            generation=state.generation,
-            seen_generation=state.generation,
-            cut=0,
-            sizes={},
-            epochs_ended=[],
-            shards=[
-                {
-                    "lease_id": s.task_id,
-                    "dataset": s.dataset_name,
-                    "epoch": s.epoch - 1,
-                    "start": s.start,
-                    "position": s.position,
-                    "end": s.end,
-                    "batches": s.batches,
-                    "held": s.held,
-                }
-                for s in request.shards
-            ],
+            ReclaimShards(
+                worker=worker,
+                generation=state.generation,
+                seen_generation=state.generation,
+                barrier=0,
+                sizes={},
+                epochs_ended=[],
+                shards=[
+                    {
+                        "lease_id": s.task_id,
+                        "dataset": s.dataset_name,
+                        "epoch": s.epoch - 1,
+                        "start": s.start,
+                        "position": s.position,
+                        "end": s.end,
+                        "batches": s.batches,
+                        "held": s.held,
+                    }
+                    for s in request.shards
+                ],
+            )
         )
         log.info(
             "%s has told of %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
@@ -225,7 +235,7 @@ class ShardService(MasterServicer, ProgressServicer):
             return
         if error:
             log.warning("%s could not do shard %d: %s", lease.worker, task, error)
-            self._master.do("data.fail_shard", lease_id=task, message=error)
+            self._master.do(FailShard(lease_id=task, message=error))
             return
         batch = state.ledger.spec(lease.dataset).batch_size
         self._progress(lease.worker, [(task, lease.end, -(-(lease.end - lease.start) // batch), False)], None)
@@ -255,7 +265,7 @@ class ShardService(MasterServicer, ProgressServicer):
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
         if request.given_back:
-            self._master.do("data.give_back", worker=worker, lease_ids=list(request.given_back))
+            self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
         self._master.liveness.heard(worker)
         return progress_pb.ProgressReply(lost=lost)
 
@@ -265,14 +275,15 @@ class ShardService(MasterServicer, ProgressServicer):
         state = self._master.state
         before = [state.ledger.lease_of(task) for task, *_ in positions]
         lost: list[int] = self._master.do(
-            "report",
-            worker=worker,
-            report_id=0,
-            progress=positions,
-            bad=[],
-            loss_sum=0.0,
-            loss_batches=0,
-            stop_training=False,
+            ReportProgress(
+                worker=worker,
+                report_id=0,
+                progress=positions,
+                bad=[],
+                loss_sum=0.0,
+                loss_batches=0,
+                stop_training=False,
+            )
         )
         samples = batches = 0
         for lease, (task, position, count, _) in zip(before, positions, strict=True):
@@ -287,7 +298,7 @@ class ShardService(MasterServicer, ProgressServicer):
 
     async def reset_dataset(self, request: pb.ResetDatasetRequest, context: Context) -> empty_pb2.Empty:
         try:
-            self._master.do("data.reset", dataset=request.dataset_name or _UNNAMED_TRAINING)
+            self._master.do(ResetDataset(dataset=request.dataset_name or _UNNAMED_TRAINING))
         except LedgerError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return _EMPTY
@@ -313,7 +324,7 @@ class ShardService(MasterServicer, ProgressServicer):
         self, request: pb.ShardCheckpoint, context: Context
     ) -> pb.ReportShardCheckpointResponse:
         try:
-            self._master.do("data.restore_shards", content=request.content)
+            self._master.do(RestoreShards(content=request.content))
         except (LedgerError, ValueError, KeyError, TypeError) as error:
             log.warning("A checkpoint of shards cannot be restored: %s", error)
             return pb.ReportShardCheckpointResponse(success=False)

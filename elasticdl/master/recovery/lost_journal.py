@@ -16,9 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import UserError
+from elasticdl.master.commands.nodes import ObserveNode
+from elasticdl.master.commands.placement import AdoptBucketMap, RenumberBucketMap
+from elasticdl.master.commands.recovery import (
+    AdoptNode,
+    FinishReclaim,
+    RaiseGeneration,
+    SkipNodeNumber,
+    StartReclaim,
+)
 from elasticdl.master.recovery.remote_snapshot import unpack
 from elasticdl.master.servers.bucket_placement import plain
-from elasticdl.platforms.platform import EndReason, NodePhase, Platform
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus, Platform
 from elasticdl.ps.checkpoint import checkpoints
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BucketMap
@@ -51,7 +60,7 @@ def take_over(master: Master, text: str) -> None:
             "The checkpoint %s is gone: if the model is lost, the training begins anew.", saved["path"]
         )
     # Not written down by itself: a journal begins with all of it, or with nothing.
-    master.state.apply("gathering.reopen", {"lineage": uuid.uuid4().hex, "saved": found})
+    master.state.apply(StartReclaim(lineage=uuid.uuid4().hex, saved=found))
     log.warning("There is no journal: going on from a snapshot, and from what the workers remember.")
 
 
@@ -75,7 +84,7 @@ def distrust(master: Master) -> None:
     if master.state.outcome:
         return
     saved = asdict(master.state.saved) if master.state.saved is not None else None
-    master.do("gathering.reopen", lineage=uuid.uuid4().hex, saved=saved)
+    master.do(StartReclaim(lineage=uuid.uuid4().hex, saved=saved))
     log.warning("The machine of the master before is lost: the last of its journal may be, too.")
 
 
@@ -134,7 +143,7 @@ class Comeback:
             await self._master.changed.wait(0.5)
         await self._ask_servers()
         told = len(gathering.told)
-        self._master.do("gathering.close")
+        self._master.do(FinishReclaim())
         log.info("%d workers have told what they remember: going on.", told)
 
     def _shards_are_held(self) -> bool:
@@ -155,23 +164,22 @@ class Comeback:
                 continue
             number = name.rpartition("-")[2]
             if status.role == "worker" and status.phase not in _ENDED:
-                master.do("gathering.adopt", node=name, place=status.place)
+                master.do(AdoptNode(node=name, place=status.place))
                 adopted.add(name)
             elif number.isdigit():
-                master.do("gathering.skip_number", role=status.role, number=int(number))
+                master.do(SkipNodeNumber(role=status.role, number=int(number)))
                 if status.phase not in _ENDED:
                     strangers.append(name)
         for node in list(roster.nodes.values()):
             if node.seen and node.name not in found:
-                status_fields = {
-                    "name": node.name,
-                    "role": node.role,
-                    "phase": NodePhase.FAILED.value,
-                    "reason": EndReason.KILLED.value,
-                    "exit_code": None,
-                    "message": "gone when the master came back",
-                }
-                master.do("observe", status=status_fields, credit=None)
+                gone = NodeStatus(
+                    name=node.name,
+                    role=node.role,
+                    phase=NodePhase.FAILED,
+                    reason=EndReason.KILLED,
+                    message="gone when the master came back",
+                )
+                master.do(ObserveNode(status=gone))
         for name in strangers:
             # Nobody remembers which place it was to take.
             await self._platform.stop(name, grace_seconds=0)
@@ -195,10 +203,10 @@ class Comeback:
             log.warning("No answer from %s.", ", ".join(silent))
         highest = max((status.generation for status in statuses.values()), default=0)
         if highest > master.state.generation:
-            master.do("gathering.raise_generation", above=highest)
+            master.do(RaiseGeneration(above=highest))
         self._adopt_map(statuses)
         if silent and statuses:
-            master.do("placing.renumber")
+            master.do(RenumberBucketMap())
 
     def _adopt_map(self, statuses: Mapping[int, ps_pb2.ServerStatusReply]) -> None:
         """Buckets may have moved since the snapshot."""
@@ -207,4 +215,4 @@ class Comeback:
         newest = max(maps, key=lambda found: found.version, default=None)
         if newest is not None and newest.version:
             buckets = plain(BucketMap.from_wire(newest))
-            self._master.do("placing.adopt", generation=generation, buckets=buckets)
+            self._master.do(AdoptBucketMap(generation=generation, buckets=buckets))

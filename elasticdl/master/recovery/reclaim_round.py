@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.checkpointing.barrier_records import SavedModel
 from elasticdl.master.checkpointing.rollback import lose_model
+from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.dataset_names import EVALUATION, TRAINING
 from elasticdl.master.ledger.ledger import Lease, LedgerError
 from elasticdl.master.lifecycle.roster import Node
@@ -55,8 +56,6 @@ class Told:
 
 
 class Gathering:
-    COMMANDS = ("reopen", "adopt", "skip_number", "raise_generation", "tell", "close")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
         # Which line of masters this is: the same for those that go on with the journal of the one before.
@@ -198,7 +197,7 @@ class Gathering:
     def _announce(self, sizes: dict[str, int]) -> None:
         for dataset, size in sizes.items():
             if self._state.plan.kind != "evaluate":
-                self._state.work.announce(dataset=dataset, size=size)
+                self._state.work.announce(AnnounceDataset(dataset=dataset, size=size))
             else:
                 # Its evaluation begins when everything has been told.
                 self._state.sizes.setdefault(dataset, size)

@@ -26,6 +26,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.checkpointing.rollback import lose_model
+from elasticdl.master.commands.placement import (
+    AdoptBucketMap,
+    AdvanceMigration,
+    RebalanceBuckets,
+    RenumberBucketMap,
+    ReplanBuckets,
+)
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
@@ -43,8 +50,6 @@ _VERSIONS_SKIPPED = 1_000
 
 
 class Placing:
-    COMMANDS = ("advance", "even", "replan", "adopt", "renumber")
-
     def __init__(self, state: JobState) -> None:
         self._state = state
         self.map: BucketMap | None = None
@@ -61,10 +66,11 @@ class Placing:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def advance(self, *, version: int, filled: list[tuple[int, int, str]], taken: list[int]) -> None:
+    def advance(self, command: AdvanceMigration) -> None:
         """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some, all by the map of that
         version. Of another one it would mean something else, and is told again.
         """
+        version, taken = command.version, command.taken
         if self.map is None or self.map.version != version:
             return
         staying = self._staying()
@@ -78,25 +84,25 @@ class Placing:
         # A copy that a server had before it was started again is none.
         done = {
             bucket: server
-            for bucket, server, incarnation in filled
+            for bucket, server, incarnation in command.filled
             if server in joined and joined[server].incarnation == incarnation
         }
         self._step(staying, filled=done, taken=taken)
         self._due = self._had_turn = True
 
-    def even(self, *, loads: list[int]) -> None:
+    def rebalance(self, command: RebalanceBuckets) -> None:
         """Servers have much more work than others: so much is that of each bucket."""
-        self._loads = loads
+        self._loads = command.loads
         self._due = True
 
-    def replan(self) -> None:
+    def replan(self, command: ReplanBuckets) -> None:
         """Servers that are missing have been waited for long enough."""
         self._impatient = self._due = True
 
-    def adopt(self, *, generation: int, buckets: dict[str, Any]) -> None:
+    def adopt(self, command: AdoptBucketMap) -> None:
         """The servers have a newer map than a master that has forgotten the last seconds."""
-        told = _of_plain(buckets)
-        if generation != self._state.generation or told.version <= self._version:
+        told = _of_plain(command.buckets)
+        if command.generation != self._state.generation or told.version <= self._version:
             return
         self._use(told)
         missing = told.servers - self._joined().keys()
@@ -104,7 +110,7 @@ class Placing:
             lose_model(self._state)
         self._due = True
 
-    def renumber(self) -> None:
+    def renumber(self, command: RenumberBucketMap) -> None:
         """A server that does not answer a master that has forgotten something may know newer maps than the others do:
         whatever comes from now on is newer than those.
         """

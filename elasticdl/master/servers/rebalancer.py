@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.servers.bucket_placement import fewest_servers
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
@@ -80,7 +81,7 @@ class Moving:
                 "A parameter server stays away: the others %s.",
                 "begin again without it" if begins else "make new copies of what it held",
             )
-            self._master.do("placing.replan")
+            self._master.do(ReplanBuckets())
         elif not self._told_of_room:
             self._told_of_room = True
             log.warning(
@@ -116,7 +117,7 @@ class Moving:
         ]
         taken = [bucket for status in current for bucket in status.taken if bucket in now.handover]
         if filled or taken:
-            self._master.do("placing.advance", version=now.version, filled=filled, taken=taken)
+            self._master.do(AdvanceMigration(version=now.version, filled=filled, taken=taken))
 
     async def _compare(self) -> None:
         work: dict[int, int] = {}
@@ -139,4 +140,4 @@ class Moving:
         current = placing.map is not None and placing.map.version == version
         if as_before and current and placing.next_for(loads):
             log.info("The parameter servers are unevenly busy: buckets move.")
-            self._master.do("placing.even", loads=loads)
+            self._master.do(RebalanceBuckets(loads=loads))

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from elasticdl.master.commands.nodes import PushCredit
 from elasticdl.master.health.server_monitor import longest_silence
 from elasticdl.master.settings import Plan
 from elasticdl.ps.client.coordinator import Coordinator, in_common
@@ -46,7 +47,7 @@ class LastWord:
     reported, and nobody can tell.
     """
 
-    credit: dict[str, int] | None = None
+    credit: PushCredit | None = None
     in_doubt: bool = False
 
 
@@ -93,7 +94,7 @@ class Fencing:
         return state.generation == generation and not state.training_over and not state.outcome
 
 
-def _credit(last: ps_pb2.FenceReply) -> dict[str, int] | None:
+def _credit(last: ps_pb2.FenceReply) -> PushCredit | None:
     if last.lease_id == 0:
         return None
-    return {"lease_id": last.lease_id, "position": last.position, "batches": last.batches}
+    return PushCredit(lease_id=last.lease_id, position=last.position, batches=last.batches)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.checkpoints import ReachBarrier
+from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
 
 
 def _ledger(*, size: int = 100, batch: int = 7, epochs: int = 2, shuffle: bool = True) -> Ledger:
@@ -71,24 +74,25 @@ def _job(toy_job: Any, **more: Any) -> Any:
 
 def _advance(job: Any, worker: str, at: int, step: int, epoch: int = 0) -> None:
     job.do(
-        "steps.advance",
-        worker=worker,
-        report_id=step,
-        dataset="training",
-        epoch=epoch,
-        at=at,
-        step=step,
-        loss_sum=0.0,
-        loss_steps=0,
-        stop_training=False,
-        bad=[],
+        AdvanceSteps(
+            worker=worker,
+            report_id=step,
+            dataset="training",
+            epoch=epoch,
+            at=at,
+            step=step,
+            loss_sum=0.0,
+            loss_steps=0,
+            stop_training=False,
+            bad=[],
+        )
     )
 
 
 def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
     job = _job(toy_job)
     for worker in ("worker-0", "worker-1"):
-        job.do("steps.hold", worker=worker, dataset="training")
+        job.do(HoldTrainingState(worker=worker, dataset="training"))
     _advance(job, "worker-0", at=3, step=1)
     job.end("worker-0", EndReason.KILLED)
     # This one has not got it yet.
@@ -107,7 +111,7 @@ def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
     job = toy_job(Plan(workers=2, allreduce=True, batch_size=10, shard_size=10, epochs=1, has_output=True))
     job.start_nodes()
     for worker in ("worker-0", "worker-1"):
-        job.do("steps.hold", worker=worker, dataset="training")
+        job.do(HoldTrainingState(worker=worker, dataset="training"))
     _advance(job, "worker-0", at=10, step=5)
     assert job.state.ledger.finished("training")
     job.end("worker-0", EndReason.KILLED)
@@ -120,8 +124,8 @@ def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
 def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
     job = _job(toy_job)
     assert job.state.leader().name == "worker-0"
-    job.do("steps.hold", worker="worker-2", dataset="training")
-    job.do("steps.hold", worker="worker-1", dataset="training")
+    job.do(HoldTrainingState(worker="worker-2", dataset="training"))
+    job.do(HoldTrainingState(worker="worker-1", dataset="training"))
     assert job.state.leader().name == "worker-2"
     job.end("worker-2", EndReason.KILLED)
     assert job.state.leader().name == "worker-1"
@@ -129,16 +133,15 @@ def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
 
 def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
     job = _job(toy_job)
-    job.do("steps.hold", worker="worker-0", dataset="training")
-    job.do("steps.hold", worker="worker-1", dataset="training")
+    job.do(HoldTrainingState(worker="worker-0", dataset="training"))
+    job.do(HoldTrainingState(worker="worker-1", dataset="training"))
     _advance(job, "worker-0", at=10, step=4)
     assert job.state.cut is not None
     assert not job.state.standstill.complete()
     job.do(
-        "reach_cut",
-        worker="worker-0",
-        cut=job.state.cut.number,
-        files=[{"name": "a", "bytes": 1, "crc32": 1}],
+        ReachBarrier(
+            worker="worker-0", barrier=job.state.cut.number, files=[SavedFile(name="a", bytes=1, crc32=1)]
+        )
     )
     assert job.state.standstill.complete()
     # It dies before the cut is taken: what it wrote is written by another one.

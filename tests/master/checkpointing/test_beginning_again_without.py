@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode, ScaleRole
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.master.settings import Plan
@@ -29,7 +30,7 @@ class NoAnswer:
 
 def join(job: Any, name: str) -> None:
     number = job.state.roster.nodes[name].number
-    job.do("join", node=name, incarnation=f"i-{name}", address=f"here:{number}")
+    job.do(JoinNode(node=name, incarnation=f"i-{name}", address=f"here:{number}"))
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def job(toy_job: Any) -> Any:
     """A job that is to have three servers instead of two, has no place for the third, and loses both that it had."""
     job = toy_job(Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
-    job.do("scale", role="ps", target=3)
+    job.do(ScaleRole(role="ps", target=3))
     job.end("ps-0")
     job.end("ps-1")
     assert job.state.generation == 2

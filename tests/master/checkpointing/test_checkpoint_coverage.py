@@ -12,6 +12,7 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.barrier_records import Saving
 from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.master.commands.checkpoints import FinishCheckpoint
 from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
 from elasticdl.ps.core.buckets import BUCKETS, first_map
 
@@ -52,10 +53,10 @@ class Master:
         self.state = SimpleNamespace(
             saving=saving, generation=1, placing=placing, evaluation=None, outcome=""
         )
-        self.done: list[dict[str, Any]] = []
+        self.done: list[FinishCheckpoint] = []
 
-    def do(self, event: str, **said: Any) -> None:
-        self.done.append(said)
+    def do(self, command: FinishCheckpoint) -> None:
+        self.done.append(command)
 
     def save(self) -> Servers:
         servers = Servers()
@@ -67,7 +68,7 @@ class Master:
 def test_all_there(tmp_path: Path) -> None:
     master = Master(tmp_path, [0, 1, 2], first_map(3))
     assert master.save().written == list(range(BUCKETS))
-    assert master.done == [{"cut": 1, "path": str(tmp_path / "checkpoints" / "version-10"), "error": ""}]
+    assert master.done == [FinishCheckpoint(barrier=1, path=str(tmp_path / "checkpoints" / "version-10"))]
 
 
 def test_a_server_with_nothing_of_its_own_writes_nothing(tmp_path: Path) -> None:
@@ -83,8 +84,8 @@ def test_a_primary_that_is_not_there(tmp_path: Path, present: list[int], gone: l
     missing = sum(len(first_map(3).primaries_of(server)) for server in gone)
     assert master.save().written == []
     (said,) = master.done
-    assert said["path"] == ""
-    assert f"{missing} would be in no file and 0 in more than one" in said["error"]
+    assert said.path == ""
+    assert f"{missing} would be in no file and 0 in more than one" in said.error
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -100,4 +101,4 @@ def test_a_bucket_of_two_primaries(tmp_path: Path) -> None:
     both = SimpleNamespace(primaries_of=lambda server: tuple(range(server, BUCKETS)))
     master = Master(tmp_path, [0, 1], both)
     assert master.save().written == []
-    assert "0 would be in no file and 255 in more than one" in master.done[0]["error"]
+    assert "0 would be in no file and 255 in more than one" in master.done[0].error

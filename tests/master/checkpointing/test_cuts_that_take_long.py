@@ -11,6 +11,7 @@ import grpc.aio
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.barrier_records import Cut
+from elasticdl.master.commands.nodes import JoinNode, ScaleRole
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import NodeRequest, Platform
 
@@ -61,11 +62,11 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         master.cutting._servers = master._asking._servers = servers
         await reconcile()
         for name in ("worker-0", "ps-0"):
-            master.do("join", node=name, incarnation="i", address="here")
+            master.do(JoinNode(node=name, incarnation="i", address="here"))
         master.state.cut = Cut(number=1, evaluate=False, save=False)
         await reconcile()
         assert servers.asked == ["cut-1"]
-        master.do("scale", role="worker", target=2)
+        master.do(ScaleRole(role="worker", target=2))
         await reconcile()
         assert "worker-1" in started
         assert servers.asked == ["cut-1"]

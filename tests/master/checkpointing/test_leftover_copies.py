@@ -13,6 +13,7 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.snapshot_collector import Leftovers, is_left_over
+from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.job_state import JobState
 from elasticdl.master.master import Master
 from elasticdl.master.settings import Plan
@@ -78,7 +79,7 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
     async def killed() -> None:
         before = master()
         before.recover()
-        before.do("join", node="ps-0", incarnation="one", address=address)
+        before.do(JoinNode(node="ps-0", incarnation="one", address=address))
         # As far as that goes before the first is let go of, and while the second is being frozen.
         before.state.cuts_passed = 1
         before._journal.compact(before.state.snapshot())

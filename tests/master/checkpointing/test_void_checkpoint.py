@@ -13,6 +13,7 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.barrier_records import Saving
 from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.master.commands.checkpoints import FinishCheckpoint
 from elasticdl.ps.checkpoint import checkpoints
 from elasticdl.ps.checkpoint.partial_folders import partial_folder
 from elasticdl.ps.client.coordinator import Coordinator
@@ -44,9 +45,8 @@ class Master:
         self.state.saving = None
         self.state.generation += 1
 
-    def do(self, event: str, *, cut: int, path: str, error: str) -> None:
-        assert event == "checkpoint_done"
-        self.done.append(error or Path(path).name)
+    def do(self, command: FinishCheckpoint) -> None:
+        self.done.append(command.error or Path(command.path).name)
         self.state.saving = None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.master import Master
 from elasticdl.master.service import MasterService
 from elasticdl.platforms.platform import Platform
@@ -28,7 +29,7 @@ def start(new_master: Callable[..., Master]) -> Callable[..., Master]:
     def start(**flags: Any) -> Master:
         master = new_master(**{"num_workers": 2, "num_ps": 1, "stall_floor_seconds": 60, **flags})
         for name in ("worker-0", "worker-1"):
-            assert master.do("join", node=name, incarnation="i", address="")
+            assert master.do(JoinNode(node=name, incarnation="i", address=""))
         return master
 
     return start

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.master import Master
 from elasticdl.master.status import job_status
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
@@ -47,7 +48,7 @@ def join() -> Iterator[Callable[..., None]]:
 
         def join(master: Master, *names: str) -> None:
             for name in names:
-                assert master.do("join", node=name, incarnation="i", address="here")
+                assert master.do(JoinNode(node=name, incarnation="i", address="here"))
                 calls.enter_context(master.liveness.following(name))
 
         yield join

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ObserveNode
+from elasticdl.master.commands.programs import OpenDataset
+from elasticdl.master.commands.shards import LeaseShards
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
-from elasticdl.master.programs.program_datasets import Announcement
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.fake_time import Clock
+from tests.master.node_statuses import node_status
 
 
 @pytest.fixture
@@ -32,15 +35,15 @@ def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
     asyncio.run(made.reconcile())
     for name in ("worker-0", "worker-1"):
         status = {"name": name, "role": "worker", "phase": NodePhase.RUNNING.value, "reason": ""}
-        made.do("observe", status={**status, "exit_code": None, "message": ""})
+        made.do(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
     yield made
     made._journal.close()
     made._events.close()
 
 
 def announce(master: Master) -> None:
-    said = Announcement(name="d", size=10, batch_size=2, epochs=1, minibatches_per_shard=1)
-    master.do("data.open", announcement=asdict(said))
+    said = DatasetAnnouncement(name="d", size=10, batch_size=2, epochs=1, minibatches_per_shard=1)
+    master.do(OpenDataset(announcement=said))
 
 
 def look(master: Master, clock: Clock) -> None:
@@ -98,7 +101,7 @@ def test_programs_without_data_of_ours_may_be_silent(
 
 def lease(master: Master, clock: Clock, worker: str) -> None:
     number = master.state.ledger.next_lease
-    master.do("lease", dataset="d", worker=worker, count=1, request_id=number)
+    master.do(LeaseShards(dataset="d", worker=worker, count=1, request_id=number))
     master.liveness.heard(worker)
     master.liveness.leased(worker)
     clock.now += 1

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards
 from elasticdl.master.master import Master
 from tests.master.fake_time import Clock
 
@@ -47,9 +49,9 @@ def start(tmp_path: Path, clock: Clock, nowhere: Any, stopped: list[str]) -> Ite
         made.append(one)
         one.recover()
         for name in ("worker-0", *(f"ps-{number}" for number in range(servers))):
-            one.do("join", node=name, incarnation="i", address="here")
-        one.do("announce", dataset="training", size=10_000)
-        assert one.do("lease", dataset="training", worker="worker-0", count=1, request_id=1)
+            one.do(JoinNode(node=name, incarnation="i", address="here"))
+        one.do(AnnounceDataset(dataset="training", size=10_000))
+        assert one.do(LeaseShards(dataset="training", worker="worker-0", count=1, request_id=1))
         one.liveness.moved("worker-0", batch_seconds=0.1)
         return one
 

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.checkpoints import ReachBarrier
+from elasticdl.master.commands.job import StopJob
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode, ReportFailure
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import Platform
 from tests.master.fake_time import Clock
+from tests.master.node_statuses import node_status
 
 
 @pytest.fixture
@@ -32,14 +37,14 @@ def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
     made = Master(spec=spec, folder=tmp_path, platform=nowhere, token="t", environment={}, clock=clock)
     made.recover()
     for name in ("worker-0", "worker-1", "ps-0"):
-        made.do("join", node=name, incarnation="i", address="here")
-    made.do("announce", dataset="training", size=10_000)
+        made.do(JoinNode(node=name, incarnation="i", address="here"))
+    made.do(AnnounceDataset(dataset="training", size=10_000))
     yield made
     made._journal.close()
 
 
 def lease(master: Master, worker: str, request_id: int = 1) -> None:
-    assert master.do("lease", dataset="training", worker=worker, count=1, request_id=request_id)
+    assert master.do(LeaseShards(dataset="training", worker=worker, count=1, request_id=request_id))
     master.liveness.leased(worker)
 
 
@@ -80,18 +85,19 @@ def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
         master.liveness.moved(worker, batch_seconds=1.0)
         held = master.state.ledger.held_by(worker)[0]
         master.do(
-            "report",
-            worker=worker,
-            report_id=1,
-            progress=[(held.lease_id, held.start + 64, 1, False)],
-            bad=[],
-            loss_sum=0.0,
-            loss_batches=0,
-            stop_training=False,
+            ReportProgress(
+                worker=worker,
+                report_id=1,
+                progress=[(held.lease_id, held.start + 64, 1, False)],
+                bad=[],
+                loss_sum=0.0,
+                loss_batches=0,
+                stop_training=False,
+            )
         )
-    master.do("stop", reason="test")
+    master.do(StopJob(reason="test"))
     assert master.state.cut is not None
-    master.do("reach_cut", worker="worker-0", cut=master.state.cut.number, files=[])
+    master.do(ReachBarrier(worker="worker-0", barrier=master.state.cut.number, files=[]))
     clock.now += 10_000
     assert master.liveness.stalled(clock()) == ["worker-1"]
 
@@ -111,7 +117,7 @@ def test_who_has_failed_and_does_not_end_is_ended(master: Master, clock: Clock, 
 
     lease(master, "worker-0")
     lease(master, "worker-1")
-    master.do("fail", node="worker-0", kind="program", message="bad", traceback="", lease_id=1)
+    master.do(ReportFailure(node="worker-0", kind="program", message="bad", traceback="", lease_id=1))
     look()
     clock.now += 29
     look()
@@ -125,7 +131,7 @@ def test_who_has_failed_and_does_not_end_is_ended(master: Master, clock: Clock, 
         look()
     assert stopped == ["worker-0", "worker-0"]
     status = {"name": "worker-0", "role": "worker", "phase": "failed", "reason": "stopped", "message": ""}
-    master.do("observe", status={**status, "exit_code": None})
+    master.do(ObserveNode(status=node_status({**status, "exit_code": None})))
     assert [lease.worker for lease in master.state.ledger.held("training")] == ["worker-1"]
     for _ in range(2):
         clock.now += 31
@@ -136,7 +142,7 @@ def test_who_has_failed_and_does_not_end_is_ended(master: Master, clock: Clock, 
 def test_who_has_failed_and_ended_is_left_alone(master: Master, clock: Clock, stopped: list[str]) -> None:
     """While servers that do not answer are asked what they have of it."""
     lease(master, "worker-0")
-    master.do("fail", node="worker-0", kind="program", message="bad", traceback="", lease_id=1)
+    master.do(ReportFailure(node="worker-0", kind="program", message="bad", traceback="", lease_id=1))
     master.liveness.ended("worker-0")
     for _ in range(3):
         asyncio.run(master.end_the_stuck(clock()))

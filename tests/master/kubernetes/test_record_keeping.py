@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ScaleRole
 from elasticdl.master.kubernetes.record_sync import RecordKeeper
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.master.master import Master
@@ -175,7 +176,7 @@ def test_at_most_every_two_seconds_and_the_snapshot_half_as_often(play: Play) ->
         for _ in range(1000):
             busy(scene)
             # Each is in the snapshot too.
-            scene.master.do("scale", role="worker", target=2 + scene.master.global_step % 2)
+            scene.master.do(ScaleRole(role="worker", target=2 + scene.master.global_step % 2))
             await asyncio.sleep(0.1)
 
     seen: list[tuple[float, dict[str, str]]] = []
@@ -194,7 +195,7 @@ def test_at_most_every_two_seconds_and_the_snapshot_half_as_often(play: Play) ->
 
 def test_a_snapshot_that_another_master_can_go_on_from(play: Play, tmp_path: Path, nowhere: Any) -> None:
     async def scenario(scene: Scene) -> None:
-        scene.master.do("scale", role="worker", target=5)
+        scene.master.do(ScaleRole(role="worker", target=5))
         await scene.keeper.write()
         other = Master(spec=SPEC, folder=tmp_path / "other", platform=nowhere, token="t", environment={})
         other.recover(scene.cluster.data["state.json"])
@@ -255,7 +256,7 @@ def test_a_wish_is_carried_out_once(play: Play) -> None:
         await asyncio.sleep(1)
         scene.cluster.wish('{"num_workers": 4, "id": "c"}')
         await asyncio.sleep(10)
-        scene.master.do("scale", role="worker", target=3)
+        scene.master.do(ScaleRole(role="worker", target=3))
         # The record changes for other reasons: it is the same wish still.
         busy(scene)
         await asyncio.sleep(10)

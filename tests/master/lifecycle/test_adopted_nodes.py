@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.recovery import FinishReclaim
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 
@@ -114,7 +115,7 @@ def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any
     master: Master = come_back(platform)
     asyncio.run(look_around(master, platform))
     assert alive(master, "worker") == {"worker-0": 0, "worker-2": 1}
-    master.do("gathering.close")
+    master.do(FinishReclaim())
     for name in ("worker-2", "worker-0"):
         platform.end(name, EndReason.COMPLETED)
         master.observe(platform.known[name])
@@ -137,7 +138,7 @@ def test_one_that_ends_meanwhile_is_replaced(come_back: Any, first: str) -> None
     master: Master = come_back(platform)
     asyncio.run(look_around(master, platform))
     assert platform.known["chief-1"].reason is EndReason.STOPPED
-    master.do("gathering.close")
+    master.do(FinishReclaim())
     assert alive(master, "worker") == {"worker-0": 0, "worker-3": 1}
     assert alive(master, "chief") == {"chief-0": 0}
 
@@ -164,5 +165,5 @@ def test_one_that_somebody_is_ending_is_known_to_be_leaving(come_back: Any) -> N
     master: Master = come_back(platform)
     asyncio.run(look_around(master, platform))
     assert master.state.roster.nodes["worker-2"].leaving
-    master.do("gathering.close")
+    master.do(FinishReclaim())
     assert alive(master, "worker") == {"worker-0": 0, "worker-2": 1, "worker-3": 1}

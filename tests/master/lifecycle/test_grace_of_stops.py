@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import NodePhase, NodeStatus, Platform
+from tests.master.node_statuses import node_status
 
 
 @pytest.fixture
@@ -45,11 +47,11 @@ def end(folder: Path, platform: Platform, **flags: Any) -> None:
     master.state.roster.wanted()
     plain = {"role": "worker", "reason": "", "exit_code": None, "message": ""}
     for name in ("worker-0", "worker-1"):
-        master.do("observe", status={**plain, "name": name, "phase": NodePhase.RUNNING.value})
+        master.do(ObserveNode(status=node_status({**plain, "name": name, "phase": NodePhase.RUNNING.value})))
         if not flags.get("job_command"):
-            master.do("join", node=name, incarnation="i", address="")
+            master.do(JoinNode(node=name, incarnation="i", address=""))
     ended = {**plain, "name": "worker-1", "phase": NodePhase.FAILED.value, "reason": "cannot start"}
-    master.do("observe", status=ended)
+    master.do(ObserveNode(status=node_status(ended)))
     assert master.state.outcome == "failed"
     asyncio.run(master.run())
 

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.job import StopJob
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.roster import Node, Roster
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
+from tests.master.node_statuses import node_status
 
 COMMAND = {"job_command": "python train.py"}
 DEFINITION = {"model_zoo": "z", "model_def": "a.b.c", "training_data": "/d"}
@@ -126,11 +130,11 @@ def test_memory_that_never_becomes_more_does_not_make_it_endless() -> None:
 def test_a_leaving_worker_gets_no_shard() -> None:
     state = JobState(Plan(workers=2, servers=1, batch_size=10, shard_size=10))
     for name in ("ps-0", "worker-0", "worker-1"):
-        state.apply("join", {"node": name, "incarnation": "i", "address": "a"})
-    state.apply("announce", {"dataset": "training", "size": 1000})
+        state.apply(JoinNode(node=name, incarnation="i", address="a"))
+    state.apply(AnnounceDataset(dataset="training", size=1000))
     assert state.work.may_lease("training", "worker-0", 1)
     leaving = {**vars(status("worker-0", NodePhase.LEAVING)), "phase": "leaving", "reason": ""}
-    state.apply("observe", {"status": leaving})
+    state.apply(ObserveNode(status=node_status(leaving)))
     assert not state.work.may_lease("training", "worker-0", 1)
     assert state.work.may_lease("training", "worker-1", 1)
 
@@ -145,12 +149,10 @@ def test_without_a_folder_for_all_nothing_is_saved() -> None:
     assert Plan.of(JobSpec.build(**DEFINITION, num_ps=1)).saves
     state = JobState(Plan(workers=1, servers=1, batch_size=10, shard_size=10, epochs=2, saves=False))
     for name in ("ps-0", "worker-0"):
-        state.apply("join", {"node": name, "incarnation": "i", "address": "a"})
-    state.apply("announce", {"dataset": "training", "size": 10})
-    (lease,) = state.apply(
-        "lease", {"dataset": "training", "worker": "worker-0", "count": 1, "request_id": 1}
-    )
-    done = {
+        state.apply(JoinNode(node=name, incarnation="i", address="a"))
+    state.apply(AnnounceDataset(dataset="training", size=10))
+    (lease,) = state.apply(LeaseShards(dataset="training", worker="worker-0", count=1, request_id=1))
+    done: dict[str, Any] = {
         "worker": "worker-0",
         "report_id": 1,
         "bad": [],
@@ -158,9 +160,9 @@ def test_without_a_folder_for_all_nothing_is_saved() -> None:
         "loss_batches": 0,
         "stop_training": False,
     }
-    state.apply("report", {**done, "progress": [(lease.lease_id, lease.end, 1, False)]})
+    state.apply(ReportProgress(**done, progress=[(lease.lease_id, lease.end, 1, False)]))
     assert state.cut is None
     assert state.saving is None
     assert state.task == "epoch-0"
-    state.apply("stop", {"reason": "enough"})
+    state.apply(StopJob(reason="enough"))
     assert state.outcome == "stopped"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode, ScaleRole
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, Platform
+from tests.master.node_statuses import node_status
 
 SPEC = JobSpec.build(
     job_name="j", num_workers=2, num_ps=1, model_zoo="z", model_def="a.b.c", training_data="d"
@@ -32,11 +34,11 @@ def master(tmp_path: Path, nowhere: Platform) -> Any:
 def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
     master: Master, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master.do("join", node="worker-0", incarnation="i", address="")
+    master.do(JoinNode(node="worker-0", incarnation="i", address=""))
 
     async def nodes() -> list[Any]:
         """Takes its time, in which another is started, and joins."""
-        master.do("join", node="worker-1", incarnation="i", address="")
+        master.do(JoinNode(node="worker-1", incarnation="i", address=""))
         return []
 
     async def notice() -> None:
@@ -62,7 +64,7 @@ def test_one_that_is_sent_away_and_was_never_started_has_ended(
 
     async def come_back() -> None:
         master._started_nodes.add("worker-0")
-        master.do("scale", role="worker", target=0)
+        master.do(ScaleRole(role="worker", target=0))
         await master.reconcile()
         while not stops or master.state.roster.nodes["worker-1"].alive:
             await asyncio.sleep(0)
@@ -85,7 +87,7 @@ def test_one_that_had_not_joined_is_missed_too(
     first.recover()
     for name in ("ps-0", "worker-0"):
         status = {"name": name, "role": name[:-2], "phase": phase, "reason": "", "message": ""}
-        first.do("observe", status={**status, "exit_code": None})
+        first.do(ObserveNode(status=node_status({**status, "exit_code": None})))
     first._journal.close()
     first._events.close()
     started: list[str] = []

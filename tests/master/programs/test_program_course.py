@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from elasticdl.master.commands.codec import decode, encode
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.nodes import ObserveNode, ReportHungNode, ScaleRole
+from elasticdl.master.commands.programs import FailShard, OpenDataset
+from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
-from elasticdl.master.programs.program_datasets import Announcement
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
@@ -24,6 +28,9 @@ PLAN = Plan(
 )
 
 
+R = TypeVar("R")
+
+
 class Programs:
     """Drives the state as the master does, and keeps its journal."""
 
@@ -33,9 +40,9 @@ class Programs:
         self.journal: list[str] = []
         self.start()
 
-    def do(self, command: str, **arguments: Any) -> Any:
-        result = self.state.apply(command, arguments)
-        self.journal.append(json.dumps([command, arguments]))
+    def do(self, command: Command[R]) -> R:
+        result = self.state.apply(command)
+        self.journal.append(json.dumps(encode(command)))
         return result
 
     def start(self) -> None:
@@ -43,8 +50,7 @@ class Programs:
             self.observe(NodeStatus(name=node.name, role=node.role, phase=NodePhase.RUNNING))
 
     def observe(self, status: NodeStatus) -> None:
-        fields = {**asdict(status), "phase": status.phase.value, "reason": status.reason.value}
-        self.do("observe", status=fields)
+        self.do(ObserveNode(status=status))
 
     def end(self, name: str, reason: EndReason = EndReason.COMPLETED) -> None:
         code = {EndReason.COMPLETED: 0, EndReason.ERROR: 1}.get(reason)
@@ -57,34 +63,40 @@ class Programs:
         return sorted(n.name for n in self.state.roster.nodes.values() if n.alive)
 
     def announce(self, **changes: Any) -> None:
-        said = {"name": "d", "size": 10, "batch_size": 2, "epochs": 2, "minibatches_per_shard": 2}
-        self.do("data.open", announcement=asdict(Announcement(**{**said, **changes})))
+        said: dict[str, Any] = {
+            "name": "d",
+            "size": 10,
+            "batch_size": 2,
+            "epochs": 2,
+            "minibatches_per_shard": 2,
+        }
+        self.do(OpenDataset(announcement=DatasetAnnouncement(**{**said, **changes})))
 
     def fetch(self, worker: str) -> Any:
         request = self.state.ledger.next_lease
         if not self.state.work.may_lease("d", worker, request):
             return None
-        return self.do("lease", dataset="d", worker=worker, count=1, request_id=request)[0]
+        return self.do(LeaseShards(dataset="d", worker=worker, count=1, request_id=request))[0]
 
     def report(self, lease: Any, position: int | None = None) -> list[int]:
         end = lease.end if position is None else position
         gone: list[int] = self.do(
-            "report",
-            worker=lease.worker,
-            report_id=0,
-            progress=[(lease.lease_id, end, 1, False)],
-            bad=[],
-            loss_sum=0.0,
-            loss_batches=0,
-            stop_training=False,
+            ReportProgress(
+                worker=lease.worker,
+                report_id=0,
+                progress=[(lease.lease_id, end, 1, False)],
+                bad=[],
+                loss_sum=0.0,
+                loss_batches=0,
+                stop_training=False,
+            )
         )
         return gone
 
     def replayed(self) -> JobState:
         state = JobState(self.plan)
         for line in self.journal:
-            command, arguments = json.loads(line)
-            state.apply(command, arguments)
+            state.apply(decode(json.loads(line)))
         return state
 
 
@@ -146,10 +158,10 @@ def test_a_program_that_keeps_failing_fails_the_job() -> None:
 
 def test_a_program_that_hangs_has_failed() -> None:
     job = Programs()
-    job.do("hung", node="worker-0")
+    job.do(ReportHungNode(node="worker-0"))
     job.end("worker-0", EndReason.STOPPED)
     job.start()
-    job.do("hung", node="worker-2")
+    job.do(ReportHungNode(node="worker-2"))
     assert job.state.outcome == "failed"
     assert "--start_timeout_seconds" in job.state.message
 
@@ -186,11 +198,11 @@ def test_a_worker_waits_only_while_something_can_come_back_to_it() -> None:
 def test_a_worker_that_is_sent_away_is_told_the_end() -> None:
     job = Programs()
     job.announce()
-    job.do("scale", role="worker", target=1)
+    job.do(ScaleRole(role="worker", target=1))
     assert job.fetch("worker-1") is None
     assert job.state.data.may_end("d", "worker-1")
     job.end("worker-1")
-    job.do("scale", role="worker", target=2)
+    job.do(ScaleRole(role="worker", target=2))
     assert "worker-2" in job.alive()
 
 
@@ -208,7 +220,7 @@ def test_a_shard_that_the_program_cannot_do_fails_the_job_in_the_end() -> None:
     job.announce()
     for _ in range(2):
         lease = job.fetch("worker-0")
-        job.do("data.fail_shard", lease_id=lease.lease_id, message="cannot decode")
+        job.do(FailShard(lease_id=lease.lease_id, message="cannot decode"))
     assert job.state.outcome == "failed"
     assert "cannot decode" in job.state.message
 

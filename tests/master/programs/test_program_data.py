@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.nodes import ObserveNode
+from elasticdl.master.commands.programs import OpenDataset, ResetDataset, RestoreShards, RevokeLeases
+from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import LedgerError
-from elasticdl.master.programs.program_datasets import Announcement
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase
+from tests.master.node_statuses import node_status
 
 SAID: dict[str, Any] = {"name": "d", "size": 10, "batch_size": 2, "epochs": 2, "minibatches_per_shard": 2}
 
@@ -21,18 +24,20 @@ def job(**changes: Any) -> JobState:
     state = JobState(Plan(program="command", workers=1))
     for node in state.roster.wanted():
         status = {"name": node.name, "role": node.role, "phase": NodePhase.RUNNING.value}
-        state.apply("observe", {"status": {**status, "reason": "", "exit_code": None, "message": ""}})
+        state.apply(
+            ObserveNode(status=node_status({**status, "reason": "", "exit_code": None, "message": ""}))
+        )
     announce(state, **changes)
     return state
 
 
 def announce(state: JobState, **changes: Any) -> None:
-    state.apply("data.open", {"announcement": asdict(Announcement(**{**SAID, **changes}))})
+    state.apply(OpenDataset(announcement=DatasetAnnouncement(**{**SAID, **changes})))
 
 
 def fetch(state: JobState, count: int = 1) -> list[Any]:
-    arguments = {"dataset": "d", "worker": "worker-0", "count": count, "request_id": state.ledger.next_lease}
-    return list(state.apply("lease", arguments))
+    request_id = state.ledger.next_lease
+    return list(state.apply(LeaseShards(dataset="d", worker="worker-0", count=count, request_id=request_id)))
 
 
 @pytest.mark.parametrize(
@@ -78,15 +83,19 @@ def test_records_in_another_order_every_epoch() -> None:
 def test_a_checkpoint_of_shards_brings_back_what_was_not_done_then() -> None:
     state = job()
     done, held = fetch(state, 2)
-    report = {"worker": "worker-0", "report_id": 0, "bad": [], "loss_sum": 0.0, "loss_batches": 0}
-    state.apply(
-        "report", {**report, "progress": [(done.lease_id, done.end, 2, False)], "stop_training": False}
-    )
+    report: dict[str, Any] = {
+        "worker": "worker-0",
+        "report_id": 0,
+        "bad": [],
+        "loss_sum": 0.0,
+        "loss_batches": 0,
+    }
+    state.apply(ReportProgress(**report, progress=[(done.lease_id, done.end, 2, False)], stop_training=False))
     content = state.data.checkpoint("d")
     listed = json.loads(content)
     assert (listed["doing"], listed["todo"]) == ([[4, 8]], [[8, 10]])
     fetch(state)
-    state.apply("data.restore_shards", {"content": content})
+    state.apply(RestoreShards(content=content))
     assert [(x.start, x.end) for x in fetch(state, 3)] == [(4, 8), (8, 10), (0, 4)]
     assert state.ledger.lease_of(held.lease_id) is None
     assert not state.ledger.check()
@@ -101,7 +110,7 @@ def test_a_checkpoint_of_another_master_has_only_the_lists() -> None:
         "current_epoch": 2,
         "num_epochs": 2,
     }
-    state.apply("data.restore_shards", {"content": json.dumps(content)})
+    state.apply(RestoreShards(content=json.dumps(content)))
     assert [(x.epoch, x.start, x.end) for x in fetch(state, 9)] == [(1, 4, 6), (1, 6, 8), (1, 8, 10)]
     assert not state.ledger.check()
 
@@ -116,20 +125,20 @@ def test_a_checkpoint_that_makes_no_sense_changes_nothing(change: dict[str, Any]
     before = state.snapshot()
     content = {"dataset_name": "d", "todo": [], "doing": [], "current_epoch": 1, **change}
     with pytest.raises(LedgerError):
-        state.apply("data.restore_shards", {"content": json.dumps(content)})
+        state.apply(RestoreShards(content=json.dumps(content)))
     assert state.snapshot() == before
 
 
 def test_starting_anew() -> None:
     state = job()
     fetch(state, 4)
-    state.apply("data.reset", {"dataset": "d"})
+    state.apply(ResetDataset(dataset="d"))
     assert [(x.epoch, x.start) for x in fetch(state)] == [(0, 0)]
 
 
 def test_what_was_given_to_a_worker_that_does_not_know_of_it_is_given_again() -> None:
     state = job()
     (lost,) = fetch(state)
-    state.apply("data.take_back", {"worker": "worker-0"})
+    state.apply(RevokeLeases(worker="worker-0"))
     assert fetch(state)[0].start == lost.start
     assert state.roster.nodes["worker-0"].reason is EndReason.NONE

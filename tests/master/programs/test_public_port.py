@@ -15,10 +15,12 @@ import pytest
 from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterStub
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.endpoints import Servers
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import NodePhase, Platform
 from elasticdl.wire.channel import add_port, open_aio_channel
+from tests.master.node_statuses import node_status
 
 GOOD = {"batch_size": 2, "num_epochs": 1, "dataset_size": 6, "dataset_name": "d", "task_type": 1}
 TOKEN = "t"
@@ -32,7 +34,7 @@ def master(tmp_path: Path, nowhere: Platform) -> Iterator[Master]:
     made.recover()
     for node in list(made.state.roster.nodes.values()):
         status = {"name": node.name, "role": "worker", "phase": NodePhase.RUNNING.value, "reason": ""}
-        made.do("observe", status={**status, "exit_code": None, "message": ""})
+        made.do(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
     yield made
     made._journal.close()
     made._events.close()

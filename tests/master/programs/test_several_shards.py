@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,16 @@ import pytest
 from elasticai_api.proto import progress_pb2
 from elasticai_api.proto.progress_pb2_grpc import ProgressStub, add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ObserveNode
+from elasticdl.master.commands.programs import OpenDataset, ReturnLeases
+from elasticdl.master.commands.shards import LeaseShards
 from elasticdl.master.job_state import JobState
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
-from elasticdl.master.programs.program_datasets import Announcement
 from elasticdl.master.programs.shard_service import ShardService
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import NodePhase, Platform
+from tests.master.node_statuses import node_status
 
 SAID: dict[str, Any] = {"name": "d", "size": 100, "batch_size": 1, "epochs": 2, "minibatches_per_shard": 1}
 
@@ -33,14 +36,14 @@ def status(name: str, phase: NodePhase = NodePhase.RUNNING) -> dict[str, Any]:
 def job(*, workers: int = 2, **changes: Any) -> JobState:
     state = JobState(Plan(program="command", workers=workers))
     for node in state.roster.wanted():
-        state.apply("observe", {"status": status(node.name)})
-    state.apply("data.open", {"announcement": asdict(Announcement(**{**SAID, **changes}))})
+        state.apply(ObserveNode(status=node_status(status(node.name))))
+    state.apply(OpenDataset(announcement=DatasetAnnouncement(**{**SAID, **changes})))
     return state
 
 
 def lease(state: JobState, worker: str, count: int) -> list[int]:
-    arguments = {"dataset": "d", "worker": worker, "count": count, "request_id": state.ledger.next_lease}
-    return [lease.lease_id for lease in state.apply("lease", arguments)]
+    command = LeaseShards(dataset="d", worker=worker, count=count, request_id=state.ledger.next_lease)
+    return [lease.lease_id for lease in state.apply(command)]
 
 
 def starts(state: JobState, worker: str) -> list[int]:
@@ -67,7 +70,7 @@ def test_one_at_least() -> None:
 def test_what_came_back_is_to_be_shared_again() -> None:
     state = job()
     mine = lease(state, "worker-0", 40)
-    state.apply("data.give_back", {"worker": "worker-0", "lease_ids": mine})
+    state.apply(ReturnLeases(worker="worker-0", lease_ids=mine))
     assert state.data.share("d") == 50
 
 
@@ -82,7 +85,7 @@ def test_among_those_who_are_there() -> None:
 def test_in_the_order_in_which_it_was_given_out() -> None:
     state = job()
     ids = lease(state, "worker-0", 5)
-    state.apply("data.give_back", {"worker": "worker-0", "lease_ids": ids[2:]})
+    state.apply(ReturnLeases(worker="worker-0", lease_ids=ids[2:]))
     lease(state, "worker-1", 4)
     assert starts(state, "worker-0") == [0, 1]
     assert starts(state, "worker-1") == [2, 3, 4, 5]
@@ -92,14 +95,14 @@ def test_in_the_order_in_which_it_was_given_out() -> None:
 def test_nobody_gives_back_what_is_not_its_own() -> None:
     state = job()
     theirs = lease(state, "worker-1", 2)
-    state.apply("data.give_back", {"worker": "worker-0", "lease_ids": [*theirs, 999]})
+    state.apply(ReturnLeases(worker="worker-0", lease_ids=[*theirs, 999]))
     assert starts(state, "worker-1") == [0, 1]
 
 
 def test_given_back_is_not_failed() -> None:
     state = job()
     for _ in range(10):
-        state.apply("data.give_back", {"worker": "worker-0", "lease_ids": lease(state, "worker-0", 1)})
+        state.apply(ReturnLeases(worker="worker-0", lease_ids=lease(state, "worker-0", 1)))
     assert not state.outcome
     lease(state, "worker-0", 1)
     assert state.ledger.held_by("worker-0")[0].failures == 0
@@ -115,8 +118,8 @@ def master(tmp_path: Path, nowhere: Platform) -> Iterator[Master]:
     made = Master(spec=spec, folder=tmp_path, platform=nowhere, token="t", environment={})
     made.recover()
     for node in list(made.state.roster.nodes.values()):
-        made.do("observe", status=status(node.name))
-    made.do("data.open", announcement=asdict(Announcement(**SAID)))
+        made.do(ObserveNode(status=node_status(status(node.name))))
+    made.do(OpenDataset(announcement=DatasetAnnouncement(**SAID)))
     yield made
     made._journal.close()
     made._events.close()

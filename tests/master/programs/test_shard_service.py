@@ -17,9 +17,11 @@ from elasticai_api.proto import progress_pb2
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterStub, add_MasterServicer_to_server
 from elasticai_api.proto.progress_pb2_grpc import ProgressStub, add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
 from elasticdl.master.programs.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, Platform
+from tests.master.node_statuses import node_status
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def master(tmp_path: Path, nowhere: Platform) -> Iterator[Master]:
 
 def run(master: Master, name: str, *, phase: NodePhase = NodePhase.RUNNING, reason: str = "") -> None:
     status = {"name": name, "role": name.split("-")[0], "phase": phase.value, "reason": reason}
-    master.do("observe", status={**status, "exit_code": None, "message": ""})
+    master.do(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
 
 
 class Client:

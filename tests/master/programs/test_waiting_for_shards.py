@@ -10,6 +10,9 @@ import pytest
 
 from elasticdl.jobs.sections.training import ALLREDUCE
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode
+from elasticdl.master.commands.programs import HoldTrainingState, OpenDataset
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
 
 SPEC = JobSpec.build(job_name="mine", image_name="i", job_command="x", num_workers=2)
@@ -29,11 +32,11 @@ def test_who_may_hold_shards_is_waited_for(tmp_path: Path, nowhere: Any, by_step
         first = master("first")
         first.recover()
         for node in first.state.roster.wanted():
-            first.do("join", node=node.name, incarnation="1", address="")
-        data = {"name": "data", "size": 100, "batch_size": 10, "epochs": 1, "minibatches_per_shard": 2}
-        first.do("data.open", announcement=data)
+            first.do(JoinNode(node=node.name, incarnation="1", address=""))
+        data = DatasetAnnouncement(name="data", size=100, batch_size=10, epochs=1, minibatches_per_shard=2)
+        first.do(OpenDataset(announcement=data))
         if by_steps:
-            first.do("steps.hold", worker="worker-0", dataset="data")
+            first.do(HoldTrainingState(worker="worker-0", dataset="data"))
         second = master("second")
         second.recover(first.record())
         gathering = asyncio.create_task(second._comeback.gather())

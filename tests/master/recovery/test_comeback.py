@@ -15,6 +15,9 @@ import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ScaleRole
+from elasticdl.master.commands.recovery import FinishReclaim
+from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.lost_journal import Comeback
@@ -241,7 +244,7 @@ def test_what_a_lost_worker_did_is_done_again_and_listed(running: RunningMaster,
 def test_a_worker_that_the_snapshot_does_not_know_stays(running: RunningMaster, listed: Any) -> None:
     done: Counter[int] = Counter()
     kept = running.ask(lambda master: master.record())
-    running.ask(lambda master: master.do("scale", role="worker", target=4))
+    running.ask(lambda master: master.do(ScaleRole(role="worker", target=4)))
     workers = [Worker(f"worker-{i}", running, done) for i in range(4)]
     listed.names.update(worker.name for worker in workers)
     for worker in workers:
@@ -266,7 +269,7 @@ def test_who_does_not_tell_in_time_is_not_waited_for(running: RunningMaster, lis
 
 def test_the_journal_counts_more_than_the_record(running: RunningMaster) -> None:
     kept = running.ask(lambda master: master.record())
-    running.ask(lambda master: master.do("announce", dataset="prediction", size=SIZE))
+    running.ask(lambda master: master.do(AnnounceDataset(dataset="prediction", size=SIZE)))
     running.ask(lambda master: master.recover(kept))
     assert running.ask(lambda master: master.state.sizes) == {"prediction": SIZE}
     assert not running.ask(lambda master: master.state.gathering.active)
@@ -292,13 +295,13 @@ def test_the_record_of_another_job_is_refused(running: RunningMaster, tmp_path: 
 
 
 def test_a_journal_of_a_lost_machine_may_lack_its_end(running: RunningMaster) -> None:
-    running.ask(lambda master: master.do("announce", dataset="prediction", size=SIZE))
+    running.ask(lambda master: master.do(AnnounceDataset(dataset="prediction", size=SIZE)))
     (running.folder / "machine").write_text("another")
     running.ask(lambda master: master.recover())
     assert running.ask(lambda master: master.state.sizes) == {"prediction": SIZE}
     assert running.ask(lambda master: master.state.gathering.active)
     # From now on the journal is this machine's.
-    running.ask(lambda master: master.do("gathering.close"))
+    running.ask(lambda master: master.do(FinishReclaim()))
     lineage = running.ask(lambda master: master.state.gathering.lineage)
     running.ask(lambda master: master.recover())
     assert lineage

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.master import Master
 from elasticdl.ps.core.buckets import BucketMap, first_map
 from elasticdl.ps.replication.replica_log import Routes
@@ -64,7 +65,7 @@ def back(tmp_path: Path, nowhere: Any) -> Callable[..., Master]:
             master = Master(spec=spec, folder=tmp_path, platform=nowhere, token=TOKEN, environment={})
             master.recover()
             for number, address in enumerate(addresses):
-                master.do("join", node=f"ps-{number}", incarnation=f"i-{number}", address=address)
+                master.do(JoinNode(node=f"ps-{number}", incarnation=f"i-{number}", address=address))
             assert master.state.placing.map == USUAL
             try:
                 await master._comeback._ask_servers()

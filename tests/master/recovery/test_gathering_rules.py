@@ -9,10 +9,23 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode, ScaleRole
+from elasticdl.master.commands.programs import OpenDataset
+from elasticdl.master.commands.recovery import (
+    AdoptNode,
+    FinishReclaim,
+    RaiseGeneration,
+    ReclaimShards,
+    SkipNodeNumber,
+    StartReclaim,
+)
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import NodePhase
+from tests.master.node_statuses import node_status
 
 PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=2)
 
@@ -20,9 +33,9 @@ PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=2)
 def started(plan: Plan = PLAN) -> JobState:
     state = JobState(plan)
     for node in state.roster.wanted():
-        state.apply("join", {"node": node.name, "incarnation": "i", "address": "here:1"})
+        state.apply(JoinNode(node=node.name, incarnation="i", address="here:1"))
     if not plan.runs_command:
-        state.apply("announce", {"dataset": "training", "size": 40})
+        state.apply(AnnounceDataset(dataset="training", size=40))
     return state
 
 
@@ -30,14 +43,15 @@ def lost(state: JobState, *, saved: dict[str, Any] | None = None) -> JobState:
     """The master of now is lost; the next one has this much."""
     restored = JobState(state.plan)
     restored.restore(json.loads(json.dumps(state.snapshot())))
-    restored.apply("gathering.reopen", {"lineage": "new", "saved": saved})
+    restored.apply(StartReclaim(lineage="new", saved=saved))
     return restored
 
 
 def tell(state: JobState, worker: str = "worker-0", **what: Any) -> list[int]:
-    nothing = {"generation": 1, "seen_generation": 1, "cut": 0, "sizes": {}, "epochs_ended": [], "shards": []}
-    found: list[int] = state.apply("gathering.tell", {"worker": worker, **nothing, **what})
-    return found
+    nothing: dict[str, Any] = {"generation": 1, "seen_generation": 1, "barrier": 0, "sizes": {}}
+    return state.apply(
+        ReclaimShards(**{"worker": worker, "epochs_ended": [], "shards": [], **nothing, **what})
+    )
 
 
 def shard(lease_id: int, start: int, position: int, end: int, **more: Any) -> dict[str, Any]:
@@ -46,15 +60,14 @@ def shard(lease_id: int, start: int, position: int, end: int, **more: Any) -> di
 
 
 def lease(state: JobState, worker: str, request_id: int, dataset: str = "training") -> Any:
-    arguments = {"dataset": dataset, "worker": worker, "count": 1, "request_id": request_id}
-    return state.apply("lease", arguments)[0]
+    return state.apply(LeaseShards(dataset=dataset, worker=worker, count=1, request_id=request_id))[0]
 
 
 def test_nothing_is_given_out_while_it_gathers() -> None:
     state = lost(started())
     assert not state.work.may_lease("training", "worker-0", 1)
     assert not state.work.propose_split("training", "worker-0")
-    state.apply("gathering.close", {})
+    state.apply(FinishReclaim())
     assert state.work.may_lease("training", "worker-0", 1)
 
 
@@ -69,14 +82,14 @@ def test_a_model_that_was_lost_meanwhile_is_trained_again_from_the_checkpoint() 
     assert state.ledger.samples_done("training") == 0
     # And one that is still in an old one has nothing that counts either.
     assert tell(state, "worker-1", generation=3, seen_generation=3) == []
-    state.apply("gathering.close", {})
+    state.apply(FinishReclaim())
     assert state.ledger.again("training", 0) == 0
 
 
 def test_servers_of_a_higher_generation_count_too() -> None:
     saved = {"path": "version-2", "step": 2, "ledger": started().ledger.snapshot()}
     state = lost(started(), saved=saved)
-    state.apply("gathering.raise_generation", {"above": 5})
+    state.apply(RaiseGeneration(above=5))
     assert (state.generation, state.restore_from, state.first_step) == (6, "version-2", 2)
 
 
@@ -84,8 +97,8 @@ def test_numbers_are_not_used_twice() -> None:
     state = started()
     before = state.ledger.next_lease
     state = lost(state)
-    tell(state, cut=17, shards=[shard(before + 40, 0, 8, 8)])
-    state.apply("gathering.close", {})
+    tell(state, barrier=17, shards=[shard(before + 40, 0, 8, 8)])
+    state.apply(FinishReclaim())
     assert state.cuts_passed > 17
     assert lease(state, "worker-0", 9).lease_id > before + 40
 
@@ -103,7 +116,7 @@ def test_who_tells_late_or_is_unknown_loses_its_leases() -> None:
     state = lost(started())
     order = state.ledger.order("training", epoch=0, first=0, count=1)[0]
     assert tell(state, "worker-9", shards=[shard(1, order, order, order + 8)]) == [1]
-    state.apply("gathering.close", {})
+    state.apply(FinishReclaim())
     assert tell(state, shards=[shard(1, order, order, order + 8)]) == [1]
     assert not state.ledger.held("training")
 
@@ -120,25 +133,25 @@ def test_telling_twice_changes_nothing() -> None:
 
 def test_a_worker_of_after_the_snapshot_is_taken_in() -> None:
     state = lost(started())
-    state.apply("gathering.adopt", {"node": "worker-5"})
-    assert state.apply("join", {"node": "worker-5", "incarnation": "x", "address": ""})
+    state.apply(AdoptNode(node="worker-5"))
+    assert state.apply(JoinNode(node="worker-5", incarnation="x", address=""))
     order = state.ledger.order("training", epoch=0, first=0, count=1)[0]
     assert tell(state, "worker-5", shards=[shard(1, order, order, order + 8)]) == []
-    state.apply("gathering.close", {})
+    state.apply(FinishReclaim())
     # The one that it had replaced turns out to be gone: nobody else has to come.
     status = {"name": "worker-1", "role": "worker", "phase": "failed", "reason": "killed"}
-    state.apply("observe", {"status": {**status, "exit_code": None, "message": ""}})
+    state.apply(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
     assert sorted(n.name for n in state.roster.alive("worker")) == ["worker-0", "worker-5"]
-    state.apply("scale", {"role": "worker", "target": 3})
+    state.apply(ScaleRole(role="worker", target=3))
     assert state.roster.nodes["worker-6"].phase is NodePhase.PENDING
 
 
 def test_numbers_of_nodes_are_not_used_twice() -> None:
     state = lost(started())
-    state.apply("gathering.skip_number", {"role": "ps", "number": 4})
-    state.apply("gathering.close", {})
+    state.apply(SkipNodeNumber(role="ps", number=4))
+    state.apply(FinishReclaim())
     status = {"name": "ps-0", "role": "ps", "phase": "failed", "reason": "killed"}
-    state.apply("observe", {"status": {**status, "exit_code": None, "message": ""}})
+    state.apply(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
     assert [n.name for n in state.roster.alive("ps")] == ["ps-5"]
 
 
@@ -150,9 +163,11 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
     state = JobState(plan)
     for node in state.roster.wanted():
         status = {"name": node.name, "role": node.role, "phase": "running", "reason": ""}
-        state.apply("observe", {"status": {**status, "exit_code": None, "message": ""}})
-    announcement = {"name": "d", "size": 42, "batch_size": 4, "epochs": 4, "minibatches_per_shard": 2}
-    state.apply("data.open", {"announcement": {**announcement, "shuffle_shards": True}})
+        state.apply(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
+    announcement = DatasetAnnouncement(
+        name="d", size=42, batch_size=4, epochs=4, minibatches_per_shard=2, shuffle_shards=True
+    )
+    state.apply(OpenDataset(announcement=announcement))
     memories: dict[str, dict[int, dict[str, Any]]] = {f"worker-{i}": {} for i in range(3)}
     trained: Counter[tuple[int, int]] = Counter()
     kept = json.dumps(state.snapshot())
@@ -163,10 +178,10 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
         if source.random() < 0.03:
             state = JobState(plan)
             state.restore(json.loads(kept))
-            state.apply("gathering.reopen", {"lineage": str(requests), "saved": None})
+            state.apply(StartReclaim(lineage=str(requests), saved=None))
             for worker, memory in memories.items():
                 assert tell(state, worker, shards=list(memory.values())) == []
-            state.apply("gathering.close", {})
+            state.apply(FinishReclaim())
             assert not state.ledger.check()
         worker = source.choice(list(memories))
         memory = memories[worker]
@@ -185,8 +200,14 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
         told["position"], told["batches"] = position, told["batches"] + 1
         told["held"] = position < told["end"]
         progress = [(told["lease_id"], position, told["batches"], False)]
-        report = {"bad": [], "loss_sum": 0.0, "loss_batches": 0, "stop_training": False, "report_id": 0}
-        assert state.apply("report", {"worker": worker, "progress": progress, **report}) == []
+        report: dict[str, Any] = {
+            "bad": [],
+            "loss_sum": 0.0,
+            "loss_batches": 0,
+            "stop_training": False,
+            "report_id": 0,
+        }
+        assert state.apply(ReportProgress(worker=worker, progress=progress, **report)) == []
     audit = Audit.of(state.ledger)
     assert audit.exact, audit.reason
     assert trained == Counter({(epoch, sample): 1 for epoch in range(4) for sample in range(42)})

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode
+from elasticdl.master.commands.recovery import AdoptNode, FinishReclaim, ReclaimShards, StartReclaim
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.ledger import Ledger
@@ -130,7 +132,7 @@ class Story:
         restored.restore(snapshot)
         job.state = restored
         job.journal = []
-        job.do("gathering.reopen", lineage=f"line {self.lost}", saved=None)
+        job.do(StartReclaim(lineage=f"line {self.lost}", saved=None))
         if self.source.random() < 0.5:
             # A real master goes on with a journal of its own from here.
             again = JobState(job.plan)
@@ -144,8 +146,8 @@ class Story:
         tellers = [name for name in names if name not in silent]
         for name in tellers:
             if name not in job.state.roster.nodes:
-                job.do("gathering.adopt", node=name)
-                job.do("join", node=name, incarnation=f"i-{name}", address="")
+                job.do(AdoptNode(node=name))
+                job.do(JoinNode(node=name, incarnation=f"i-{name}", address=""))
         witnesses = [
             node["name"]
             for node in snapshot["roster"]["nodes"]
@@ -159,18 +161,19 @@ class Story:
         for name in tellers:
             memory = self.memories.setdefault(name, Memory())
             lost = job.do(
-                "gathering.tell",
-                worker=name,
-                generation=1,
-                seen_generation=1,
-                cut=job.workers[name].cut,
-                sizes=job.sizes,
-                epochs_ended=epochs_ended,
-                shards=list(memory.shards.values()),
+                ReclaimShards(
+                    worker=name,
+                    generation=1,
+                    seen_generation=1,
+                    barrier=job.workers[name].cut,
+                    sizes=job.sizes,
+                    epochs_ended=epochs_ended,
+                    shards=list(memory.shards.values()),
+                )
             )
             assert not lost
             assert {x.lease_id for x in job.state.ledger.held_by(name)} == set(memory.held)
-        job.do("gathering.close")
+        job.do(FinishReclaim())
         assert not job.state.ledger.check()
         for node in list(job.state.roster.nodes.values()):
             if node.role == "worker" and node.alive and node.name not in tellers:

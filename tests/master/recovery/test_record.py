@@ -10,11 +10,14 @@ import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards
 from elasticdl.master.job_state import JobState
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of, unpack
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import Platform
+from tests.master.node_statuses import node_status
 
 LIMIT = 200_000
 
@@ -29,9 +32,7 @@ def busy_state(workers: int) -> JobState:
     state = JobState(Plan(workers=workers, servers=10, batch_size=32, shard_size=256, epochs=1000))
     for round_ in range(2):
         for node in state.roster.wanted():
-            state.apply(
-                "join", {"node": node.name, "incarnation": "0" * 32, "address": "10.200.100.100:50010"}
-            )
+            state.apply(JoinNode(node=node.name, incarnation="0" * 32, address="10.200.100.100:50010"))
         for node in list(state.roster.alive("worker")) if round_ == 0 else []:
             status = {
                 "name": node.name,
@@ -41,17 +42,12 @@ def busy_state(workers: int) -> JobState:
                 "exit_code": None,
                 "message": "Preempted by a pod of another priority class. " * 50,
             }
-            state.apply("observe", {"status": status})
-    state.apply("announce", {"dataset": "training", "size": 10**12})
+            state.apply(ObserveNode(status=node_status(status)))
+    state.apply(AnnounceDataset(dataset="training", size=10**12))
     for number, node in enumerate(state.roster.alive("worker")):
         for request in range(3):
-            leases = {
-                "dataset": "training",
-                "worker": node.name,
-                "count": 1,
-                "request_id": number * 10 + request + 1,
-            }
-            state.apply("lease", leases)
+            request_id = number * 10 + request + 1
+            state.apply(LeaseShards(dataset="training", worker=node.name, count=1, request_id=request_id))
     state.epochs_ended = [
         {"epoch": e, "metrics": {"auc": 0.123456789}, "loss": 0.123456789} for e in range(9999)
     ]

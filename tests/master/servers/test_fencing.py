@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.master.commands.nodes import JoinNode, PushCredit
 from elasticdl.master.health.server_monitor import longest_silence
 from elasticdl.master.servers.worker_fence import Fencing, LastWord, patience
 from elasticdl.master.settings import Plan
@@ -30,7 +31,7 @@ from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
-FIRST = {"lease_id": 7, "position": 10, "batches": 1}
+FIRST = PushCredit(lease_id=7, position=10, batches=1)
 
 
 # What the first server has the third one has too, but for one bucket; the same holds of the second.
@@ -57,7 +58,7 @@ class Played:
             server.serve(store)
             self.stores.append(store)
             self.servers.append(server)
-            job.do("join", node=f"ps-{number}", incarnation=store.incarnation, address=server.address)
+            job.do(JoinNode(node=f"ps-{number}", incarnation=store.incarnation, address=server.address))
         self.use(primary=PRIMARY, backup=BACKUP)
         for store in self.stores:
             store.close(1)

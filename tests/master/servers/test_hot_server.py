@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.settings import Plan
 from elasticdl.ps.client.client import ParameterClient
@@ -52,7 +54,7 @@ class Played:
             store.close(self.state.generation)
             self.stores[node.slot] = store
             server = self.servers[node.name] = ParameterServer(token=TOKEN)
-            self.job.do("join", node=node.name, incarnation=store.incarnation, address=server.address)
+            self.job.do(JoinNode(node=node.name, incarnation=store.incarnation, address=server.address))
         for node in wanted:
             store = self.stores[node.slot]
             store.see(self.routes())
@@ -74,8 +76,8 @@ class Played:
             incarnations={number: store.incarnation for number, store in self.stores.items()},
         )
 
-    def do(self, command: str, **arguments: Any) -> None:
-        self.job.do(command, **arguments)
+    def do(self, command: Command[Any]) -> None:
+        self.job.do(command)
         for store in self.stores.values():
             store.see(self.routes())
 

@@ -8,6 +8,15 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.checkpoints import FinishCheckpoint
+from elasticdl.master.commands.job import StopJob
+from elasticdl.master.commands.nodes import JoinNode, ScaleRole
+from elasticdl.master.commands.placement import (
+    AdoptBucketMap,
+    AdvanceMigration,
+    RebalanceBuckets,
+    ReplanBuckets,
+)
 from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.servers.bucket_placement import plain
 from elasticdl.master.settings import Plan
@@ -38,10 +47,11 @@ def let_move(job: Any) -> None:
             return
         joined = {node.slot: node.incarnation for node in job.state.roster.alive("ps")}
         job.do(
-            "placing.advance",
-            version=now.version,
-            filled=[[bucket, server, joined[server]] for bucket, server in now.filling.items()],
-            taken=list(now.handover),
+            AdvanceMigration(
+                version=now.version,
+                filled=[(bucket, server, joined[server]) for bucket, server in now.filling.items()],
+                taken=list(now.handover),
+            )
         )
     raise AssertionError("the moves do not come to an end")
 
@@ -56,7 +66,7 @@ def test_there_is_a_map_when_all_have_joined(toy_job: Any) -> None:
     for node in [n for n in job.state.roster.wanted() if n.role == "ps"]:
         assert job.state.placing.map is None
         assert job.state.ps_addresses() == []
-        job.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
+        job.do(JoinNode(node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}"))
     assert placed(job) == first_map(2, replicas=2)
     directive = directive_for(job.state, "worker-0", save_to="")
     assert list(directive.ps_addresses) == ["here:0", "here:1"]
@@ -98,11 +108,11 @@ def test_without_replicas_a_loss_is_a_loss(toy_job: Any) -> None:
 
 
 def test_more_and_fewer_servers(job: Any) -> None:
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
     assert copies(job) == dict.fromkeys(range(4), 128)
-    job.do("scale", role="ps", target=1)
+    job.do(ScaleRole(role="ps", target=1))
     servers = job.state.roster.alive("ps")
     assert not any(node.draining for node in servers), "they still hold something"
     let_move(job)
@@ -113,10 +123,10 @@ def test_more_and_fewer_servers(job: Any) -> None:
 
 
 def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_yet(job: Any) -> None:
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
-    job.do("scale", role="ps", target=2)
+    job.do(ScaleRole(role="ps", target=2))
     job.end("ps-0")
     assert [(node.name, node.slot) for node in job.state.roster.wanted()] == [("ps-4", 0)]
     job.start_nodes()
@@ -127,10 +137,10 @@ def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_
 
 
 def test_who_is_lost_of_those_that_go_is_not_replaced(job: Any) -> None:
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
-    job.do("scale", role="ps", target=2)
+    job.do(ScaleRole(role="ps", target=2))
     job.end("ps-3")
     assert job.state.roster.wanted() == []
     let_move(job)
@@ -142,10 +152,10 @@ def leaving(request: Any, toy_job: Any) -> Any:
     """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
     job = toy_job(Plan(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
-    job.do("scale", role="ps", target=2)
+    job.do(ScaleRole(role="ps", target=2))
     let_move(job)
     assert job.state.roster.nodes["ps-2"].draining
-    job.do("scale", role="ps", target=3)
+    job.do(ScaleRole(role="ps", target=3))
     return job
 
 
@@ -217,7 +227,7 @@ def test_the_successor_of_a_server_that_still_goes_is_lost(leaving: Any) -> None
 
 def test_a_master_that_has_forgotten_the_successor_does_not_take_the_other_one_for_it(leaving: Any) -> None:
     newer = first_map(3, replicas=leaving.plan.replicas, version=99)
-    leaving.do("placing.adopt", generation=1, buckets=plain(newer))
+    leaving.do(AdoptBucketMap(generation=1, buckets=plain(newer)))
     if leaving.plan.replicas == 1:
         assert leaving.state.generation == 2
     else:
@@ -234,7 +244,7 @@ def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
     while job.state.cut is None:
         job.work(worker)
     before = placed(job)
-    job.do("scale", role="ps", target=3)
+    job.do(ScaleRole(role="ps", target=3))
     job.start_nodes()
     assert placed(job) is before
     # A loss does not wait.
@@ -274,7 +284,7 @@ def is_cutting(job: Any) -> bool:
 
 
 def end_saving(job: Any) -> None:
-    job.do("checkpoint_done", cut=job.state.saving.cut, path="somewhere")
+    job.do(FinishCheckpoint(barrier=job.state.saving.cut, path="somewhere"))
 
 
 def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(saving: Any) -> None:
@@ -293,7 +303,7 @@ def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(sav
 
 def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
     job = saving
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     for _ in range(20):
         before = placed(job)
@@ -315,7 +325,7 @@ def test_a_stop_waits_for_no_moves(saving: Any) -> None:
     end_saving(saving)
     before = saving.state.cut
     assert before is None
-    saving.do("stop", reason="Ctrl-C")
+    saving.do(StopJob(reason="Ctrl-C"))
     assert saving.state.cut.save
 
 
@@ -331,18 +341,18 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     job.end("ps-2")
     assert not placed(job).filling
     assert job.state.placing.waits
-    job.do("placing.replan")
+    job.do(ReplanBuckets())
     let_move(job)
     assert copies(job) == {0: 256, 1: 256}
 
 
 def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
-    job.do("scale", role="ps", target=2)
+    job.do(ScaleRole(role="ps", target=2))
     job.end("ps-0")
-    job.do("placing.replan")
+    job.do(ReplanBuckets())
     let_move(job)
     assert copies(job) == {1: 256, 2: 256}, "everything has two copies"
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-3"}
@@ -353,12 +363,12 @@ def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
 
 
 def test_who_stays_for_others_is_no_reason_to_move(job: Any) -> None:
-    job.do("scale", role="ps", target=4)
+    job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
-    job.do("scale", role="ps", target=3)
+    job.do(ScaleRole(role="ps", target=3))
     job.end("ps-0")
-    job.do("placing.replan")
+    job.do(ReplanBuckets())
     let_move(job)
     assert copies(job).keys() == {1, 2, 3}
     assert not job.state.placing.next_for([1] * BUCKETS)
@@ -368,15 +378,15 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     job.end("ps-0")
     job.start_nodes()
     version = placed(job).version
-    stale = [[bucket, server, "i-ps-0"] for bucket, server in placed(job).filling.items()]
-    job.do("placing.advance", version=version, filled=stale, taken=[])
+    stale = [(bucket, server, "i-ps-0") for bucket, server in placed(job).filling.items()]
+    job.do(AdvanceMigration(version=version, filled=stale, taken=[]))
     assert placed(job).version == version
 
 
 def test_a_busy_server_gives_work_away(job: Any) -> None:
     hot = [100 if server == 0 else 1 for server in placed(job).primary]
     assert job.state.placing.next_for(hot)
-    job.do("placing.even", loads=hot)
+    job.do(RebalanceBuckets(loads=hot))
     let_move(job)
     work = Counter[int]()
     for server, load in zip(placed(job).primary, hot, strict=True):
@@ -388,14 +398,14 @@ def test_a_busy_server_gives_work_away(job: Any) -> None:
 def test_the_servers_know_a_newer_map(job: Any) -> None:
     usual = first_map(2, replicas=2, version=9)
     newer = dataclasses.replace(usual, primary=usual.backup, backup=usual.primary)
-    job.do("placing.adopt", generation=1, buckets=plain(newer))
+    job.do(AdoptBucketMap(generation=1, buckets=plain(newer)))
     assert placed(job).version >= 9
     assert placed(job).primary == newer.primary
-    job.do("placing.adopt", generation=1, buckets=plain(usual))
+    job.do(AdoptBucketMap(generation=1, buckets=plain(usual)))
     assert placed(job).primary == newer.primary, "an older one counts for nothing"
     # With a server in it that is not there any more, and had the only copy of something.
     lost = BucketMap(version=99, primary=(2,) * 256, backup=(NOBODY,) * 256)
-    job.do("placing.adopt", generation=1, buckets=plain(lost))
+    job.do(AdoptBucketMap(generation=1, buckets=plain(lost)))
     assert job.state.generation == 2
 
 
@@ -403,8 +413,8 @@ def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    some = [[bucket, server, "i-ps-2"] for bucket, server in list(now.filling.items())[:3]]
-    job.do("placing.advance", version=now.version, filled=some, taken=[])
+    some = [(bucket, server, "i-ps-2") for bucket, server in list(now.filling.items())[:3]]
+    job.do(AdvanceMigration(version=now.version, filled=some, taken=[]))
     replayed = job.replayed()
     assert replayed.placing.map == placed(job)
     assert replayed.snapshot() == job.state.snapshot()
@@ -414,11 +424,11 @@ def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
-    job.do("placing.advance", version=now.version, filled=filled, taken=[])
+    filled = [(bucket, server, "i-ps-2") for bucket, server in now.filling.items()]
+    job.do(AdvanceMigration(version=now.version, filled=filled, taken=[]))
     handed = placed(job)
     assert handed.handover
-    job.do("placing.advance", version=now.version, filled=[], taken=list(handed.handover))
+    job.do(AdvanceMigration(version=now.version, filled=[], taken=list(handed.handover)))
     assert placed(job) == handed
 
 
@@ -428,17 +438,17 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
         sizes={"training": 100, "evaluation": 20},
     )
     job.start_nodes()
-    job.do("scale", role="ps", target=3)
+    job.do(ScaleRole(role="ps", target=3))
     job.start_nodes()
     now = placed(job)
-    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
-    job.do("placing.advance", version=now.version, filled=filled, taken=[])
+    filled = [(bucket, server, "i-ps-2") for bucket, server in now.filling.items()]
+    job.do(AdvanceMigration(version=now.version, filled=filled, taken=[]))
     assert job.state.placing.handing_over
     (worker,) = job.workers.values()
     while job.state.cut is None:
         job.work(worker)
     now = placed(job)
-    job.do("placing.advance", version=now.version, filled=[], taken=list(now.handover))
+    job.do(AdvanceMigration(version=now.version, filled=[], taken=list(now.handover)))
     assert not job.state.placing.handing_over
     assert placed(job).version == now.version + 1
     assert placed(job).filling == now.filling, "nothing else happens"

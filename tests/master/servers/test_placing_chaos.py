@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.nodes import JoinNode, ScaleRole
+from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.settings import Plan
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY
@@ -32,7 +34,7 @@ class History:
         happens[0]()
 
     def scale(self) -> None:
-        self.job.do("scale", role="ps", target=self.chance.randint(1, 5))
+        self.job.do(ScaleRole(role="ps", target=self.chance.randint(1, 5)))
 
     def lose(self) -> None:
         servers = self.state.roster.alive("ps")
@@ -51,11 +53,11 @@ class History:
                 self.join(node)
 
     def join(self, node: Node) -> None:
-        self.job.do("join", node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}")
+        self.job.do(JoinNode(node=node.name, incarnation=f"i-{node.name}", address=f"here:{node.number}"))
 
     def do_without(self) -> None:
         if self.state.placing.waits:
-            self.job.do("placing.replan")
+            self.job.do(ReplanBuckets())
 
     def move(self, part: float | None = None) -> None:
         """Servers say how far they are with some of what the map asks of them, or with all."""
@@ -65,14 +67,15 @@ class History:
         part = part or self.chance.choice([0.3, 1.0])
         joined = {node.slot: node.incarnation for node in self.state.roster.alive("ps") if counts(node)}
         self.job.do(
-            "placing.advance",
-            version=now.version,
-            filled=[[b, s, joined[s]] for b, s in now.filling.items() if self.chance.random() < part],
-            taken=[b for b in now.handover if self.chance.random() < part],
+            AdvanceMigration(
+                version=now.version,
+                filled=[(b, s, joined[s]) for b, s in now.filling.items() if self.chance.random() < part],
+                taken=[b for b in now.handover if self.chance.random() < part],
+            )
         )
 
     def work_unevenly(self) -> None:
-        self.job.do("placing.even", loads=[self.chance.choice([0, 1, 50]) for _ in range(BUCKETS)])
+        self.job.do(RebalanceBuckets(loads=[self.chance.choice([0, 1, 50]) for _ in range(BUCKETS)]))
 
     def settle(self) -> None:
         """No more events: all come that are wanted, and all go that are sent away."""

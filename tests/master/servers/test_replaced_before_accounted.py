@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import JoinNode, ObserveNode, ReportFailure, VacateNode
+from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards
 from elasticdl.master.lifecycle.roster import Roster
 from elasticdl.master.master import Master
 from elasticdl.master.servers.worker_fence import LastWord
@@ -77,11 +78,11 @@ def ended(name: str, reason: EndReason = EndReason.KILLED, **more: Any) -> NodeS
 
 def begin(master: Master, server: str) -> None:
     """Training, in which worker-0 holds a shard."""
-    master.do("join", node="ps-0", incarnation="i", address=server)
+    master.do(JoinNode(node="ps-0", incarnation="i", address=server))
     for name in ("worker-0", "worker-1"):
-        master.do("join", node=name, incarnation="i", address="")
-    master.do("announce", dataset="training", size=10_000)
-    assert master.do("lease", dataset="training", worker="worker-0", count=1, request_id=1)
+        master.do(JoinNode(node=name, incarnation="i", address=""))
+    master.do(AnnounceDataset(dataset="training", size=10_000))
+    assert master.do(LeaseShards(dataset="training", worker="worker-0", count=1, request_id=1))
 
 
 async def going_on(master: Master) -> None:
@@ -126,7 +127,7 @@ def test_the_next_master_asks_for_what_is_still_to_be_accounted_for(
         await going_on(first)
 
     asyncio.run(lose())
-    first.do("join", node="worker-2", incarnation="i", address="")
+    first.do(JoinNode(node="worker-2", incarnation="i", address=""))
     second = come()
     asked: list[str] = []
 
@@ -177,12 +178,12 @@ def test_samples_that_fail_are_named_where_the_worker_has_failed_too_often_as_we
     begin(master, hanging)
     state = master.state
     (lease,) = state.ledger.held_by("worker-0")
-    told = {"message": "bad sample", "traceback": "", "lease_id": lease.lease_id}
-    master.do("fail", node="worker-0", kind="program", **told)
-    end = asdict(ended("worker-0", EndReason.ERROR))
+    told: dict[str, Any] = {"message": "bad sample", "traceback": "", "lease_id": lease.lease_id}
+    master.do(ReportFailure(node="worker-0", kind="program", **told))
+    end = ended("worker-0", EndReason.ERROR)
     outcomes = []
-    for command in ("vacate", "observe"):
-        master.do(command, status=end)
+    for command in (VacateNode(status=end), ObserveNode(status=end)):
+        master.do(command)
         outcomes.append(state.outcome)
     assert outcomes == ["", "failed"]
     assert "bad sample" in state.message

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ScaleRole
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.master.settings import Plan
@@ -103,7 +104,7 @@ def test_the_server_comes_after_all(moving: Moving) -> None:
 
 def test_one_that_was_to_go_has_some(job: Any) -> None:
     job.end("ps-0")
-    job.do("scale", role="ps", target=2)
+    job.do(ScaleRole(role="ps", target=2))
     moving = watched(job)
     # One alone would just have room for everything, in one copy.
     report(moving, ROOM * 2 // 3 - MEBI)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.nodes import ScaleRole
 from elasticdl.master.scale_limits import CannotScale, scale
 from elasticdl.master.servers.bucket_placement import fewest_servers
 from elasticdl.master.servers.server_metrics import ServerFigures
@@ -57,8 +58,8 @@ class Played:
         self.figures.take(dict.fromkeys(names, reply), names)
         self.done: list[int] = []
 
-    def do(self, command: str, **fields: Any) -> None:
-        self.done.append(fields["target"])
+    def do(self, command: ScaleRole) -> None:
+        self.done.append(command.target)
 
 
 def test_servers_that_are_needed_stay() -> None:

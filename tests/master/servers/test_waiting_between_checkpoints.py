@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.checkpoints import FinishCheckpoint
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.settings import Plan
 
@@ -39,7 +40,7 @@ def begin_checkpoint(job: Any) -> None:
 
 
 def end_checkpoint(job: Any) -> None:
-    job.do("checkpoint_done", cut=job.state.saving.cut, path="somewhere")
+    job.do(FinishCheckpoint(barrier=job.state.saving.cut, path="somewhere"))
 
 
 def look(moving: Moving, now: float) -> None:

@@ -1,0 +1,51 @@
+"""Commands of the checkpoint cycle (`checkpointing/checkpoint_cycle.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticdl.master.commands.command import Command
+from elasticdl.ps.checkpoint.checkpoints import SavedFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartFromCheckpoint(Command[None]):
+    """The job begins with the model of this checkpoint. Without a ledger its data starts from the first epoch."""
+
+    path: str
+    step: int
+    ledger: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachBarrier(Command[None]):
+    """A worker has finished its batch and waits. `files`: what it wrote, where workers own the model."""
+
+    worker: str
+    barrier: int
+    files: list[SavedFile] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassBarrier(Command[None]):
+    """The snapshot of the model has been taken: training goes on."""
+
+    barrier: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailCheckpoint(Command[None]):
+    """A worker could not write its part of the model."""
+
+    barrier: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishCheckpoint(Command[None]):
+    """The checkpoint has been written to `path`, or could not be."""
+
+    barrier: int
+    path: str
+    error: str = ""
