@@ -1,36 +1,34 @@
 """The state of a job, as one deterministic machine.
 
-Every change is a *command*: a method of `JobState`, or of a part of it, called by name with plain values. The master
-writes each command to the journal before it answers anybody, and replays them when it comes back; so a command must
-depend on nothing but its arguments and the state: no clock, no randomness, no I/O. A command that raises
-leaves the state as it was and is not journaled.
+Every change is a command (`commands/`). The command log writes each to the journal before it replies, and replays them
+when a master recovers; so a command depends on nothing but its fields and the state: no clock, no randomness, no I/O. A
+command that raises leaves the state as it was and is not journaled.
 
-After each command the machine settles (`schedule.py`): it looks whether an evaluation or a checkpoint is due, whether
-an epoch or the job is over, which nodes are missing. What the outside should do about it is not returned but
-can be read off the state at any time (`roster.wanted()`, `cut`, `saving`, `evaluation`, see also `directives.py`),
-which is what makes a restart harmless.
+Each component owns its part of the state, and is the only one that assigns it: the ledger, the roster, shards
+(`dispatcher.py`), evaluations, epochs, the checkpoint cycle, the generation of the model, the data sets and steps of
+training programs, the bucket map, the recovery from a lost journal. `JobState` composes them, pairs commands with
+handlers, and has the handlers that concern nodes.
 
-Commands that belong together are in a part of their own, which changes this state: shards in `dispatcher.py`, cuts and
-checkpoints in `barrier.py`, evaluations in `evaluations.py`, programs of the user's own in `program_datasets.py` and
-`training_steps.py`, the map of parameter servers in `bucket_placement.py`, the way back after a lost journal in
-`reclaim_round.py`. What the loss of the model means is in `rollback.py`. Here are nodes, and the end.
-
-A cut
-    is a moment at which no batch is half done. Evaluations and checkpoints are taken at cuts, so they mean one model
-    and one ledger. Waiting for a cut lasts a batch; copying the model is quick; writing and evaluating the copy happen
-    while training goes on.
+After each command the machine settles: is an evaluation or a checkpoint due, is an epoch or the job over, which nodes
+are missing? What should be done about it is not returned but can be read off the state at any time (`roster.wanted()`,
+`cycle`, `evaluation`, see also `directives.py`), which is what makes a restart harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar
 
-from elasticdl.master.allreduce.training_steps import Steps
-from elasticdl.master.checkpointing.barrier import Standstill
-from elasticdl.master.checkpointing.barrier_records import Cut, SavedModel, Saving
-from elasticdl.master.checkpointing.rollback import lose_model, lost_with
+from elasticdl.master.allreduce.training_steps import TrainingSteps
+from elasticdl.master.checkpointing.checkpoint_cycle import (
+    Barrier,
+    CheckpointCycle,
+    CheckpointPhase,
+    SavedCheckpoint,
+)
+from elasticdl.master.checkpointing.model_generation import ModelGeneration
+from elasticdl.master.checkpointing.rollback import Rollback
 from elasticdl.master.commands.checkpoints import (
     FailCheckpoint,
     FinishCheckpoint,
@@ -79,18 +77,22 @@ from elasticdl.master.commands.recovery import (
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress, TruncateLease
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.ledger.ledger import Ledger, ShardGivesUp
-from elasticdl.master.lifecycle.dispatcher import Work
+from elasticdl.master.lifecycle.dataset_sizes import DatasetSizes
+from elasticdl.master.lifecycle.dispatcher import Dispatcher
+from elasticdl.master.lifecycle.epochs import Epochs
 from elasticdl.master.lifecycle.evaluation import Evaluation
-from elasticdl.master.lifecycle.evaluations import Evaluating
+from elasticdl.master.lifecycle.evaluations import Evaluations
+from elasticdl.master.lifecycle.job_outcome import JobOutcome
+from elasticdl.master.lifecycle.leader_task import EXPORT, LeaderTask
 from elasticdl.master.lifecycle.roster import JobFailure, Node, Roster
-from elasticdl.master.lifecycle.schedule import EPOCH_TASK, settle
-from elasticdl.master.programs.completion import node_ended
-from elasticdl.master.programs.program_datasets import ProgramData
-from elasticdl.master.recovery.reclaim_round import Gathering
-from elasticdl.master.servers.bucket_placement import Placing
-from elasticdl.master.settings import Plan
+from elasticdl.master.lifecycle.unreadable_samples import UnreadableSampleLimit
+from elasticdl.master.programs.completion import ProgramCompletion
+from elasticdl.master.programs.program_datasets import ProgramDatasets
+from elasticdl.master.recovery.reclaim_round import ReclaimRound
+from elasticdl.master.servers.bucket_placement import BucketPlacement
+from elasticdl.master.settings import JobSettings
+from elasticdl.master.training_schedule import TrainingSchedule
 from elasticdl.platforms.platform import EndReason, NodeStatus
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
 
 R = TypeVar("R")
 
@@ -102,9 +104,21 @@ _REMARK_LENGTH = 500
 FORM = 4
 
 
+class _Part(Protocol):
+    def snapshot(self) -> dict[str, Any]: ...
+
+    def restore(self, snapshot: dict[str, Any]) -> None: ...
+
+
+class _Shared(TypedDict):
+    settings: JobSettings
+    ledger: Ledger
+    roster: Roster
+
+
 @dataclass(frozen=True, kw_only=True)
-class Failed:
-    """What a worker has said of its own end, and on which shard it came to it."""
+class WorkerError:
+    """The error that a worker has reported, and the shard on which it happened."""
 
     lease_id: int = 0
     message: str = ""
@@ -112,7 +126,7 @@ class Failed:
 
 
 class JobState:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JobSettings) -> None:
         self.plan = plan
         self.ledger = Ledger()
         self.roster = Roster(
@@ -121,54 +135,162 @@ class JobState:
             run_to_their_end=plan.runs_command,
             replaced_early=plan.replaced_early,
         )
-        self.data = ProgramData(self)
-        self.steps = Steps(self)
-        self.gathering = Gathering(self)
-        self.placing = Placing(self)
-        self.work = Work(self)
-        self.standstill = Standstill(self)
-        self.evaluating = Evaluating(self)
-        self._handlers = self._find_handlers()
+        self.ending = JobOutcome()
+        self.dataset_sizes = DatasetSizes()
+        self.epochs = Epochs()
+        self.leader_task = LeaderTask()
+        self.model = ModelGeneration()
+        # Workers that have reported an error and have not exited yet. Until then their leases stay with them.
+        self.failed: dict[str, WorkerError] = {}
         # Where the nodes of a program find each other, by role: these stay when a node is replaced.
         self.addresses: dict[str, list[str]] = {}
-        self.sizes: dict[str, int] = {}
-        self.generation = 1
-        self.restore_from = ""
-        self.first_step = 0
-        self.saved: SavedModel | None = None
-        self.cuts_passed = 0
-        self.cut: Cut | None = None
-        self.saving: Saving | None = None
-        self.evaluation: Evaluation | None = None
-        self.evaluated_mark = 0
-        self.saved_mark = 0
-        # The epoch whose end has had its cut (evaluation, checkpoint).
-        self.cut_epoch = -1
-        # The epoch whose end the leader's callbacks have heard of.
-        self.told_epoch = -1
-        self.epochs_ended: list[dict[str, Any]] = []
-        self.results: list[dict[str, Any]] = []
-        # How many there were beside these, as of a master that came back from a snapshot without them.
-        self.results_forgotten = 0
-        # What workers have told of the model, for the person who started the job.
+        # What workers found out about the model, for the person who started the job.
         self.remarks: list[str] = []
-        self.stopping = ""
-        self.stop_saved = False
-        self.training_over = False
-        self.task = ""
-        self.task_result = ""
-        self.outcome = ""
-        self.message = ""
-        self.traceback = ""
-        self.last_error = ""
-        # Workers that have told of an error and have not ended yet. Until they have, what they hold is theirs.
-        self.failed: dict[str, Failed] = {}
-        self.last_report: dict[str, int] = {}
-        self.epoch_loss: dict[int, tuple[float, int]] = {}
-        # Shards that idle workers wait for, and from where on: asked of their owners, not yet answered. Not
-        # journaled: a proposal forgotten is a proposal made again.
-        self.truncations: dict[int, tuple[str, int]] = {}
-        settle(self)
+        shared: _Shared = {"settings": plan, "ledger": self.ledger, "roster": self.roster}
+        ledger, sizes, outcome = self.ledger, self.dataset_sizes, self.ending
+        unreadable = UnreadableSampleLimit(ledger=ledger, outcome=outcome, max_samples=plan.max_bad_records)
+        self.evaluations = Evaluations(**shared, sizes=sizes, unreadable=unreadable)
+        self.cycle = CheckpointCycle(**shared)
+        self.work = Dispatcher(
+            **shared,
+            sizes=sizes,
+            outcome=outcome,
+            epochs=self.epochs,
+            evaluations=self.evaluations,
+            unreadable=unreadable,
+            failed_workers=self.failed,
+            at_barrier=lambda: self.cycle.barrier is not None,
+            recovering=lambda: self.gathering.active,
+        )
+        self.data = ProgramDatasets(**shared, sizes=sizes, outcome=outcome)
+        self.completion = ProgramCompletion(
+            ledger=ledger, roster=self.roster, outcome=outcome, datasets=self.data
+        )
+        self.steps = TrainingSteps(
+            ledger=ledger,
+            roster=self.roster,
+            dispatcher=self.work,
+            generation=self.model,
+            announced=self.data.announced,
+        )
+        self.placing = BucketPlacement(
+            settings=plan,
+            roster=self.roster,
+            outcome=outcome,
+            generation=lambda: self.model.number,
+            frozen=self._has_snapshot,
+        )
+        self.gathering = ReclaimRound(self)
+        self.rollback = Rollback(
+            settings=plan,
+            ledger=ledger,
+            sizes=sizes,
+            generation=self.model,
+            cycle=self.cycle,
+            evaluations=self.evaluations,
+            dispatcher=self.work,
+            epochs=self.epochs,
+            task=self.leader_task,
+            scoped=(self.gathering, self.placing, self.steps),
+        )
+        self.schedule = TrainingSchedule(
+            settings=plan,
+            ledger=ledger,
+            sizes=sizes,
+            outcome=outcome,
+            generation=self.model,
+            cycle=self.cycle,
+            evaluations=self.evaluations,
+            dispatcher=self.work,
+            epochs=self.epochs,
+            task=self.leader_task,
+            migration_first=lambda: self.placing.has_a_turn,
+        )
+        self._handlers = self._find_handlers()
+        self._settle()
+
+    # -- what others read ------------------------------------------------------------------------------------
+
+    @property
+    def outcome(self) -> str:
+        return self.ending.result
+
+    @property
+    def message(self) -> str:
+        return self.ending.message
+
+    @property
+    def traceback(self) -> str:
+        return self.ending.traceback
+
+    @property
+    def last_error(self) -> str:
+        return self.ending.last_error
+
+    @property
+    def stopping(self) -> str:
+        return self.ending.stop_reason
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return self.dataset_sizes.known
+
+    @property
+    def generation(self) -> int:
+        return self.model.number
+
+    @property
+    def restore_from(self) -> str:
+        return self.model.restore_from
+
+    @property
+    def first_step(self) -> int:
+        return self.model.first_step
+
+    @property
+    def barrier(self) -> Barrier | None:
+        return self.cycle.barrier
+
+    @property
+    def saved(self) -> SavedCheckpoint | None:
+        return self.cycle.saved
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        return self.evaluations.current
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        return self.evaluations.results
+
+    @property
+    def results_forgotten(self) -> int:
+        return self.evaluations.results_dropped
+
+    @property
+    def epochs_ended(self) -> list[dict[str, Any]]:
+        return self.epochs.ended
+
+    @property
+    def training_over(self) -> bool:
+        return self.epochs.training_over
+
+    @property
+    def task(self) -> str:
+        return self.leader_task.name
+
+    @property
+    def task_result(self) -> str:
+        return self.leader_task.result
+
+    @property
+    def is_recovering(self) -> bool:
+        """The journal was lost: what the state says is old until workers have reclaimed their shards."""
+        return self.gathering.active
+
+    def _has_snapshot(self) -> bool:
+        """A snapshot of the model is where the buckets are, or is about to be taken."""
+        return self.cycle.phase is not CheckpointPhase.TRAINING or self.evaluations.current is not None
 
     # -- applying commands -----------------------------------------------------------------------------------
 
@@ -182,21 +304,21 @@ class JobState:
             ReportFailure.handled_by(self._report_failure),
             ReportHungNode.handled_by(self._report_hung_node),
             ScaleRole.handled_by(self._scale),
-            FinishTask.handled_by(self._finish_task),
+            FinishTask.handled_by(self.schedule.finish_task),
             AddRemarks.handled_by(self._add_remarks),
             StopJob.handled_by(self._stop),
-            AnnounceDataset.handled_by(self.work.announce),
+            AnnounceDataset.handled_by(self.schedule.announce),
             LeaseShards.handled_by(self.work.lease),
             ReportProgress.handled_by(self.work.report),
             TruncateLease.handled_by(self.work.truncate),
-            StartFromCheckpoint.handled_by(self._start_from_checkpoint),
-            ReachBarrier.handled_by(self.standstill.reach),
-            PassBarrier.handled_by(self.standstill.release),
-            FailCheckpoint.handled_by(self.standstill.fail),
-            FinishCheckpoint.handled_by(self.standstill.finish),
-            ReportEvaluation.handled_by(self.evaluating.report),
-            ClaimEvaluation.handled_by(self.evaluating.claim),
-            FinishEvaluation.handled_by(self.evaluating.finish),
+            StartFromCheckpoint.handled_by(self.schedule.start_from_checkpoint),
+            ReachBarrier.handled_by(self.cycle.reach),
+            PassBarrier.handled_by(self._pass_barrier),
+            FailCheckpoint.handled_by(self.schedule.fail_checkpoint),
+            FinishCheckpoint.handled_by(self.schedule.finish_checkpoint),
+            ReportEvaluation.handled_by(self.evaluations.report),
+            ClaimEvaluation.handled_by(self.evaluations.claim),
+            FinishEvaluation.handled_by(self.evaluations.finish),
             OpenDataset.handled_by(self.data.open),
             FailShard.handled_by(self.data.fail_shard),
             ReturnLeases.handled_by(self.data.return_leases),
@@ -208,7 +330,7 @@ class JobState:
             AdvanceMigration.handled_by(self.placing.advance),
             RebalanceBuckets.handled_by(self.placing.rebalance),
             ReplanBuckets.handled_by(self.placing.replan),
-            AdoptBucketMap.handled_by(self.placing.adopt),
+            AdoptBucketMap.handled_by(self._adopt_bucket_map),
             RenumberBucketMap.handled_by(self.placing.renumber),
             StartReclaim.handled_by(lambda c: self.gathering.reopen(lineage=c.lineage, saved=c.saved)),
             AdoptNode.handled_by(lambda c: self.gathering.adopt(node=c.node, place=c.place)),
@@ -229,8 +351,31 @@ class JobState:
         result: R = self._handlers[type(command)](command)
         # The shards of a program decide nothing about its nodes, nor about its end; and there are many of these.
         if not (command.frequent and self.plan.runs_command):
-            settle(self)
+            self._settle()
         return result
+
+    def _settle(self) -> None:
+        """Moves the state on as far as it goes by itself."""
+        if self.gathering.active and not self.outcome:
+            # What is known is old: nothing follows from it yet.
+            return
+        # First, as a barrier may have to wait for it.
+        self.placing.settle()
+        if not self.outcome:
+            if self.plan.runs_command:
+                self.completion.settle()
+            else:
+                self.schedule.settle()
+        self.roster.closing = bool(self.outcome)
+        self.roster.wanted()
+
+    def _pass_barrier(self, command: PassBarrier) -> None:
+        if self.schedule.pass_barrier(command):
+            self.placing.copied()
+
+    def _adopt_bucket_map(self, command: AdoptBucketMap) -> None:
+        if not self.placing.adopt(command):
+            self.rollback.run()
 
     def _reclaim_shards(self, command: ReclaimShards) -> list[int]:
         return self.gathering.tell(
@@ -244,11 +389,6 @@ class JobState:
         )
 
     # -- nodes -----------------------------------------------------------------------------------------------
-
-    def _start_from_checkpoint(self, command: StartFromCheckpoint) -> None:
-        self.saved = SavedModel(path=command.path, step=command.step, ledger=command.ledger)
-        self.restore_from = command.path
-        self.first_step = command.step
 
     def _assign_addresses(self, command: AssignAddresses) -> None:
         self.addresses = command.addresses
@@ -265,13 +405,24 @@ class JobState:
         if node is None:
             return
         if self.plan.runs_command:
-            node_ended(self, node)
+            self.completion.node_ended(node)
         elif node.role == "worker":
             self._worker_ended(node, command.credit, in_doubt=command.in_doubt)
         if failure is not None:
-            self.fail_job(failure, self.last_error or what.message)
-        elif lost_with(self, node) and not self.outcome:
-            lose_model(self)
+            self.ending.fail(failure, self.last_error or what.message)
+        elif self._loses_model(node) and not self.outcome:
+            self.rollback.run()
+
+    def _loses_model(self, node: Node) -> bool:
+        """A node has ended. Returns True if it had the only copy of a part of the model."""
+        if self.training_over and self.task != EXPORT:
+            return False
+        if node.role == "ps":
+            return self.placing.lost(node)
+        if self.plan.allreduce:
+            return self.steps.forget(node.name)
+        # The worker's own model is worth nothing before its first batch is done.
+        return self.plan.worker_owns_state and (self.ledger.steps > 0 or self.generation > 1)
 
     def _vacate(self, command: VacateNode) -> None:
         self.roster.vacate(self._interpreted(command.status))
@@ -287,20 +438,14 @@ class JobState:
             self.ledger.credit(TRAINING, node.name, **vars(credit))
         if in_doubt and TRAINING in self.ledger.datasets():
             self.ledger.doubt(TRAINING, node.name)
-        failed = self.failed.pop(node.name, Failed())
+        failed = self.failed.pop(node.name, WorkerError())
         try:
             self.ledger.forget_worker(node.name, failed_lease=failed.lease_id or None)
         except ShardGivesUp as gives_up:
-            self.fail_job(JobFailure(message=f"{gives_up}\n{failed.message}"), failed.traceback)
-        self.last_report.pop(node.name, None)
-        self.work.forget_proposals(node.name)
-        if self.cut is not None and node.name in self.cut.reached:
-            self.cut.reached.remove(node.name)
-            if self.plan.allreduce:
-                # Another one has the same model and writes it.
-                self.cut.files.clear()
-        if self.evaluation is not None and self.evaluation.finisher == node.name:
-            self.evaluation.finisher = ""
+            self.ending.fail(JobFailure(message=f"{gives_up}\n{failed.message}"), failed.traceback)
+        self.work.forget_worker(node.name)
+        self.cycle.forget_worker(node.name)
+        self.evaluations.forget_worker(node.name)
 
     def _scale(self, command: ScaleRole) -> None:
         role, target = command.role, command.target
@@ -312,21 +457,6 @@ class JobState:
             self.roster.scale(role, target)
 
     # -- the end ---------------------------------------------------------------------------------------------
-
-    def _finish_task(self, command: FinishTask) -> None:
-        task = command.task
-        if self.task != task:
-            return
-        self.task = ""
-        if command.error:
-            self.fail_job(JobFailure(message=command.error), "")
-        elif task.startswith(EPOCH_TASK):
-            self.told_epoch = int(task.removeprefix(EPOCH_TASK))
-            if command.result == "stop":
-                self.ledger.stop(TRAINING)
-        else:
-            self.task_result = command.result
-            self.outcome = "succeeded"
 
     def _add_remarks(self, command: AddRemarks) -> None:
         lines = [line[:_REMARK_LENGTH] for line in command.remarks]
@@ -341,18 +471,18 @@ class JobState:
         to them. So its shards go to others only when it has ended, and has been credited with that.
         """
         node, message, traceback = command.node, command.message, command.traceback
-        self.last_error = traceback or message
+        self.ending.note_error(traceback or message)
         if command.kind in ("definition", "data"):
-            self.fail_job(JobFailure(message=message), traceback)
+            self.ending.fail(JobFailure(message=message), traceback)
             return
         known = self.roster.nodes.get(node)
         if self.plan.servers and known is not None and known.alive:
-            self.failed[node] = Failed(lease_id=command.lease_id, message=message, traceback=traceback)
+            self.failed[node] = WorkerError(lease_id=command.lease_id, message=message, traceback=traceback)
             return
         try:
             self.ledger.release_worker(node, failed_lease=command.lease_id or None)
         except ShardGivesUp as gives_up:
-            self.fail_job(JobFailure(message=f"{gives_up}\n{message}"), traceback)
+            self.ending.fail(JobFailure(message=f"{gives_up}\n{message}"), traceback)
 
     def _report_hung_node(self, command: ReportHungNode) -> None:
         """A node that does nothing has failed, though it has not ended: a program that has not asked for data, or a
@@ -364,7 +494,7 @@ class JobState:
             return
         failed.failures += 1
         if failed.failures > self.roster.max_failures:
-            self.fail_job(
+            self.ending.fail(
                 JobFailure(
                     message=f"{node} has {'asked for no data' if self.plan.runs_command else 'not joined the job'} "
                     f"within {self.plan.start_timeout_seconds:g} s of its start "
@@ -374,14 +504,7 @@ class JobState:
             )
 
     def _stop(self, command: StopJob) -> None:
-        self.stopping = self.stopping or command.reason
-
-    def fail_job(self, failure: JobFailure, detail: str) -> None:
-        """The job has failed; the first reason for it counts."""
-        if not self.outcome:
-            self.outcome = "failed"
-            self.message = failure.message
-            self.traceback = detail
+        self.ending.stop(command.reason)
 
     # -- what it amounts to ----------------------------------------------------------------------------------
 
@@ -398,73 +521,50 @@ class JobState:
 
     # -- journal ---------------------------------------------------------------------------------------------
 
-    _PLAIN = (
-        "addresses",
-        "sizes",
-        "generation",
-        "restore_from",
-        "first_step",
-        "cuts_passed",
-        "evaluated_mark",
-        "saved_mark",
-        "cut_epoch",
-        "told_epoch",
-        "epochs_ended",
-        "results",
-        "stopping",
-        "stop_saved",
-        "training_over",
-        "task",
-        "task_result",
-        "outcome",
-        "message",
-        "traceback",
-        "last_error",
-        "last_report",
-    )
+    def _parts(self) -> list[_Part]:
+        """Components whose fields are at the top level of the snapshot."""
+        return [
+            self.ending,
+            self.model,
+            self.cycle,
+            self.evaluations,
+            self.epochs,
+            self.leader_task,
+            self.work,
+        ]
 
     def snapshot(self) -> dict[str, Any]:
-        return {
+        snapshot: dict[str, Any] = {
             "form": FORM,
-            **{name: getattr(self, name) for name in self._PLAIN},
-            "failed": {name: asdict(failed) for name, failed in self.failed.items()},
-            "results_forgotten": self.results_forgotten,
+            "addresses": self.addresses,
+            "sizes": dict(self.sizes),
+            "failed": {name: asdict(error) for name, error in self.failed.items()},
             "remarks": self.remarks,
-            "epoch_loss": [[e, s, n] for e, (s, n) in self.epoch_loss.items()],
             "ledger": self.ledger.snapshot(),
             "roster": self.roster.snapshot(),
             "data": self.data.snapshot(),
             "steps": self.steps.snapshot(),
             "gathering": self.gathering.snapshot(),
             "placing": self.placing.snapshot(),
-            "saved": asdict(self.saved) if self.saved else None,
-            "cut": asdict(self.cut) if self.cut else None,
-            "saving": asdict(self.saving) if self.saving else None,
-            "evaluation": self.evaluation.snapshot() if self.evaluation else None,
         }
+        for part in self._parts():
+            snapshot |= part.snapshot()
+        return snapshot
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        for name in self._PLAIN:
-            setattr(self, name, snapshot[name])
-        # Not in the first journals.
-        self.failed = {name: Failed(**failed) for name, failed in snapshot.get("failed", {}).items()}
-        self.results_forgotten = snapshot.get("results_forgotten", 0)
-        self.remarks = snapshot.get("remarks", [])
-        self.epoch_loss = {e: (s, n) for e, s, n in snapshot["epoch_loss"]}
-        self.ledger = Ledger.restore(snapshot["ledger"])
+        self.addresses = snapshot["addresses"]
+        self.dataset_sizes.restore(snapshot["sizes"])
+        self.failed.clear()
+        self.failed.update((name, WorkerError(**error)) for name, error in snapshot["failed"].items())
+        self.remarks = snapshot["remarks"]
+        self.ledger.load(snapshot["ledger"])
         self.roster.restore(snapshot["roster"])
         self.data.restore(snapshot["data"])
         self.steps.restore(snapshot["steps"])
         self.gathering.restore(snapshot["gathering"])
         self.placing.restore(snapshot["placing"])
-        self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
-        self.cut = Cut(**_with_files(snapshot["cut"])) if snapshot["cut"] else None
-        self.saving = Saving(**_with_files(snapshot["saving"])) if snapshot["saving"] else None
-        self.evaluation = Evaluation.restore(snapshot["evaluation"]) if snapshot["evaluation"] else None
-
-
-def _with_files(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "files": [SavedFile(**file) for file in record["files"]]}
+        for part in self._parts():
+            part.restore(snapshot)
 
 
 def _by_slot(found: dict[int, str]) -> list[str]:

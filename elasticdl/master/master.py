@@ -25,19 +25,17 @@ from typing import Any, TypeVar
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.checkpointing.checkpointer import Cutting
-from elasticdl.master.checkpointing.snapshot_collector import Leftovers
-from elasticdl.master.commands.codec import decode, encode
+from elasticdl.master.checkpointing.checkpointer import Checkpointer
+from elasticdl.master.checkpointing.snapshot_collector import SnapshotCollector
+from elasticdl.master.command_log import CommandLog
 from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import AssignAddresses, ObserveNode, ReportHungNode, VacateNode
 from elasticdl.master.commands.programs import RevokeLeases
-from elasticdl.master.commands.shards import ReportProgress
-from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.health.restart_backoff import Pauses
 from elasticdl.master.health.server_monitor import IRREPLACEABLE, Silence
 from elasticdl.master.health.unresponsive_nodes import Unheard
 from elasticdl.master.health.worker_monitor import STOOD_STILL_SECONDS, Liveness
-from elasticdl.master.job_state import FORM, JobState
+from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.programs.node_environment import Surroundings
@@ -45,10 +43,10 @@ from elasticdl.master.programs.program_nodes import ProgramNodes
 from elasticdl.master.programs.tf_config import places
 from elasticdl.master.recovery.lost_journal import Comeback, distrust, moved, take_over
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
-from elasticdl.master.servers.rebalancer import Moving
-from elasticdl.master.servers.server_metrics import Asking, ServerFigures
-from elasticdl.master.servers.worker_fence import Fencing, LastWord
-from elasticdl.master.settings import Plan
+from elasticdl.master.servers.rebalancer import Rebalancer
+from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
+from elasticdl.master.servers.worker_fence import LastWord, WorkerFence
+from elasticdl.master.settings import JobSettings
 from elasticdl.master.tensorboard import EventFile
 from elasticdl.master.throughput import Rate
 from elasticdl.master.wakeup import Signal
@@ -59,11 +57,6 @@ log = logging.getLogger("elasticdl.master")
 
 R = TypeVar("R")
 
-# Compacting costs a snapshot (a few KB) and an fsync; replaying a record a few µs. So restarts stay well
-# below a second.
-_RECORDS_BETWEEN_COMPACTIONS = 20_000
-# Beside the state in a journal's snapshot: of which job it is.
-_OF = "of"
 # How long nodes may take to end by themselves when the job is over.
 _GRACE_SECONDS = 15.0
 # How long a program may take to end after its SIGTERM; and a node of ours, which has been told long before.
@@ -95,11 +88,9 @@ class Master:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec = spec
-        self.plan = Plan.of(spec)
+        self.plan = JobSettings.of(spec)
         self.folder = folder
         self.state = JobState(self.plan)
-        self.changed = Signal()
-        self.work = Signal()
         self.rate = Rate()
         self.losses: list[tuple[int, float]] = []
         # As a program of the user's own counts its steps, where it tells.
@@ -112,15 +103,14 @@ class Master:
         self._journal = journal or Journal(journal_folder(folder))
         self.run_id = run_of(token)
         self.identity = identity(spec, self.run_id, submitted=submitted)
-        self._records = 0
-        self._control_key: tuple[Any, ...] = ()
+        self.commands = CommandLog(state=self.state, journal=self._journal, identity=self.identity)
         self._servers = Coordinator(token)
-        self.cutting = Cutting(self, self._servers)
-        self._leftovers = Leftovers(self, self._servers)
-        self._moving = Moving(self, self._servers, clock)
-        self._fencing = Fencing(self, self._servers, clock)
+        self.checkpointer = Checkpointer(self, self._servers)
+        self._snapshot_collector = SnapshotCollector(self, self._servers)
+        self._moving = Rebalancer(self, self._servers, clock)
+        self._fencing = WorkerFence(self, self._servers, clock)
         self.figures = ServerFigures()
-        self._asking = Asking(self, self._servers)
+        self._asking = ServerPoller(self, self._servers)
         self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
@@ -142,96 +132,38 @@ class Master:
     # -- commands --------------------------------------------------------------------------------------------
 
     def recover(self, kept: str | None = None) -> None:
-        """Comes back to where the journal ends; if there is none, to a snapshot `kept` elsewhere
+        """Continues where the journal ends; if there is none, from a snapshot `kept` elsewhere
         (`remote_snapshot.py`).
         """
-        snapshot, records = self._journal.read()
-        if snapshot is not None:
-            self._check_own(snapshot)
+        records = self.commands.replay()
         lost_machine = moved(self.folder)
-        if snapshot is not None:
-            if snapshot.get("form") != FORM:
-                raise self._of_another_version()
-            self.state.restore(snapshot)
-        count = 0
-        for record in records:
-            self.state.apply(decode(record))
-            count += 1
-        if snapshot is not None or count:
-            log.info("Continuing from the journal: %d records after the last snapshot.", count)
+        if records is not None:
+            log.info("Continuing from the journal: %d records after the last snapshot.", records)
             if lost_machine:
                 distrust(self)
         elif kept is not None:
             take_over(self, kept)
         else:
-            self.cutting.begin()
-        self._compact()
-
-    def _check_own(self, snapshot: dict[str, Any]) -> None:
-        """Raises `UserError` if it is of another job, on a volume that both have."""
-        # Not by the JobSpec: another version of us writes the same one in other words. The first journals do not say.
-        found = snapshot.get(_OF) or self.identity
-        if any(found[name] != self.identity[name] for name in ("job", "run")):
-            raise UserError(
-                f"The journal in {self._journal.folder} is not of this job {self.spec.job_name}, but of another one "
-                f"(job {found['job']}, run {found['run']}).",
-                hint="Every job needs a folder of its own. On a cluster --journal_dir makes one for each.",
-            )
-
-    def _of_another_version(self) -> UserError:
-        return UserError(
-            f"The journal in {self._journal.folder} was written by another version of ElasticDL, which "
-            "has other records.",
-            hint="Continue with that version, or submit the job again, from its last checkpoint if it has one "
-            "(--checkpoint_dir_for_init).",
-        )
-
-    def _compact(self) -> None:
-        self._journal.compact({**self.state.snapshot(), _OF: self.identity})
+            self.checkpointer.begin()
+        self.commands.compact()
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
         return pack(self.state.snapshot(), of=self.identity)
 
+    @property
+    def changed(self) -> Signal:
+        return self.commands.changed
+
+    @property
+    def work(self) -> Signal:
+        return self.commands.work
+
     def do(self, command: Command[R]) -> R:
-        """Applies the command and appends it to the journal; the reply comes after both (write-ahead)."""
-        result = self.state.apply(command)
-        try:
-            self._journal.append(encode(command))
-            self._records += 1
-            if self._records >= _RECORDS_BETWEEN_COMPACTIONS:
-                self._records = 0
-                self._compact()
-        except UserError as error:
-            # Whoever asked gets no answer; what the state says now is not written and must not be acted on.
-            self._cannot_go_on = error
-            self.changed.fire()
-            raise
-        if not command.frequent or self._control() != self._control_key:
-            self.wake()
-        elif self.work and isinstance(command, ReportProgress):
-            self.work.fire()
-        return result
+        return self.commands.do(command)
 
     def wake(self) -> None:
-        self._control_key = self._control()
-        self.changed.fire()
-        self.work.fire()
-
-    def _control(self) -> tuple[Any, ...]:
-        """What directives are made of, as far as leases and reports can change it."""
-        s = self.state
-        return (
-            s.cut.number if s.cut else 0,
-            s.cuts_passed,
-            s.evaluation.number if s.evaluation else 0,
-            s.evaluation is not None and s.ledger.leasable(s.evaluation.dataset),
-            s.epochs_ended[-1]["epoch"] if s.epochs_ended else -1,
-            s.outcome,
-            s.task,
-            len(s.truncations),
-            s.ledger.epoch(TRAINING) if TRAINING in s.sizes else 0,
-        )
+        self.commands.wake()
 
     # -- what workers say, beside commands -------------------------------------------------------------------
 
@@ -265,7 +197,7 @@ class Master:
         if self.plan.servers:
             self._spawn(self._moving.run())
             self._spawn(self._asking.run())
-            self._spawn(self._leftovers.run())
+            self._spawn(self._snapshot_collector.run())
         try:
             if self.state.gathering.active:
                 self._spawn(self._comeback.gather())
@@ -274,8 +206,8 @@ class Master:
                 if found:
                     self.do(AssignAddresses(addresses=found))
             while True:
-                if self._cannot_go_on is not None:
-                    raise self._cannot_go_on
+                if failure := self.commands.failure or self._cannot_go_on:
+                    raise failure
                 if self.state.outcome:
                     break
                 for task in (watching, stalls):
@@ -321,12 +253,12 @@ class Master:
             # All at once, and without waiting for it: those that run go on meanwhile.
             self._spawn(self._start(self._request(node)))
         self._send_away()
-        if cut := self.cutting.to_be_taken():
-            # All stand still: these figures are exact, and of a job that ends with it the last.
+        if barrier := self.checkpointer.barrier_to_pass():
+            # No worker pushes: these figures are exact, and the last ones of a job that ends with it.
             self._spawn(self._asking.ask())
-            self._spawn(self.cutting.take(cut))
-        if self.cutting.to_be_saved():
-            self._spawn(self.cutting.save())
+            self._spawn(self.checkpointer.pass_barrier(barrier))
+        if self.checkpointer.is_to_save():
+            self._spawn(self.checkpointer.save())
 
     async def _start(self, request: NodeRequest) -> None:
         await self._platform.start(request)
@@ -545,6 +477,10 @@ class Master:
             log.warning("%s does not answer any more: it is ended, and another takes its place.", name)
             self._silence.give_up(name)
             await self._platform.stop(name, grace_seconds=0)
+
+    def excuse_waiting(self) -> None:
+        """Workers that made no progress waited at a barrier."""
+        self.liveness.excuse()
 
     async def end_hanging(self, worker: str, limit: float) -> None:
         """A worker that others wait for, unless it has been heard of."""

@@ -123,7 +123,9 @@ class MasterService(MasterServicer):
                 directive = directive_for(
                     self._master.state,
                     request.node,
-                    save_to=str(self._master.cutting.save_folder()) if self._master.state.cut else "",
+                    save_to=str(self._master.checkpointer.save_folder())
+                    if self._master.state.barrier
+                    else "",
                 )
                 if directive != told:
                     told = directive
@@ -270,7 +272,7 @@ class MasterService(MasterServicer):
         metrics = dict(request.metrics)
         if self._master.do(FinishEvaluation(evaluation=request.evaluation, metrics=metrics)):
             self._master.note_evaluation(step, metrics)
-            await self._master.cutting.release(request.evaluation)
+            await self._master.checkpointer.release(request.evaluation)
         return pb.FinishEvaluationReply()
 
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:

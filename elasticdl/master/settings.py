@@ -15,7 +15,7 @@ Program = Literal["definition", "command"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class JobSettings:
     kind: Kind = "train"
     program: Program = "definition"
     workers: int = 1
@@ -112,7 +112,7 @@ class Plan:
         )
 
     @classmethod
-    def of(cls, spec: JobSpec) -> Plan:
+    def of(cls, spec: JobSpec) -> JobSettings:
         training, nodes = spec.training, spec.nodes
         command = spec.program == "command"
         allreduce = spec.kind == "train" and training.distribution_strategy == ALLREDUCE

@@ -5,15 +5,13 @@ finished job.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.master import Master
 from elasticdl.master.servers.server_metrics import without_tables
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
 
 # What a plot on a terminal or a page needs.
 _LOSS_POINTS = 200

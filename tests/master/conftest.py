@@ -31,7 +31,7 @@ from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.lifecycle.evaluation import journaled
 from elasticdl.master.master import Master
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.ps.checkpoint.checkpoints import SavedFile
 from elasticdl.wire import master_pb2
@@ -56,7 +56,7 @@ class ToyJob:
 
     make_worker = ToyWorker
 
-    def __init__(self, plan: Plan, *, sizes: dict[str, int] | None = None) -> None:
+    def __init__(self, plan: JobSettings, *, sizes: dict[str, int] | None = None) -> None:
         self.plan = plan
         self.state = JobState(plan)
         self.journal: list[str] = []
@@ -187,11 +187,15 @@ class ToyJob:
 
     def master_step(self) -> bool:
         state = self.state
-        if state.cut is not None and state.standstill.complete():
-            self.do(PassBarrier(barrier=state.cut.number))
+        if state.barrier is not None and state.cycle.is_complete:
+            self.do(PassBarrier(barrier=state.barrier.number))
             return True
-        if state.saving is not None:
-            self.do(FinishCheckpoint(barrier=state.saving.cut, path=f"version-{state.saving.step}"))
+        if state.cycle.pending is not None:
+            self.do(
+                FinishCheckpoint(
+                    barrier=state.cycle.pending.barrier, path=f"version-{state.cycle.pending.step}"
+                )
+            )
             return True
         return self._move()
 

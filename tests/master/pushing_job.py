@@ -17,7 +17,7 @@ from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import PushCredit, ReportFailure
 from elasticdl.master.commands.shards import ReportProgress, TruncateLease
 from elasticdl.master.lifecycle.directives import directive_for
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 from tests.master.conftest import ToyJob, ToyWorker
 
@@ -56,7 +56,7 @@ class PushingWorker(ToyWorker):
 class PushingJob(ToyJob):
     make_worker = PushingWorker
 
-    def __init__(self, plan: Plan, *, seed: int, sizes: dict[str, int]) -> None:
+    def __init__(self, plan: JobSettings, *, seed: int, sizes: dict[str, int]) -> None:
         super().__init__(plan, sizes=sizes)
         self._dice = random.Random(seed)
         # How often the model has had each sample of each epoch; the same of checkpoints by their paths.
@@ -71,7 +71,7 @@ class PushingJob(ToyJob):
             assert not any(worker.under_way for worker in pushing if worker.generation == generation)
             self.check()
         result = super().do(command)
-        if isinstance(command, PassBarrier) and self.state.saving is not None:
+        if isinstance(command, PassBarrier) and self.state.cycle.pending is not None:
             # Nothing else can be saved before this is.
             self._copies["newest"] = self.model.copy()
         elif isinstance(command, FinishCheckpoint) and self.state.saved is not None:

@@ -20,7 +20,7 @@ from elasticdl.master.commands.programs import OpenDataset
 from elasticdl.master.commands.shards import ReportProgress, UnreadableSamples
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 from elasticdl.ps.checkpoint.checkpoints import SavedFile
 
@@ -44,7 +44,7 @@ def test_registry_has_every_command() -> None:
 
 
 def test_job_state_handles_every_command() -> None:
-    assert JobState(Plan()).handled == defined_commands()
+    assert JobState(JobSettings()).handled == defined_commands()
 
 
 @pytest.mark.parametrize("command", sorted(defined_commands(), key=repr))

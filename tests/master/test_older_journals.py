@@ -13,7 +13,7 @@ from elasticdl.master.commands.job import StopJob
 from elasticdl.master.job_state import FORM, JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.master import Master, journal_folder
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import Platform
 
 SPEC = JobSpec.build(job_name="older", image_name="i", job_command="x")
@@ -21,7 +21,7 @@ STOP = encode(StopJob(reason="enough"))
 
 
 def recovered(folder: Path, platform: Platform, *, form: int | None, records: int) -> JobState:
-    snapshot = JobState(Plan.of(SPEC)).snapshot()
+    snapshot = JobState(JobSettings.of(SPEC)).snapshot()
     del snapshot["form"]
     with Journal(journal_folder(folder)) as journal:
         journal.compact(snapshot if form is None else {**snapshot, "form": form})

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from elasticdl.master.ledger.audit import Audit
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from tests.master.pushing_job import PushingJob
 
 PLANS = {
-    "servers": Plan(
+    "servers": JobSettings(
         workers=3, servers=2, batch_size=4, shard_size=16, epochs=3, evaluates=True, evaluation_steps=7
     ),
-    "copies": Plan(
+    "copies": JobSettings(
         workers=3,
         servers=3,
         replicas=2,
@@ -29,11 +29,13 @@ PLANS = {
         checkpoint_steps=4,
         gradients_wait=True,
     ),
-    "local": Plan(
+    "local": JobSettings(
         workers=1, servers=0, batch_size=4, shard_size=16, epochs=2, evaluates=True, checkpoint_steps=5
     ),
-    "no evaluation": Plan(workers=2, servers=1, batch_size=5, shard_size=20, epochs=2, has_output=True),
-    "steps": Plan(
+    "no evaluation": JobSettings(
+        workers=2, servers=1, batch_size=5, shard_size=20, epochs=2, has_output=True
+    ),
+    "steps": JobSettings(
         workers=2, servers=1, batch_size=4, shard_size=12, epochs=4, max_step=31, checkpoint_steps=6
     ),
 }

@@ -23,13 +23,13 @@ from elasticdl.master.commands.shards import (
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.ledger import LedgerError
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 
-PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=3)
+PLAN = JobSettings(workers=2, servers=1, batch_size=4, shard_size=8, epochs=3)
 
 
-def started(toy_job: Callable[..., Any], plan: Plan = PLAN, **more: Any) -> Any:
+def started(toy_job: Callable[..., Any], plan: JobSettings = PLAN, **more: Any) -> Any:
     job = toy_job(plan, **more)
     job.start_nodes()
     return job
@@ -94,7 +94,9 @@ def test_two_sizes_of_one_data_set_are_refused(toy_job: Callable[..., Any]) -> N
 
 
 def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_shard_failures=1))
+    job = started(
+        toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, max_shard_failures=1)
+    )
     for number in range(2):
         worker = f"worker-{number}"
         fail(job, worker, lease_one(job, worker, 1), f"trace {number}")
@@ -109,7 +111,7 @@ def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: 
 
 
 def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_node_failures=1))
+    job = started(toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, max_node_failures=1))
     for number in range(2):
         assert not job.state.outcome
         worker = f"worker-{number}"
@@ -121,18 +123,18 @@ def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., 
 
 
 def test_who_has_failed_gets_nothing_more_and_gives_nothing_up(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=200))
+    job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=200))
     lease = lease_one(job, "worker-0", 1)
     assert job.state.work.may_lease("training", "worker-0", 1)
     assert job.state.work.propose_split("training", "worker-1")
-    job.state.truncations.clear()
+    job.state.work.withdraw_proposals()
     fail(job, "worker-0", lease)
     assert not job.state.work.may_lease("training", "worker-0", 1)
     assert not job.state.work.propose_split("training", "worker-1")
 
 
 def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, max_bad_records=2))
+    job = started(toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, max_bad_records=2))
     bad = UnreadableSamples(
         dataset="training", start=0, end=3, where="part-0 at byte 20", reason="bad checksum"
     )
@@ -146,7 +148,7 @@ def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any])
 
 def test_a_lost_server_goes_back_to_the_checkpoint_and_counts_it(toy_job: Callable[..., Any]) -> None:
     job = started(
-        toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8, epochs=1, checkpoint_steps=5)
+        toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, epochs=1, checkpoint_steps=5)
     )
     while job.state.ledger.steps < 8 or job.state.saved is None:
         assert any(job.work(w) for w in list(job.workers.values())) or job.master_step()
@@ -162,7 +164,7 @@ def test_a_lost_server_goes_back_to_the_checkpoint_and_counts_it(toy_job: Callab
 
 
 def test_the_last_push_of_a_dead_worker_counts(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8))
+    job = started(toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8))
     lease = job.do(LeaseShards(dataset="training", worker="worker-0", count=1, request_id=1))[0]
     credit = pushed(lease, lease.start + 4, 1)
     job.end("worker-0", credit=credit)
@@ -172,7 +174,7 @@ def test_the_last_push_of_a_dead_worker_counts(toy_job: Callable[..., Any]) -> N
 
 def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) -> None:
     """They are gone through in the order of their numbers, and the last push is of the second."""
-    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=10))
+    job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=10))
     first, second, third = (lease_one(job, "worker-0", number) for number in (1, 2, 3))
     others = lease_one(job, "worker-1", 1)
     job.do(
@@ -189,7 +191,9 @@ def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) 
 
 
 def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96})
+    job = started(
+        toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96}
+    )
     first, second = (lease_one(job, "worker-0", number) for number in (1, 2))
     job.do(TruncateLease(worker="worker-0", lease_id=first.lease_id, end=first.start + 8))
     job.end("worker-0", credit=pushed(second, second.start + 4, 1))
@@ -198,7 +202,9 @@ def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable
 
 
 def test_in_a_shard_without_order_a_push_counts_for_those_before_it(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=8), sizes={"training": 96})
+    job = started(
+        toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8), sizes={"training": 96}
+    )
     _, second = (lease_one(job, "worker-0", number) for number in (1, 2))
     job.end("worker-0", credit=pushed(second, second.start, 1))
     assert job.state.ledger.samples_done("training") == 8
@@ -207,7 +213,7 @@ def test_in_a_shard_without_order_a_push_counts_for_those_before_it(toy_job: Cal
 
 
 def test_evaluated_shards_are_not_credited_for_pushes(toy_job: Callable[..., Any]) -> None:
-    plan = Plan(workers=2, servers=1, batch_size=4, shard_size=8, evaluates=True, evaluation_steps=1)
+    plan = JobSettings(workers=2, servers=1, batch_size=4, shard_size=8, evaluates=True, evaluation_steps=1)
     job = started(toy_job, plan, sizes={"training": 100, "evaluation": 20})
     while job.state.evaluation is None:
         assert any(job.work(w) for w in list(job.workers.values())) or job.master_step()
@@ -222,7 +228,7 @@ def test_evaluated_shards_are_not_credited_for_pushes(toy_job: Callable[..., Any
 
 
 def test_what_a_failed_worker_has_pushed_counts(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=2, servers=1, batch_size=4, shard_size=16))
+    job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=16))
     lease = lease_one(job, "worker-0", 1)
     fail(job, "worker-0", lease)
     # Its last push may still be on the way: nobody else gets any of it, and a cut waits.
@@ -238,7 +244,7 @@ def test_what_a_failed_worker_has_pushed_counts(toy_job: Callable[..., Any]) -> 
 def test_where_the_model_is_not_on_servers_a_failed_worker_loses_its_shards_at_once(
     toy_job: Callable[..., Any],
 ) -> None:
-    job = started(toy_job, Plan(kind="predict", workers=2, batch_size=4), sizes={"prediction": 100})
+    job = started(toy_job, JobSettings(kind="predict", workers=2, batch_size=4), sizes={"prediction": 100})
     lease = job.do(LeaseShards(dataset="prediction", worker="worker-0", count=1, request_id=1))[0]
     fail(job, "worker-0", lease)
     assert not job.state.ledger.held_by("worker-0")
@@ -246,7 +252,7 @@ def test_where_the_model_is_not_on_servers_a_failed_worker_loses_its_shards_at_o
 
 
 def test_a_failure_is_remembered_until_the_worker_has_ended(toy_job: Callable[..., Any]) -> None:
-    job = started(toy_job, Plan(workers=1, servers=1, batch_size=4, shard_size=16))
+    job = started(toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=16))
     lease = lease_one(job, "worker-0", 1)
     fail(job, "worker-0", lease)
     again = JobState(job.state.plan)
@@ -264,7 +270,7 @@ def test_a_failure_is_remembered_until_the_worker_has_ended(toy_job: Callable[..
 
 
 def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> None:
-    plan = Plan(
+    plan = JobSettings(
         workers=2, servers=1, batch_size=4, shard_size=8, epochs=2, evaluates=True, evaluation_steps=3
     )
     job = started(toy_job, plan, sizes={"training": 60, "evaluation": 20})
@@ -296,7 +302,7 @@ def test_what_workers_tell_of_the_model_is_known_once_and_remembered(toy_job: Ca
 def test_before_a_model_is_exported_no_gradient_waits_for_others(
     toy_job: Callable[..., Any], saves: bool, evaluates: bool
 ) -> None:
-    plan = Plan(
+    plan = JobSettings(
         workers=2,
         servers=1,
         batch_size=4,
@@ -312,7 +318,7 @@ def test_before_a_model_is_exported_no_gradient_waits_for_others(
 
     def do_and_look(command: Command[Any]) -> Any:
         if isinstance(command, PassBarrier):
-            flushed.append(job.state.cut.save or job.state.cut.flush)
+            flushed.append(job.state.barrier.save or job.state.barrier.flush)
         return do(command)
 
     job.do = do_and_look

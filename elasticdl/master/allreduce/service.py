@@ -149,7 +149,7 @@ class AllReduceService(AllReduceServicer):
     def _excused(self, seconds: float) -> bool:
         """Who does not come to a round saves, evaluates or looks at the end of an epoch, and may take its time."""
         state, most = self._master.state, self._master.plan.start_timeout_seconds
-        stands_still = state.cut or state.saving or state.evaluation or state.task
+        stands_still = state.barrier or state.cycle.pending or state.evaluation or state.task
         return bool(stands_still) and (not most or seconds < most)
 
     def _stall_limit(self) -> float:

@@ -8,19 +8,33 @@ is lost, and the job goes back to its checkpoint, or to the beginning where ther
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container
+from typing import Any
 
+from elasticdl.master.checkpointing.model_generation import ModelGeneration
 from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
 from elasticdl.master.commands.shards import ReportProgress
-from elasticdl.master.lifecycle.roster import Node
+from elasticdl.master.ledger.ledger import Ledger
+from elasticdl.master.lifecycle.dispatcher import Dispatcher
+from elasticdl.master.lifecycle.roster import Node, Roster
 
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
 
-
-class Steps:
-    def __init__(self, state: JobState) -> None:
-        self._state = state
+class TrainingSteps:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        roster: Roster,
+        dispatcher: Dispatcher,
+        generation: ModelGeneration,
+        announced: Container[str],
+    ) -> None:
+        """`announced`: the data sets of training programs."""
+        self._ledger = ledger
+        self._roster = roster
+        self._dispatcher = dispatcher
+        self._generation = generation
+        self._announced = announced
         # Workers that have the state of the training, the oldest first.
         self.holders: list[str] = []
         self.dataset = ""
@@ -28,14 +42,14 @@ class Steps:
     # -- commands --------------------------------------------------------------------------------------------
 
     def hold(self, command: HoldTrainingState) -> None:
-        node = self._state.roster.nodes.get(command.worker)
+        node = self._roster.nodes.get(command.worker)
         if node is not None and node.alive and command.worker not in self.holders:
             self.holders.append(command.worker)
             self.dataset = command.dataset
 
     def advance(self, command: AdvanceSteps) -> int:
         """Counts the loss and the unreadable samples, then the steps."""
-        self._state.work.report(
+        self._dispatcher.report(
             ReportProgress(
                 worker=command.worker,
                 report_id=command.report_id,
@@ -46,7 +60,7 @@ class Steps:
                 stop_training=command.stop_training,
             )
         )
-        return self._state.ledger.pass_shards(
+        return self._ledger.pass_shards(
             command.dataset, epoch=command.epoch, place=command.at, steps=command.step
         )
 
@@ -58,21 +72,21 @@ class Steps:
             return False
         self.holders.remove(worker)
         # A program has no use for its model when its data is done. A definition is yet to be evaluated and exported.
-        of_no_use = self.dataset in self._state.data.announced and self._over()
-        return not self.holders and self._state.ledger.steps > self._state.first_step and not of_no_use
+        of_no_use = self.dataset in self._announced and self._over()
+        return not self.holders and self._ledger.steps > self._generation.first_step and not of_no_use
 
     def _over(self) -> bool:
-        return self.dataset in self._state.ledger.datasets() and self._state.ledger.finished(self.dataset)
+        return self.dataset in self._ledger.datasets() and self._ledger.finished(self.dataset)
 
-    def lose(self) -> None:
+    def lose_model(self) -> None:
         """The training begins again. Model definitions go to a checkpoint; programs have none of ours."""
         self.holders.clear()
-        if self.dataset in self._state.data.announced:
-            self._state.ledger.reset_dataset(self.dataset)
+        if self.dataset in self._announced:
+            self._ledger.reset_dataset(self.dataset)
 
     def leader(self) -> Node | None:
         """The oldest of those who have the state of the training, unless it is being sent away."""
-        nodes = (self._state.roster.nodes.get(worker) for worker in self.holders)
+        nodes = (self._roster.nodes.get(worker) for worker in self.holders)
         return next((node for node in nodes if node is not None and node.alive and not node.draining), None)
 
     # -- journal ---------------------------------------------------------------------------------------------

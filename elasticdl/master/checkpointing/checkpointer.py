@@ -1,14 +1,15 @@
-"""What is done about a cut: the model is frozen, to be evaluated, and saved, to go back to.
+"""The effects of the checkpoint cycle: parameter servers take and write snapshots, files become a checkpoint.
 
-When to cut, and who has to stand still for it, the state machine knows (`schedule.py`, `barrier.py`). Here the
-parameter servers are told to freeze and to save, and files become a checkpoint with the ledger of the same moment.
+When a barrier is due, and which workers have to reach it, the state machine knows (`training_schedule.py`,
+`checkpoint_cycle.py`). Here the parameter servers are called, and files are published together with the ledger of the
+same moment.
 
 Failure modes
-    A server does not answer: its death arrives by the platform, and then there is no cut to take, or no checkpoint to
-    finish, any more; until then it is tried again. So it is if a server was restored and no worker has told it the
-    optimizer yet: one that stands still does. The disk is full, or a folder cannot be written: the checkpoint has
-    failed, which the job is told; the one before it stays. Files that would not hold all of the model are not written:
-    that is a failure, too.
+    A server does not answer: its death arrives by the platform, and then there is no barrier to pass, or no checkpoint
+    to finish, any more; until then the call is retried. So it is if a server was restored and has no optimizer yet: a
+    worker at the barrier sends it. The disk is full, or a folder cannot be written: the checkpoint fails, and the job
+    with it; the checkpoint before it stays. Files that would not hold all of the model are not written: that is a
+    failure, too.
 """
 
 from __future__ import annotations
@@ -21,75 +22,154 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import grpc
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, PendingCheckpoint
 from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier, StartFromCheckpoint
+from elasticdl.master.commands.executor import CommandExecutor
 from elasticdl.master.dataset_names import TRAINING
+from elasticdl.master.lifecycle.evaluation import Evaluation
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.checkpoint import checkpoints, partial_folders
 from elasticdl.ps.checkpoint.increments import Increments, Published
 from elasticdl.ps.client.coordinator import Coordinator, said
-from elasticdl.ps.core.buckets import BUCKETS
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
+from elasticdl.ps.core.buckets import BUCKETS, BucketMap
 
 log = logging.getLogger("elasticdl.master")
 
-# What could not be done is tried again when servers have had time to come back.
-_AGAIN_SECONDS = 1.0
-# A server's word that it cannot write its file, now or later: the disk does not take it, or there is no such copy that
-# could be written.
+# Between attempts, so that servers have time to come back.
+_RETRY_SECONDS = 1.0
+# A server cannot write its file, now or later: the disk does not take it, or the snapshot does not exist.
 _FINAL = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
-class Cutting:
-    def __init__(self, master: Master, servers: Coordinator) -> None:
-        self._master = master
+class Placement(Protocol):
+    """Where the buckets of the model are."""
+
+    @property
+    def map(self) -> BucketMap | None: ...
+
+    @property
+    def handing_over(self) -> bool: ...
+
+    def addresses(self) -> dict[int, str]: ...
+
+
+class CheckpointedState(Protocol):
+    @property
+    def cycle(self) -> CheckpointCycle: ...
+
+    @property
+    def evaluation(self) -> Evaluation | None: ...
+
+    @property
+    def placing(self) -> Placement: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+
+class CheckpointedJob(CommandExecutor, Protocol):
+    """What is needed of the master."""
+
+    @property
+    def spec(self) -> JobSpec: ...
+
+    @property
+    def plan(self) -> JobSettings: ...
+
+    @property
+    def state(self) -> CheckpointedState: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def run_id(self) -> str: ...
+
+    def excuse_waiting(self) -> None:
+        """Nodes that made no progress waited at a barrier."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One attempt to write a checkpoint: what it is about cannot change meanwhile without making it void."""
+
+    pending: PendingCheckpoint
+    generation: int
+    # The folder of all checkpoints, and the one that is being filled.
+    directory: Path
+    partial: Path
+    # The servers that write; none if a worker has written the model.
+    addresses: dict[int, str]
+    # The checkpoint that an incremental one builds on.
+    base: Published | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    entries: Sequence[checkpoints.SavedFile]
+    # All of the model, without a base.
+    complete: bool
+
+
+class _Void(Exception):
+    """The model was lost meanwhile, and the snapshot with it."""
+
+
+class Checkpointer:
+    def __init__(self, job: CheckpointedJob, servers: Coordinator) -> None:
+        self._job = job
         self._servers = servers
-        # The cut for which the model is being frozen, and the one whose checkpoint is being written.
-        self._taking = 0
+        # The barrier whose snapshot is being taken, and the one whose checkpoint is being written.
+        self._passing = 0
         self._saving = 0
-        # Another master's checkpoints are not built upon: whether servers still know them, nobody knows.
-        self._increments = Increments(master.spec.checkpoint.checkpoint_increments)
+        # Not on checkpoints of a master before this one: servers may not have their snapshots any more.
+        self._increments = Increments(job.spec.checkpoint.checkpoint_increments)
 
     # -- where, and from where -------------------------------------------------------------------------------
 
     def folder(self) -> Path:
         """Where checkpoints are."""
-        given = self._master.spec.checkpoint.checkpoint_dir
-        return Path(given).resolve() if given else self._master.folder / "checkpoints"
+        given = self._job.spec.checkpoint.checkpoint_dir
+        return Path(given).resolve() if given else self._job.folder / "checkpoints"
 
     def save_folder(self) -> Path:
-        """Where the files of the checkpoint of the present cut go."""
-        # Not by the step: reports on their way when a worker is told of the cut still add some.
-        cut = self._master.state.cut
-        number = cut.number if cut is not None else 0
-        return partial_folders.partial_folder(self.folder(), number, run=self._master.run_id)
+        """Where the files of the checkpoint of the present barrier go."""
+        # Not by the step: reports that are under way when a worker hears of the barrier still add some.
+        barrier = self._job.state.cycle.barrier
+        number = barrier.number if barrier is not None else 0
+        return partial_folders.partial_folder(self.folder(), number, run=self._job.run_id)
 
     def begin(self) -> None:
         """Starts from the checkpoint that the job names, if it names one."""
-        place = self._master.spec.checkpoint.checkpoint_dir_for_init
+        place = self._job.spec.checkpoint.checkpoint_dir_for_init
         if not place:
             return
         checkpoint = checkpoints.find_checkpoint(place)
-        # What is missing is better told now than by servers.
+        # Reports missing files now and not when servers restore them.
         checkpoints.chain(checkpoint)
         ledger = self._ledger_to_continue(checkpoint)
         step = checkpoint.manifest.step if ledger is not None else 0
-        self._master.do(StartFromCheckpoint(path=str(checkpoint.path.resolve()), step=step, ledger=ledger))
-        if self._master.plan.kind == "train":
+        self._job.do(StartFromCheckpoint(path=str(checkpoint.path.resolve()), step=step, ledger=ledger))
+        if self._job.plan.kind == "train":
             how = (
-                f"going on at step {step}" if ledger is not None else "with its values; the data starts anew"
+                f"continuing at step {step}" if ledger is not None else "with its values and the first epoch"
             )
             log.info("Starting from the checkpoint %s, %s.", checkpoint.path, how)
 
     def _ledger_to_continue(self, checkpoint: checkpoints.Checkpoint) -> dict[str, Any] | None:
         """The ledger of a checkpoint, if it is about the same data and has something left to do."""
-        plan = self._master.plan
+        plan = self._job.plan
         if plan.kind != "train" or checkpoint.manifest.attributes.get("data") != self._data_identity():
             return None
         if int(checkpoint.manifest.attributes.get("epochs_done", 0)) >= plan.epochs:
@@ -97,9 +177,9 @@ class Cutting:
         return checkpoint.ledger()
 
     def _data_identity(self) -> dict[str, Any]:
-        plan = self._master.plan
+        plan = self._job.plan
         return {
-            "training_data": str(Path(self._master.spec.data.training_data).resolve()),
+            "training_data": str(Path(self._job.spec.data.training_data).resolve()),
             "shard_size": plan.shard_size,
             "shuffle": plan.shuffle,
             "shuffle_seed": plan.seed,
@@ -107,165 +187,201 @@ class Cutting:
             **({"order": "steps"} if plan.allreduce else {}),
         }
 
-    # -- doing it --------------------------------------------------------------------------------------------
+    # -- the barrier -----------------------------------------------------------------------------------------
 
-    def to_be_taken(self) -> int:
-        """The cut that all stand still for, if nobody takes it yet: whoever asks has to. 0: there is none."""
-        state = self._master.state
-        if state.cut is None or self._taking == state.cut.number or not state.standstill.complete():
+    def barrier_to_pass(self) -> int:
+        """The barrier that is complete, and for which no snapshot is being taken: the caller has to. 0: none."""
+        cycle = self._job.state.cycle
+        if cycle.barrier is None or self._passing == cycle.barrier.number or not cycle.is_complete:
             return 0
-        self._taking = state.cut.number
-        return self._taking
+        self._passing = cycle.barrier.number
+        return self._passing
 
-    async def take(self, number: int) -> None:
-        """Freezes the model. If that cannot be done yet, it is to be tried again."""
-        taken = False
+    async def pass_barrier(self, number: int) -> None:
+        """Takes the snapshot. If that cannot be done yet, the caller is woken to retry."""
+        done = False
         try:
-            taken = await self._take(number)
+            done = await self._take_snapshot(number)
         finally:
             # If it is void already, another may be under way by now, which is not to be begun twice.
-            if self._taking == number:
-                self._taking = 0
-        if not taken:
-            # What has put it right meanwhile may have said so already.
-            await asyncio.sleep(_AGAIN_SECONDS)
-            self._master.wake()
+            if self._passing == number:
+                self._passing = 0
+        if not done:
+            await asyncio.sleep(_RETRY_SECONDS)
+            self._job.wake()
 
-    async def _take(self, number: int) -> bool:
-        """Whether it is done."""
-        placing = self._master.state.placing
+    async def _take_snapshot(self, number: int) -> bool:
+        """Returns False if it has to be retried."""
+        state = self._job.state
+        placing = state.placing
         addresses = placing.addresses()
-        if self._master.plan.servers and (not addresses or placing.handing_over):
+        if self._job.plan.servers and (not addresses or placing.handing_over):
             return False
-        cut = self._master.state.cut
+        barrier = state.cycle.barrier
         if addresses:
             try:
                 # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
                 await self._servers.freeze_all(
                     addresses,
                     checkpoints.copy_name(number),
-                    self._master.state.generation,
+                    state.generation,
                     map_version=placing.map.version if placing.map is not None else 0,
-                    flush=cut is not None and (cut.save or cut.flush),
+                    flush=barrier is not None and (barrier.save or barrier.flush),
                 )
             except (grpc.RpcError, asyncio.TimeoutError) as error:
-                # A server that died is told by the platform, and then there is no cut to take any more. The
-                # next reconciliation tries again.
-                log.warning("The model could not be frozen for cut %d yet: %s", number, said(error))
+                # The platform reports a server that died, and then there is no barrier to pass any more.
+                log.warning("Retrying the snapshot of barrier %d: %s", number, said(error))
                 return False
-        self._master.do(PassBarrier(barrier=number))
-        # Whoever waited here was not idle by its own fault.
-        self._master.liveness.excuse()
-        if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
+        self._job.do(PassBarrier(barrier=number))
+        self._job.excuse_waiting()
+        if state.cycle.pending is None and state.evaluation is None and addresses:
             await self._servers.release_all(addresses, checkpoints.copy_name(number))
         return True
 
-    def to_be_saved(self) -> bool:
-        """There is a cut to be saved, and nobody does it yet; whoever asks has to."""
-        saving = self._master.state.saving
-        if saving is None or self._saving == saving.cut:
+    # -- the checkpoint --------------------------------------------------------------------------------------
+
+    def is_to_save(self) -> bool:
+        """There is a checkpoint to write, and it is not being written: the caller has to."""
+        pending = self._job.state.cycle.pending
+        if pending is None or self._saving == pending.barrier:
             return False
-        self._saving = saving.cut
+        self._saving = pending.barrier
         return True
 
     async def save(self) -> None:
-        """Writes the checkpoint of a cut."""
-        saving = self._master.state.saving
-        if saving is None:
+        """Writes the pending checkpoint: sweeps, writes the files, publishes them, reports, prunes."""
+        pending = self._job.state.cycle.pending
+        if pending is None:
             return
         directory = self.folder()
         # First: what is left of others may be what fills the disk.
-        await self._sweep(directory, saving.cut)
-        if self._master.state.saving is not saving or self._master.state.outcome:
-            # The model was lost meanwhile, and with it the copy; or the job is over, and its servers go.
+        await self._sweep(directory, pending.barrier)
+        if self._job.state.cycle.pending is not pending or self._job.state.outcome:
+            # The model was lost meanwhile, and with it the snapshot; or the job is over, and its servers go.
             return
-        partial = partial_folders.partial_folder(directory, saving.cut, run=self._master.run_id)
-        # Not by those that are there: where there are none, files would be missing as well.
-        served = bool(self._master.plan.servers)
-        addresses = self._master.state.placing.addresses()
-        generation = self._master.state.generation
-        base = self._base(directory, generation) if served else None
-        complete = True
-        error = ""
-        path = ""
+        attempt = self._attempt(pending, directory)
+        error = path = ""
         try:
-            if served:
-                # Of an attempt with other servers there may be files that do not belong to this one.
-                shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True, exist_ok=True)
-            entries = saving.files
-            if served:
-                entries, complete = await self._save_servers(addresses, saving.cut, partial, base)
-            manifest = checkpoints.Manifest(
-                step=saving.step,
-                files=tuple(entries),
-                base="" if complete or base is None else base.folder,
-                base_crc32=0 if complete or base is None else base.manifest_crc32,
-                attributes={
-                    "job": self._master.spec.job_name,
-                    "model_def": self._master.spec.model.model_def,
-                    "owner": "worker" if self._master.plan.worker_owns_state else "ps",
-                    "epochs_done": _epochs_done(saving.ledger),
-                    "data": self._data_identity(),
-                    "run": self._master.run_id,
-                },
-            )
-            await asyncio.to_thread(checkpoints.write_manifest, partial, manifest, saving.ledger)
-            if self._master.state.saving is not saving or self._master.state.generation != generation:
-                # What it would hold has been given up meanwhile, and the one before is needed.
-                log.warning("Checkpoint of step %d given up: the model was lost meanwhile.", saving.step)
-                shutil.rmtree(partial, ignore_errors=True)
-                return
-            published = checkpoints.publish(partial, directory, saving.step)
-            path = str(published)
-            self._increments.add(
-                Published(
-                    folder=published.name,
-                    manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
-                    copy=checkpoints.copy_name(saving.cut),
-                    generation=generation,
-                ),
-                size=sum(entry.bytes for entry in entries),
-                complete=complete,
-            )
-            since = "" if complete or base is None else f", with what has changed since {base.folder}"
-            log.info("Checkpoint of step %d written to %s%s.", saving.step, path, since)
+            path = str(await self._write(attempt))
+        except _Void:
+            log.warning("Giving up the checkpoint of step %d: the model was lost meanwhile", pending.step)
+            shutil.rmtree(attempt.partial, ignore_errors=True)
+            return
         except UserError as problem:
             error = str(problem)
         except OSError as problem:
             error = f"{directory}: {problem.strerror or problem}"
         except grpc.RpcError as problem:
             if problem.code() not in _FINAL:
-                # The server is gone; its end arrives by the platform and voids this checkpoint.
-                log.warning("Checkpoint of step %d given up: %s", saving.step, problem.details())
-                # If it is void already, another may be under way by now, which is not to be begun twice.
-                if self._master.state.saving is saving:
-                    self._saving = 0
-                await asyncio.sleep(_AGAIN_SECONDS)
-                self._master.wake()
+                await self._retry_later(pending, problem)
                 return
             error = problem.details() or "a parameter server could not write its file"
-        self._master.do(FinishCheckpoint(barrier=saving.cut, path=path, error=error))
+        self._job.do(FinishCheckpoint(barrier=pending.barrier, path=path, error=error))
         if error:
             # Half of it is of no use, and may be what fills the disk.
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(attempt.partial, ignore_errors=True)
         else:
-            # Only now: until then the job goes back to the one before.
-            section = self._master.spec.checkpoint
-            keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
-            try:
-                await asyncio.to_thread(checkpoints.prune, directory, keep, own=Path(path))
-            except OSError as problem:
-                log.warning("%s: older checkpoints could not be removed: %s", directory, problem)
-        if addresses and self._master.state.evaluation is None:
-            with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, checkpoints.copy_name(saving.cut))
+            await self._prune(directory, Path(path))
+        if self._job.state.evaluation is None:
+            await self._release(attempt.addresses, pending.barrier)
 
-    async def _sweep(self, directory: Path, cut: int) -> None:
-        """Removes what was left of checkpoints that nobody will finish."""
+    def _attempt(self, pending: PendingCheckpoint, directory: Path) -> _Attempt:
+        generation = self._job.state.generation
+        return _Attempt(
+            pending=pending,
+            generation=generation,
+            directory=directory,
+            partial=partial_folders.partial_folder(directory, pending.barrier, run=self._job.run_id),
+            addresses=self._job.state.placing.addresses(),
+            base=self._base(directory, generation) if self._served else None,
+        )
+
+    @property
+    def _served(self) -> bool:
+        """Parameter servers write the model. Not by those that are there: where there are none, files are missing."""
+        return bool(self._job.plan.servers)
+
+    async def _write(self, attempt: _Attempt) -> Path:
+        """Returns the published folder. Raises `_Void` if the attempt has become void on the way."""
+        files = await self._write_files(attempt)
+        manifest = self._manifest(attempt, files)
+        pending = attempt.pending
+        await asyncio.to_thread(checkpoints.write_manifest, attempt.partial, manifest, pending.ledger)
+        state = self._job.state
+        if state.cycle.pending is not pending or state.generation != attempt.generation:
+            raise _Void
+        return self._publish(attempt, files)
+
+    async def _write_files(self, attempt: _Attempt) -> _Files:
+        if self._served:
+            # An attempt with other servers may have left files that do not belong to this one.
+            shutil.rmtree(attempt.partial, ignore_errors=True)
+        attempt.partial.mkdir(parents=True, exist_ok=True)
+        if not self._served:
+            return _Files(entries=attempt.pending.files, complete=True)
+        entries, complete = await self._save_servers(
+            attempt.addresses, attempt.pending.barrier, attempt.partial, attempt.base
+        )
+        return _Files(entries=entries, complete=complete or attempt.base is None)
+
+    def _manifest(self, attempt: _Attempt, files: _Files) -> checkpoints.Manifest:
+        base = None if files.complete else attempt.base
+        return checkpoints.Manifest(
+            step=attempt.pending.step,
+            files=tuple(files.entries),
+            base=base.folder if base is not None else "",
+            base_crc32=base.manifest_crc32 if base is not None else 0,
+            attributes={
+                "job": self._job.spec.job_name,
+                "model_def": self._job.spec.model.model_def,
+                "owner": "worker" if self._job.plan.worker_owns_state else "ps",
+                "epochs_done": _epochs_done(attempt.pending.ledger),
+                "data": self._data_identity(),
+                "run": self._job.run_id,
+            },
+        )
+
+    def _publish(self, attempt: _Attempt, files: _Files) -> Path:
+        step = attempt.pending.step
+        published = checkpoints.publish(attempt.partial, attempt.directory, step)
+        self._increments.add(
+            Published(
+                folder=published.name,
+                manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
+                copy=checkpoints.copy_name(attempt.pending.barrier),
+                generation=attempt.generation,
+            ),
+            size=sum(entry.bytes for entry in files.entries),
+            complete=files.complete,
+        )
+        base = None if files.complete else attempt.base
+        since = f", with what has changed since {base.folder}" if base is not None else ""
+        log.info("Checkpoint of step %d written to %s%s.", step, published, since)
+        return published
+
+    async def _retry_later(self, pending: PendingCheckpoint, problem: grpc.RpcError) -> None:
+        """A server is gone; its end arrives by the platform and makes this checkpoint void, or it comes back."""
+        log.warning("Retrying the checkpoint of step %d: %s", pending.step, problem.details())
+        # If it is void already, another may be under way by now, which is not to be begun twice.
+        if self._job.state.cycle.pending is pending:
+            self._saving = 0
+        await asyncio.sleep(_RETRY_SECONDS)
+        self._job.wake()
+
+    async def _prune(self, directory: Path, newest: Path) -> None:
+        """Removes older checkpoints. Only after the newest is known to the job, which would roll back to them."""
+        section = self._job.spec.checkpoint
+        keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
+        try:
+            await asyncio.to_thread(checkpoints.prune, directory, keep, own=newest)
+        except OSError as problem:
+            log.warning("%s: older checkpoints could not be removed: %s", directory, problem)
+
+    async def _sweep(self, directory: Path, barrier: int) -> None:
+        """Removes what was left of checkpoints that were not finished."""
         try:
             swept = await asyncio.to_thread(
-                partial_folders.sweep, directory, run=self._master.run_id, cut=cut, now=time.time()
+                partial_folders.sweep, directory, run=self._job.run_id, cut=barrier, now=time.time()
             )
         except OSError as problem:
             log.warning("%s: what was left of checkpoints could not be removed: %s", directory, problem)
@@ -274,30 +390,35 @@ class Cutting:
                 log.info("%s removed: a checkpoint that was never finished.", path)
 
     def _base(self, directory: Path, generation: int) -> Published | None:
-        """The checkpoint that the next one may build on. It may have been removed by somebody."""
+        """The checkpoint that the next one may build on; None also if it has been removed."""
         base = self._increments.base(generation)
         if base is None or checkpoints.find_base(directory, base.folder, base.manifest_crc32) is None:
             return None
         return base
 
     async def _save_servers(
-        self, addresses: dict[int, str], cut: int, folder: Path, base: Published | None
+        self, addresses: dict[int, str], barrier: int, folder: Path, base: Published | None
     ) -> tuple[list[checkpoints.SavedFile], bool]:
         """Each writes what it is the primary of. The second: whether that is all, without a base."""
-        placed = self._master.state.placing.map
+        placed = self._job.state.placing.map
         assert placed is not None
         primaries = {server: placed.primaries_of(server) for server in addresses}
         _check_coverage(primaries)
         writers = {server: address for server, address in addresses.items() if primaries[server]}
         since = base.copy if base is not None else ""
         return await self._servers.save_all(
-            writers, checkpoints.copy_name(cut), folder, buckets=primaries, since=since
+            writers, checkpoints.copy_name(barrier), folder, buckets=primaries, since=since
         )
 
     async def release(self, number: int) -> None:
-        """After an evaluation: the servers may forget the frozen copy, unless it is still being saved."""
-        addresses = self._master.state.placing.addresses()
-        if addresses and (self._master.state.saving is None or self._master.state.saving.cut != number):
+        """After an evaluation: the servers may drop the snapshot, unless it is still being written."""
+        pending = self._job.state.cycle.pending
+        if pending is None or pending.barrier != number:
+            await self._release(self._job.state.placing.addresses(), number)
+
+    async def _release(self, addresses: dict[int, str], number: int) -> None:
+        """What cannot be released now is found by the snapshot collector."""
+        if addresses:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, checkpoints.copy_name(number))
 

@@ -1,66 +1,79 @@
-"""Losing the model: whose end is a loss, and how the job goes back to its last checkpoint.
+"""The rollback to the last checkpoint, when a process dies that had the only copy of a part of the model.
 
-A process that holds a part of the model dies: a parameter server, or the only worker where there are none. Then the
-generation grows: the ledger goes back to the last checkpoint, everybody drops what is older, and the audit counts what
-has to be trained again.
+The ledger goes back to the checkpoint, a new generation begins, and the audit counts what is trained again. What
+belongs to the generation before is void: the barrier, the snapshot, evaluations, split proposals.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
-from elasticdl.master.dataset_names import EVALUATION, TRAINING
-from elasticdl.master.lifecycle.roster import Node
-from elasticdl.master.lifecycle.schedule import at_epoch_end, mark
-
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
-
-
-def lost_with(state: JobState, node: Node) -> bool:
-    """A node has ended, and with it something of the model that nobody else has."""
-    if state.training_over and state.task != "export":
-        return False
-    if node.role == "ps":
-        return state.placing.lost(node)
-    if state.plan.allreduce:
-        return state.steps.forget(node.name)
-    # The worker's own model is worth nothing before its first batch is done.
-    return state.plan.worker_owns_state and (state.ledger.steps > 0 or state.generation > 1)
+from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle
+from elasticdl.master.checkpointing.model_generation import ModelGeneration
+from elasticdl.master.dataset_names import TRAINING
+from elasticdl.master.ledger.ledger import Ledger
+from elasticdl.master.lifecycle.dataset_sizes import DatasetSizes
+from elasticdl.master.lifecycle.dispatcher import Dispatcher
+from elasticdl.master.lifecycle.epochs import Epochs
+from elasticdl.master.lifecycle.evaluations import Evaluations
+from elasticdl.master.lifecycle.leader_task import LeaderTask
+from elasticdl.master.settings import JobSettings
 
 
-def lose_model(state: JobState, *, above: int = 0) -> None:
-    """Everybody begins again from the last checkpoint, in a new generation, above all that there were."""
-    state.generation = max(state.generation, above) + 1
-    state.gathering.forget()
-    state.placing.forget()
-    if state.cut is not None:
-        # Some may have reached it already: its number must not come again.
-        state.cuts_passed = state.cut.number
-        state.cut = None
-    state.saving = None
-    if state.evaluation is not None:
-        state.ledger.remove(state.evaluation.dataset)
-        state.evaluation = None
-    state.truncations.clear()
-    if TRAINING in state.sizes:
-        baseline = state.saved.ledger if state.saved else None
-        state.ledger.rollback(baseline)
-    state.steps.lose()
-    for name in state.ledger.datasets():
-        if name.startswith(f"{EVALUATION}-"):
-            state.ledger.remove(name)
-    state.restore_from = state.saved.path if state.saved else ""
-    state.first_step = state.saved.step if state.saved else 0
-    state.evaluated_mark = mark(state, state.plan.evaluation_steps)
-    state.saved_mark = mark(state, state.plan.checkpoint_steps)
-    epoch = state.ledger.epoch(TRAINING) if TRAINING in state.sizes else 0
-    # A checkpoint of the end of an epoch is behind that end, unless its evaluation was lost on the way.
-    evaluated = not state.plan.evaluates or any(r["epoch"] == epoch for r in state.results)
-    behind = TRAINING in state.sizes and at_epoch_end(state) and evaluated
-    ended = epoch if behind else epoch - 1
-    state.cut_epoch = min(state.cut_epoch, ended)
-    state.told_epoch = min(state.told_epoch, ended)
-    state.epochs_ended = [e for e in state.epochs_ended if e["epoch"] < epoch]
-    state.training_over = False
-    state.task = ""
+class GenerationScoped(Protocol):
+    """State that is void when the model is lost."""
+
+    def lose_model(self) -> None: ...
+
+
+class Rollback:
+    def __init__(
+        self,
+        *,
+        settings: JobSettings,
+        ledger: Ledger,
+        sizes: DatasetSizes,
+        generation: ModelGeneration,
+        cycle: CheckpointCycle,
+        evaluations: Evaluations,
+        dispatcher: Dispatcher,
+        epochs: Epochs,
+        task: LeaderTask,
+        scoped: Sequence[GenerationScoped],
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._sizes = sizes
+        self._generation = generation
+        self._cycle = cycle
+        self._evaluations = evaluations
+        self._dispatcher = dispatcher
+        self._epochs = epochs
+        self._task = task
+        self._scoped = scoped
+
+    def run(self, *, above: int = 0) -> None:
+        """Begins a generation above this number and all before."""
+        cycle, ledger = self._cycle, self._ledger
+        cycle.cancel()
+        self._evaluations.cancel()
+        self._dispatcher.withdraw_proposals()
+        saved = cycle.saved
+        trains = TRAINING in self._sizes
+        if trains:
+            ledger.rollback(saved.ledger if saved else None)
+        for part in self._scoped:
+            part.lose_model()
+        self._evaluations.remove_leftovers()
+        self._generation.begin_next(saved, above=above)
+        self._evaluations.skip_due()
+        cycle.skip_due()
+        epoch = ledger.epoch(TRAINING) if trains else 0
+        # A checkpoint of the end of an epoch is behind that end, unless its evaluation is lost.
+        evaluated = not self._settings.evaluates or self._evaluations.of_epoch(epoch) is not None
+        at_end = trains and (ledger.epoch_done(TRAINING) or ledger.finished(TRAINING))
+        last_ended = epoch if at_end and evaluated else epoch - 1
+        cycle.reopen_epochs_after(last_ended)
+        self._epochs.roll_back(epoch=epoch, last_ended=last_ended)
+        self._task.clear()

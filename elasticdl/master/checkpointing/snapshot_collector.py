@@ -1,46 +1,66 @@
-"""Copies of the model that parameter servers still keep, and nobody needs any more.
+"""Collects snapshots of the model that parameter servers still keep without need.
 
-A copy is let go of as soon as it is written and evaluated (`checkpointer.py`). A master that is killed just before
-that, or whose call does not arrive, leaves the copy behind, and with it the memory of everything that has changed
-since. So servers are asked now and then what they keep, for the first time when a master begins, and what the state
-does not know as needed goes.
+A snapshot is released as soon as it is written and evaluated (`checkpointer.py`). A master that is killed just before
+that, or whose call does not arrive, leaves it behind, and with it the memory of everything that has changed since. So
+servers are asked now and then what they keep, first when a master starts, and what the state does not need is released.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle
+from elasticdl.master.checkpointing.checkpointer import Placement
+from elasticdl.master.lifecycle.evaluation import Evaluation
 from elasticdl.ps.checkpoint.checkpoints import copied_cut
 from elasticdl.ps.client.coordinator import Coordinator
 
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
-    from elasticdl.master.master import Master
-
 log = logging.getLogger("elasticdl.master")
 
-# A copy costs memory slowly, by what is trained.
+# A snapshot costs memory slowly, by what is trained.
 _LOOK_SECONDS = 15.0
 
 
-def is_left_over(state: JobState, name: str) -> bool:
-    """A copy of a cut that is behind the job, and that is neither written nor evaluated any more."""
-    cut = copied_cut(name)
-    # A cut that has not been taken may be frozen already: it will be known when it has been.
-    if cut is None or cut > state.cuts_passed:
+class SnapshottedState(Protocol):
+    @property
+    def cycle(self) -> CheckpointCycle: ...
+
+    @property
+    def evaluation(self) -> Evaluation | None: ...
+
+    @property
+    def placing(self) -> Placement: ...
+
+    @property
+    def is_recovering(self) -> bool: ...
+
+
+class SnapshottedJob(Protocol):
+    """What is needed of the master."""
+
+    @property
+    def state(self) -> SnapshottedState: ...
+
+
+def is_left_over(state: SnapshottedState, name: str) -> bool:
+    """Whether this is the snapshot of a passed barrier that is neither written nor evaluated any more."""
+    number = copied_cut(name)
+    # Before a barrier is passed its snapshot may exist on some servers already.
+    if number is None or number > state.cycle.passed:
         return False
-    saved = state.saving is not None and state.saving.cut == cut
-    evaluated = state.evaluation is not None and state.evaluation.number == cut
-    return not saved and not evaluated
+    pending, evaluation = state.cycle.pending, state.evaluation
+    is_saved = pending is not None and pending.barrier == number
+    is_evaluated = evaluation is not None and evaluation.number == number
+    return not is_saved and not is_evaluated
 
 
-class Leftovers:
+class SnapshotCollector:
     """The clock and the calls."""
 
-    def __init__(self, master: Master, servers: Coordinator) -> None:
-        self._master = master
+    def __init__(self, job: SnapshottedJob, servers: Coordinator) -> None:
+        self._job = job
         self._servers = servers
 
     async def run(self) -> None:
@@ -49,13 +69,13 @@ class Leftovers:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        state = self._master.state
+        state = self._job.state
         addresses = state.placing.addresses()
-        if state.gathering.active or not addresses:
+        if state.is_recovering or not addresses:
             return
-        # Of one that is gone the copies are, too; one that does not answer is asked again.
+        # The snapshots of a server that died are gone, too; one that does not answer is asked again.
         statuses = await self._servers.status_all(addresses)
         names = {name for status in statuses.values() for name in status.frozen if is_left_over(state, name)}
         for name in sorted(names):
-            log.info("The parameter servers let go of the copy %s, which was left behind.", name)
+            log.info("Releasing the snapshot %s, which was left behind", name)
             await self._servers.release_all(addresses, name)

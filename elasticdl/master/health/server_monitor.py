@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 
 # Of the time that workers are given: who waits for a server must not be blamed first.
 _PART_OF_FLOOR = 0.5
@@ -21,17 +21,17 @@ _PART_OF_FLOOR = 0.5
 IRREPLACEABLE = 4.0
 
 
-def longest_silence(plan: Plan) -> float:
+def longest_silence(plan: JobSettings) -> float:
     """So many seconds after its last answer a server is given up in any case."""
     return IRREPLACEABLE * _patience(plan)
 
 
-def _patience(plan: Plan) -> float:
+def _patience(plan: JobSettings) -> float:
     return _PART_OF_FLOOR * plan.stall_floor_seconds if plan.stall_factor else float("inf")
 
 
 class Silence:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: JobSettings) -> None:
         self._patience = _patience(plan)
         self._since: dict[str, float] = {}
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from elasticdl.master.health.server_monitor import Silence, longest_silence
 from elasticdl.master.health.worker_monitor import Liveness
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 
 log = logging.getLogger("elasticdl.master")
 
@@ -25,7 +25,7 @@ _TELL_SECONDS = 30.0
 class Unheard:
     def __init__(
         self,
-        plan: Plan,
+        plan: JobSettings,
         *,
         liveness: Liveness,
         silence: Silence,

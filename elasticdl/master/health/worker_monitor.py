@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from elasticdl.master.job_state import JobState
-from elasticdl.master.programs.completion import TRAINERS
+from elasticdl.master.lifecycle.roster import TRAINERS
 from elasticdl.platforms.platform import NodePhase
 
 # TensorFlow waits half a minute before it looks whether a lost parameter server is back.
@@ -124,7 +124,7 @@ class Liveness:
         if not state.plan.stall_factor or not self._batch_seconds:
             return []
         # Whoever has come to a halt for a cut waits for those who have not.
-        waiting = state.cut.reached if state.cut is not None else []
+        waiting = state.barrier.reached if state.barrier is not None else []
         limit = self._longest_batch()
         return [
             worker

@@ -418,6 +418,12 @@ class Ledger:
             "requests": self.requests.to_json(),
         }
 
+    def load(self, snapshot: dict[str, Any]) -> None:
+        """Becomes the ledger that `snapshot` was taken of."""
+        then = Ledger.restore(snapshot)
+        self.accounts, self.leases, self.requests = then.accounts, then.leases, then.requests
+        self.steps = then.steps
+
     @classmethod
     def restore(cls, snapshot: dict[str, Any]) -> Ledger:
         """The ledger that `snapshot` was taken of, leases and all."""

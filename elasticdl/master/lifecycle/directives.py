@@ -16,12 +16,12 @@ def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
 
 
 def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Directive:
-    """`save_to`: where a worker that owns the model writes it at the present cut."""
+    """`save_to`: where a worker that owns the model writes it at the present barrier."""
     node = state.roster.nodes.get(name)
     over = bool(state.outcome)
     leader = state.leader()
     leads = leader is not None and leader.name == name
-    evaluation = state.evaluation
+    evaluation, barrier = state.evaluation, state.barrier
     can_evaluate = evaluation is not None and state.ledger.leasable(evaluation.dataset)
     return master_pb2.Directive(
         generation=state.generation,
@@ -30,16 +30,14 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
         ps_map=state.placing.map.to_wire() if state.placing.map is not None else None,
         restore_from=state.restore_from,
         first_step=state.first_step,
-        cut_wanted=state.cut.number if state.cut else state.cuts_passed,
-        cut_passed=state.cuts_passed,
-        cut_save_to=save_to if state.cut and state.cut.save and state.plan.worker_owns_state else "",
+        cut_wanted=barrier.number if barrier else state.cycle.passed,
+        cut_passed=state.cycle.passed,
+        cut_save_to=save_to if barrier and barrier.save and state.plan.worker_owns_state else "",
         evaluation=evaluation.number if evaluation and can_evaluate else 0,
         evaluation_step=evaluation.step if evaluation else 0,
-        evaluation_to_finish=evaluation.number if evaluation and state.evaluating.to_be_finished() else 0,
+        evaluation_to_finish=evaluation.number if evaluation and state.evaluations.waits_for_finisher else 0,
         truncations=[
-            master_pb2.Truncation(lease_id=lease, end=end)
-            for lease, (owner, end) in sorted(state.truncations.items())
-            if owner == name
+            master_pb2.Truncation(lease_id=lease, end=end) for lease, end in state.work.proposals_to(name)
         ],
         drain=node is None or node.draining or not node.alive,
         epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_TOLD:]),

@@ -1,163 +1,161 @@
-"""The work of a job: its data is handed out in shards, reported, and split among idle workers at the end.
+"""The dispatcher leases shards to workers, takes their reports, and splits shards among idle workers.
 
-What is done, held and to do the ledger knows. Here is when something is handed out, to whom, and what follows for the
-job from what workers report. What else programs of the user's own say of their data is in `program_datasets.py`.
+What is done, leased and to do is in the ledger. Here is decided when something is leased, to which worker, and what
+follows from reports for the job. Data sets of training programs are in `program_datasets.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import Any
 
-from elasticdl.master.commands.shards import (
-    AnnounceDataset,
-    LeaseShards,
-    ReportProgress,
-    TruncateLease,
-    UnreadableSamples,
-)
-from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
-from elasticdl.master.ledger.ledger import Lease, LedgerError, LostLease
+from elasticdl.master.commands.shards import LeaseShards, ReportProgress, TruncateLease
+from elasticdl.master.dataset_names import EVALUATION, TRAINING
+from elasticdl.master.ledger.ledger import Lease, Ledger, LostLease
 from elasticdl.master.ledger.step_limit import within_steps
-from elasticdl.master.lifecycle.roster import JobFailure
-from elasticdl.master.lifecycle.schedule import mark
+from elasticdl.master.lifecycle.dataset_sizes import DatasetSizes
+from elasticdl.master.lifecycle.epochs import Epochs
+from elasticdl.master.lifecycle.evaluations import Evaluations
+from elasticdl.master.lifecycle.job_outcome import JobOutcome
+from elasticdl.master.lifecycle.roster import Roster
+from elasticdl.master.lifecycle.unreadable_samples import UnreadableSampleLimit
+from elasticdl.master.settings import JobSettings
 
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
 
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        settings: JobSettings,
+        ledger: Ledger,
+        roster: Roster,
+        sizes: DatasetSizes,
+        outcome: JobOutcome,
+        epochs: Epochs,
+        evaluations: Evaluations,
+        unreadable: UnreadableSampleLimit,
+        failed_workers: Collection[str],
+        at_barrier: Callable[[], bool],
+        recovering: Callable[[], bool],
+    ) -> None:
+        """`failed_workers`: those that have reported an error and have not exited yet."""
+        self._settings = settings
+        self._ledger = ledger
+        self._roster = roster
+        self._sizes = sizes
+        self._outcome = outcome
+        self._epochs = epochs
+        self._evaluations = evaluations
+        self._unreadable = unreadable
+        self._failed_workers = failed_workers
+        self._at_barrier = at_barrier
+        self._recovering = recovering
+        self._last_report: dict[str, int] = {}
+        # Leases that idle workers wait for a part of: the owner, and where it should end. Not in the journal: a
+        # proposal that is lost is made again.
+        self._proposals: dict[int, tuple[str, int]] = {}
 
-class Work:
-    def __init__(self, state: JobState) -> None:
-        self._state = state
-
-    # -- commands ------------------------------------------------------------------------------------------
-
-    def announce(self, command: AnnounceDataset) -> None:
-        state, dataset, size = self._state, command.dataset, command.size
-        known = state.sizes.get(dataset)
-        if known is not None and known != size:
-            raise LedgerError(
-                f"The {dataset} data has {size} samples for one worker and {known} for another. "
-                "All workers must see the same files."
-            )
-        if known is not None:
-            return
-        state.sizes[dataset] = size
-        if dataset == TRAINING:
-            state.ledger.add(state.plan.dataset(TRAINING, size))
-            if state.saved is not None and state.saved.ledger is not None:
-                state.ledger.rollback(state.saved.ledger)
-                state.cut_epoch = state.told_epoch = state.ledger.epoch(TRAINING) - 1
-                state.evaluated_mark = mark(state, state.plan.evaluation_steps)
-                state.saved_mark = mark(state, state.plan.checkpoint_steps)
-        elif dataset == PREDICTION:
-            state.ledger.add(state.plan.single_pass(PREDICTION, size))
-        elif state.plan.kind == "evaluate":
-            state.evaluating.begin(number=1, epoch=-1)
+    # -- commands --------------------------------------------------------------------------------------------
 
     def lease(self, command: LeaseShards) -> list[Lease]:
         """Only after `may_lease`, which is not journaled."""
-        state = self._state
         name = self._ledger_name(command.dataset)
-        leases = state.ledger.lease(name, command.worker, command.count, command.request_id)
-        if name == TRAINING and state.plan.max_step:
-            return within_steps(state.ledger, leases, state.plan.max_step)
+        leases = self._ledger.lease(name, command.worker, command.count, command.request_id)
+        if name == TRAINING and self._settings.max_step:
+            return within_steps(self._ledger, leases, self._settings.max_step)
         return leases
 
     def report(self, command: ReportProgress) -> list[int]:
-        state, worker = self._state, command.worker
+        ledger, worker = self._ledger, command.worker
         # Before the progress that passes them, which may end the epoch.
-        self.mark_bad(command.bad)
+        self._unreadable.mark(command.bad)
         lost = []
         for lease_id, position, batches, atomic in command.progress:
             try:
-                state.ledger.progress(lease_id, position, batches, worker, atomic=atomic)
+                ledger.progress(lease_id, position, batches, worker, atomic=atomic)
             except LostLease:
                 lost.append(lease_id)
-        if command.report_id > state.last_report.get(worker, 0):
-            state.last_report[worker] = command.report_id
-            if TRAINING in state.sizes:
-                epoch = state.ledger.epoch(TRAINING)
-                total, count = state.epoch_loss.get(epoch, (0.0, 0))
-                state.epoch_loss = {epoch: (total + command.loss_sum, count + command.loss_batches)}
-        if command.stop_training and TRAINING in state.sizes:
-            state.ledger.stop(TRAINING)
+        trains = TRAINING in self._sizes
+        if command.report_id > self._last_report.get(worker, 0):
+            self._last_report[worker] = command.report_id
+            if trains:
+                self._epochs.add_loss(ledger.epoch(TRAINING), command.loss_sum, command.loss_batches)
+        if command.stop_training and trains:
+            ledger.stop(TRAINING)
         return lost
 
     def truncate(self, command: TruncateLease) -> None:
-        state = self._state
-        state.truncations.pop(command.lease_id, None)
-        state.ledger.truncate(command.lease_id, command.worker, command.end)
+        self._proposals.pop(command.lease_id, None)
+        self._ledger.truncate(command.lease_id, command.worker, command.end)
 
-    # -- what happens --------------------------------------------------------------------------------------
-
-    def mark_bad(self, bad: Sequence[UnreadableSamples]) -> None:
-        """Samples that cannot be read; too many of them fail the job."""
-        state = self._state
-        for item in bad:
-            state.ledger.mark_bad(**vars(item))
-        skipped = sum(state.ledger.skipped(name) for name in state.ledger.datasets())
-        if bad and skipped > state.plan.max_bad_records:
-            where = "; ".join(f"{item.where}: {item.reason}" for item in bad[:3])
-            state.fail_job(
-                JobFailure(
-                    message=f"{skipped} samples cannot be read, --max_bad_records allows "
-                    f"{state.plan.max_bad_records}. The newest: {where}"
-                ),
-                "",
-            )
-
-    def forget_proposals(self, worker: str) -> None:
-        """Those that it has not answered, and will not any more."""
-        state = self._state
-        state.truncations = {k: v for k, v in state.truncations.items() if v[0] != worker}
+    # -- splitting -------------------------------------------------------------------------------------------
 
     def propose_split(self, dataset: str, idle: str) -> bool:
-        """Asks a busy worker to give up a part of its work for an idle one. Not a command: see
-        `truncations`.
-        """
-        state = self._state
-        if state.cut is not None or state.gathering.active:
+        """Asks a busy worker to give up a part of its work for an idle one. Not a command: see `_proposals`."""
+        if self._at_barrier() or self._recovering():
             return False
         name = self._ledger_name(dataset)
-        if name not in state.ledger.datasets():
+        if name not in self._ledger.datasets():
             return False
-        held = {lease.lease_id: lease.worker for lease in state.ledger.held(name)}
-        state.truncations = {k: v for k, v in state.truncations.items() if k in held}
-        # Who has failed does not answer any more.
-        failed = {lease_id for lease_id, worker in held.items() if worker in state.failed}
-        proposal = state.ledger.split(name, idle, exclude=failed | state.truncations.keys())
+        held = {lease.lease_id: lease.worker for lease in self._ledger.held(name)}
+        self._proposals = {k: v for k, v in self._proposals.items() if k in held}
+        # A worker that has failed does not answer any more.
+        failed = {lease_id for lease_id, worker in held.items() if worker in self._failed_workers}
+        proposal = self._ledger.split(name, idle, exclude=failed | self._proposals.keys())
         if proposal is None:
             return False
-        state.truncations[proposal.lease_id] = (proposal.worker, proposal.new_end)
+        self._proposals[proposal.lease_id] = (proposal.worker, proposal.new_end)
         return True
 
-    # -- questions -----------------------------------------------------------------------------------------
+    def proposals_to(self, worker: str) -> list[tuple[int, int]]:
+        """The leases of this worker that it should end earlier, and where."""
+        return [(lease, end) for lease, (owner, end) in sorted(self._proposals.items()) if owner == worker]
+
+    @property
+    def proposals(self) -> int:
+        return len(self._proposals)
+
+    def withdraw_proposals(self) -> None:
+        self._proposals.clear()
+
+    def forget_worker(self, worker: str) -> None:
+        """A worker has ended."""
+        self._last_report.pop(worker, None)
+        self._proposals = {k: v for k, v in self._proposals.items() if v[0] != worker}
+
+    # -- questions -------------------------------------------------------------------------------------------
 
     def may_lease(self, dataset: str, worker: str, request_id: int) -> bool:
-        """There is something to hand out to this worker now, or it asks again for what it was given."""
-        state = self._state
+        """Whether there is a shard for this worker now, or it repeats a request that has been granted."""
         name = self._ledger_name(dataset)
-        if name not in state.ledger.datasets() or state.outcome or state.gathering.active:
+        if name not in self._ledger.datasets() or self._outcome.result or self._recovering():
             return False
-        if name == TRAINING and (state.cut is not None or state.stopping):
+        if name == TRAINING and (self._at_barrier() or self._outcome.stop_reason):
             return False
-        node = state.roster.nodes.get(worker)
-        if node is None or not node.joined or node.goes or worker in state.failed:
+        node = self._roster.nodes.get(worker)
+        if node is None or not node.joined or node.goes or worker in self._failed_workers:
             return False
-        return state.ledger.leasable(name) or state.ledger.answered(name, worker, request_id)
+        return self._ledger.leasable(name) or self._ledger.answered(name, worker, request_id)
 
     def finished(self, dataset: str) -> bool:
-        """No shard of it will be handed out any more."""
-        state = self._state
-        if state.outcome or state.stopping:
+        """Whether no shard of it will be leased any more."""
+        if self._outcome.result or self._outcome.stop_reason:
             return True
         if dataset == TRAINING:
-            return state.training_over
+            return self._epochs.training_over
         if dataset == EVALUATION:
-            return state.evaluation is None
-        return dataset in state.ledger.datasets() and state.ledger.finished(dataset)
+            return self._evaluations.current is None
+        return dataset in self._ledger.datasets() and self._ledger.finished(dataset)
 
     def _ledger_name(self, dataset: str) -> str:
-        state = self._state
-        return state.evaluation.dataset if dataset == EVALUATION and state.evaluation else dataset
+        evaluation = self._evaluations.current
+        return evaluation.dataset if dataset == EVALUATION and evaluation is not None else dataset
+
+    # -- journal ---------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"last_report": self._last_report}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        self._last_report = dict(snapshot["last_report"])
+        self._proposals.clear()

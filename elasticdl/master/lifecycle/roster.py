@@ -24,6 +24,8 @@ from typing import Any
 
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EndReason, NodePhase, NodeStatus
 
+# The roles of a program that train; others serve them.
+TRAINERS = ("chief", "worker")
 # Reasons for which a replacement may work where the first one did not, at most so many times.
 _FAILURES = (EndReason.ERROR, EndReason.OUT_OF_MEMORY, EndReason.COMPLETED)
 # A cluster that takes away again what is added must not make this endless.

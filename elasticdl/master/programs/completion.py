@@ -1,37 +1,42 @@
-"""The course of a job whose workers run a program of the user's own: when it is over, and who is needed for that.
+"""When a job is over whose workers run a program of the user's own, and which of its nodes have to end by themselves.
 
-The chief and the workers train; the job is over when each of them has ended by itself with 0. Parameter servers and
-evaluators only serve: they are stopped then. A worker is told the end of its data only when no sample of it can come
-back to it, so whoever has ended has left nothing behind for which nobody would be there.
+The chief and the workers train; the job is over when each of them has exited with 0. Parameter servers and evaluators
+only serve: they are stopped then. A worker gets the end of its data only when no sample of it can come back to it, so
+no sample is left behind without a worker.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from elasticdl.master.lifecycle.roster import Node
+from elasticdl.master.ledger.ledger import Ledger
+from elasticdl.master.lifecycle.job_outcome import JobOutcome
+from elasticdl.master.lifecycle.roster import TRAINERS, Node, Roster
+from elasticdl.master.programs.program_datasets import ProgramDatasets
 from elasticdl.platforms.platform import EndReason
 
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
 
-TRAINERS = ("chief", "worker")
+class ProgramCompletion:
+    def __init__(
+        self, *, ledger: Ledger, roster: Roster, outcome: JobOutcome, datasets: ProgramDatasets
+    ) -> None:
+        self._ledger = ledger
+        self._roster = roster
+        self._outcome = outcome
+        self._datasets = datasets
 
+    def settle(self) -> None:
+        if self._outcome.stop_reason:
+            self._outcome.finish("stopped")
+        elif all(self._roster.completed(role) for role in TRAINERS):
+            for dataset in self._datasets.announced:
+                if not self._ledger.finished(dataset):
+                    # The program has had enough (a number of steps, an early end): its own decision.
+                    self._ledger.stop(dataset)
+            self._outcome.finish("succeeded")
 
-def settle_program(state: JobState) -> None:
-    if state.stopping:
-        state.outcome = "stopped"
-    elif all(state.roster.completed(role) for role in TRAINERS):
-        for dataset in state.data.announced:
-            if not state.ledger.finished(dataset):
-                # The program has had enough (a number of steps, an early end): its own decision.
-                state.ledger.stop(dataset)
-        state.outcome = "succeeded"
-
-
-def node_ended(state: JobState, node: Node) -> None:
-    """What an end means beyond the node itself."""
-    state.ledger.forget_worker(node.name)
-    if node.role == "ps" and node.reason is not EndReason.COMPLETED and not state.roster.completed("worker"):
-        # What it held comes back only through the chief, which has the checkpoint and initialises it again.
-        state.roster.reopen("chief")
+    def node_ended(self, node: Node) -> None:
+        """What an end means beyond the node itself."""
+        self._ledger.forget_worker(node.name)
+        lost = node.role == "ps" and node.reason is not EndReason.COMPLETED
+        if lost and not self._roster.completed("worker"):
+            # The chief has the checkpoint, and initialises the server again.
+            self._roster.reopen("chief")

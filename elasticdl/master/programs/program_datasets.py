@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticdl.master.commands.programs import (
     FailShard,
@@ -22,24 +22,31 @@ from elasticdl.master.commands.programs import (
 )
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
-from elasticdl.master.lifecycle.roster import JobFailure
-from elasticdl.master.programs.completion import TRAINERS
-
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
+from elasticdl.master.lifecycle.dataset_sizes import DatasetSizes
+from elasticdl.master.lifecycle.job_outcome import JobOutcome
+from elasticdl.master.lifecycle.roster import TRAINERS, JobFailure, Roster
+from elasticdl.master.settings import JobSettings
 
 # A checkpoint of shards lists them for those who read it up to so many; it does not need the list itself.
 _SHARDS_LISTED = 10_000
 
 
-class ProgramData:
-    def __init__(self, state: JobState) -> None:
-        self._state = state
+class ProgramDatasets:
+    def __init__(
+        self,
+        *,
+        settings: JobSettings,
+        ledger: Ledger,
+        roster: Roster,
+        sizes: DatasetSizes,
+        outcome: JobOutcome,
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._roster = roster
+        self._sizes = sizes
+        self._outcome = outcome
         self.announced: dict[str, DatasetAnnouncement] = {}
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._state.ledger
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -47,10 +54,10 @@ class ProgramData:
         new = command.announcement
         known = self.announced.get(new.name)
         if known is None:
-            plan = self._state.plan
-            self._ledger.add(new.spec(seed=plan.seed, max_shard_failures=plan.max_shard_failures))
+            settings = self._settings
+            self._ledger.add(new.spec(seed=settings.seed, max_shard_failures=settings.max_shard_failures))
             self.announced[new.name] = new
-            self._state.sizes[new.name] = new.samples
+            self._sizes.announce(new.name, new.samples)
         elif known.size != new.size:
             raise LedgerError(
                 f"The data set {new.name} has {new.size} samples for one worker and {known.size} for another. "
@@ -64,7 +71,7 @@ class ProgramData:
         except LostLease:
             return
         except ShardGivesUp as gives_up:
-            self._state.fail_job(JobFailure(message=f"{gives_up}\n{command.message}"), "")
+            self._outcome.fail(JobFailure(message=f"{gives_up}\n{command.message}"), "")
 
     def return_leases(self, command: ReturnLeases) -> None:
         """A worker has fetched these ahead and does not use them. What is not its own any more stays where it is."""
@@ -99,9 +106,9 @@ class ProgramData:
 
     def may_end(self, dataset: str, worker: str) -> bool:
         """This worker need not wait for a shard: there will be none, or none before it is done with what it has."""
-        if self._state.outcome or self._state.stopping or self._ledger.finished(dataset):
+        if self._outcome.result or self._outcome.stop_reason or self._ledger.finished(dataset):
             return True
-        node = self._state.roster.nodes.get(worker)
+        node = self._roster.nodes.get(worker)
         if node is None or not node.alive or node.goes:
             return True
         # It may sit on the first half of a batch whose second half would come with the next shard.
@@ -112,7 +119,7 @@ class ProgramData:
         ledger = self._ledger
         held = sum(lease.end - lease.position for lease in ledger.held(dataset))
         left = (ledger.remaining(dataset) - held) // ledger.spec(dataset).shard_size
-        workers = sum(len(self._state.roster.alive(role)) for role in TRAINERS)
+        workers = sum(len(self._roster.alive(role)) for role in TRAINERS)
         return max(1, left // (2 * max(1, workers)))
 
     def finished(self) -> bool:
@@ -123,7 +130,7 @@ class ProgramData:
         if not self.announced[lease.dataset].shuffle_records:
             return []
         order = list(range(lease.start, lease.end))
-        random.Random(f"{self._state.plan.seed} {lease.epoch} {lease.start}").shuffle(order)
+        random.Random(f"{self._settings.seed} {lease.epoch} {lease.start}").shuffle(order)
         return order
 
     def checkpoint(self, dataset: str) -> str:
@@ -154,7 +161,8 @@ class ProgramData:
         return [asdict(announcement) for announcement in self.announced.values()]
 
     def restore(self, snapshot: list[dict[str, Any]]) -> None:
-        self.announced = {item["name"]: DatasetAnnouncement(**item) for item in snapshot}
+        self.announced.clear()
+        self.announced.update((item["name"], DatasetAnnouncement(**item)) for item in snapshot)
 
 
 def _account_of_lists(document: dict[str, Any], spec: DatasetSpec) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def take_over(master: Master, text: str) -> None:
     master.state.restore(snapshot)
     if master.state.outcome:
         return
-    found = _checkpoint(saved, master.cutting.folder(), run=master.run_id)
+    found = _checkpoint(saved, master.checkpointer.folder(), run=master.run_id)
     if saved and found is None:
         log.warning(
             "The checkpoint %s is gone: if the model is lost, the training begins anew.", saved["path"]

@@ -21,8 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.master.checkpointing.barrier_records import SavedModel
-from elasticdl.master.checkpointing.rollback import lose_model
+from elasticdl.master.checkpointing.checkpoint_cycle import SavedCheckpoint
 from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.dataset_names import EVALUATION, TRAINING
 from elasticdl.master.ledger.ledger import Lease, LedgerError
@@ -55,7 +54,7 @@ class Told:
     held: bool = False
 
 
-class Gathering:
+class ReclaimRound:
     def __init__(self, state: JobState) -> None:
         self._state = state
         # Which line of masters this is: the same for those that go on with the journal of the one before.
@@ -80,30 +79,22 @@ class Gathering:
         self.active = True
         self.told = []
         self._witnesses = [node.name for node in state.roster.alive("worker") if node.incarnation]
-        state.saved = SavedModel(**saved) if saved is not None else None
-        self._redo_cut()
-        state.truncations.clear()
+        state.cycle.set_saved(SavedCheckpoint(**saved) if saved is not None else None)
+        self._restart_checkpoint_cycle()
+        state.work.withdraw_proposals()
         if not self._known_leases:
             self._known_leases = state.ledger.next_lease
         for lease_id, lease in ledger_recovery.reopen(state.ledger, _LEASES_SKIPPED).items():
             self._before[lease_id] = lease.batches
             self._remember(lease.dataset, [(lease.epoch, lease.position, lease.end)])
 
-    def _redo_cut(self) -> None:
-        """A cut, a checkpoint or an evaluation that was under way may be over, or void: it is begun anew."""
+    def _restart_checkpoint_cycle(self) -> None:
+        """A barrier, a checkpoint or an evaluation under way may be over by now: it is repeated."""
         state = self._state
-        number = state.cut.number if state.cut is not None else state.cuts_passed
-        begun = state.saving is not None or state.evaluation is not None
-        if state.saving is not None and state.plan.checkpoint_steps:
-            state.saved_mark -= 1
-        if state.evaluation is not None:
-            if state.plan.evaluation_steps:
-                state.evaluated_mark -= 1
-            state.ledger.remove(state.evaluation.dataset)
-        state.cut = state.saving = state.evaluation = None
-        state.cuts_passed = number + _CUTS_SKIPPED
-        if begun and TRAINING in state.sizes and state.cut_epoch == state.ledger.epoch(TRAINING):
-            state.cut_epoch -= 1
+        under_way = state.cycle.pending is not None or state.evaluation is not None
+        reopened = state.ledger.epoch(TRAINING) if under_way and TRAINING in state.sizes else None
+        state.evaluations.cancel_and_repeat()
+        state.cycle.restart(skipped_numbers=_CUTS_SKIPPED, reopened_epoch=reopened)
 
     def adopt(self, *, node: str, place: int | None = None) -> None:
         """A worker of this job that was started after the snapshot. `place`: the one that it took, if that is known."""
@@ -134,7 +125,7 @@ class Gathering:
 
     def raise_generation(self, *, above: int) -> None:
         """The model was lost after the snapshot: the job goes back to its checkpoint once more."""
-        lose_model(self._state, above=above)
+        self._state.rollback.run(above=above)
 
     def tell(
         self,
@@ -157,11 +148,11 @@ class Gathering:
             return [lease_id for lease_id in held if lease_id not in mine]
         self._announce(sizes)
         self.told.append(worker)
-        state.cuts_passed = max(state.cuts_passed, cut + _CUTS_SKIPPED)
+        state.cycle.skip_numbers(cut + _CUTS_SKIPPED)
         # Higher than those of the snapshot by more than is skipped, if a master before this one began with it too.
         ledger_recovery.skip_number(state.ledger, max((shard.lease_id for shard in told), default=0))
         if seen_generation > state.generation:
-            lose_model(state, above=seen_generation)
+            state.rollback.run(above=seen_generation)
         if generation != state.generation:
             return held
         self._hear_epochs(epochs_ended)
@@ -181,13 +172,13 @@ class Gathering:
         for dataset, ranges in self._untold.items():
             if silent and dataset in self._state.ledger.datasets():
                 ledger_recovery.give_up_claims(self._state.ledger, dataset, ranges)
-        self.forget()
+        self.lose_model()
         self.told, self._witnesses, self._known_leases = [], [], 0
         state = self._state
         if state.plan.kind == "evaluate" and EVALUATION in state.sizes and not state.results:
-            state.evaluating.begin(number=state.cuts_passed + 1, epoch=-1)
+            state.evaluations.begin(number=state.cycle.passed + 1, epoch=-1)
 
-    def forget(self) -> None:
+    def lose_model(self) -> None:
         """The ledger has gone back to a checkpoint, and what it counts as done again includes all this."""
         self._untold.clear()
         self._before.clear()
@@ -197,10 +188,11 @@ class Gathering:
     def _announce(self, sizes: dict[str, int]) -> None:
         for dataset, size in sizes.items():
             if self._state.plan.kind != "evaluate":
-                self._state.work.announce(AnnounceDataset(dataset=dataset, size=size))
+                self._state.schedule.announce(AnnounceDataset(dataset=dataset, size=size))
             else:
                 # Its evaluation begins when everything has been told.
-                self._state.sizes.setdefault(dataset, size)
+                if dataset not in self._state.sizes:
+                    self._state.dataset_sizes.announce(dataset, size)
 
     def _hear_epochs(self, ended: list[dict[str, Any]]) -> None:
         """Ends of epochs that callbacks have heard of are behind everybody."""
@@ -209,12 +201,11 @@ class Gathering:
         newer = [epoch for epoch in ended if epoch["epoch"] > known]
         if not newer or TRAINING not in state.sizes:
             return
-        state.epochs_ended += newer
+        state.epochs.learn(newer)
         last = newer[-1]["epoch"]
         if last >= state.ledger.epoch(TRAINING):
             ledger_recovery.complete_epoch(state.ledger, TRAINING, last)
-        state.cut_epoch = max(state.cut_epoch, last)
-        state.told_epoch = max(state.told_epoch, last)
+        state.cycle.learn_closed_epoch(last)
 
     def _absorb(self, worker: str, told: Told) -> bool:
         """False if the worker holds it no more."""

@@ -22,10 +22,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
-from elasticdl.master.checkpointing.rollback import lose_model
 from elasticdl.master.commands.placement import (
     AdoptBucketMap,
     AdvanceMigration,
@@ -33,12 +32,11 @@ from elasticdl.master.commands.placement import (
     RenumberBucketMap,
     ReplanBuckets,
 )
-from elasticdl.master.lifecycle.roster import Node
+from elasticdl.master.lifecycle.job_outcome import JobOutcome
+from elasticdl.master.lifecycle.roster import Node, Roster
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
-
-if TYPE_CHECKING:
-    from elasticdl.master.job_state import JobState
 
 # Steps of a plan that follow from each other without anybody having to do something first: few.
 _STEPS_AT_ONCE = 10
@@ -49,9 +47,22 @@ _FILLINGS_AT_ONCE = 32
 _VERSIONS_SKIPPED = 1_000
 
 
-class Placing:
-    def __init__(self, state: JobState) -> None:
-        self._state = state
+class BucketPlacement:
+    def __init__(
+        self,
+        *,
+        settings: JobSettings,
+        roster: Roster,
+        outcome: JobOutcome,
+        generation: Callable[[], int],
+        frozen: Callable[[], bool],
+    ) -> None:
+        """`frozen`: whether a snapshot of the model exists, or is about to be taken."""
+        self._settings = settings
+        self._roster = roster
+        self._outcome = outcome
+        self._generation = generation
+        self._frozen = frozen
         self.map: BucketMap | None = None
         # Of the newest map there was: versions only grow, over generations too.
         self._version = 0
@@ -99,16 +110,17 @@ class Placing:
         """Servers that are missing have been waited for long enough."""
         self._impatient = self._due = True
 
-    def adopt(self, command: AdoptBucketMap) -> None:
-        """The servers have a newer map than a master that has forgotten the last seconds."""
+    def adopt(self, command: AdoptBucketMap) -> bool:
+        """Returns False if the model is lost: a server is missing that had the only copy of a bucket."""
         told = _of_plain(command.buckets)
-        if command.generation != self._state.generation or told.version <= self._version:
-            return
+        if command.generation != self._generation() or told.version <= self._version:
+            return True
         self._use(told)
         missing = told.servers - self._joined().keys()
         if missing and not self._promote(missing):
-            lose_model(self._state)
+            return False
         self._due = True
+        return True
 
     def renumber(self, command: RenumberBucketMap) -> None:
         """A server that does not answer a master that has forgotten something may know newer maps than the others do:
@@ -141,7 +153,7 @@ class Placing:
         self._impatient = False
         return not self._promote({node.slot})
 
-    def forget(self) -> None:
+    def lose_model(self) -> None:
         """The model is lost: the next generation begins with a map of its own."""
         self.map = None
         self._loads = []
@@ -158,14 +170,13 @@ class Placing:
 
     def settle(self) -> None:
         """Moves on as far as that goes by itself."""
-        state = self._state
-        if not state.plan.servers or state.outcome:
+        if not self._settings.servers or self._outcome.result:
             return
-        wanted = state.roster.targets["ps"]
+        wanted = self._roster.targets["ps"]
         if self.map is None:
             staying = self._staying()
             if staying is not None:
-                self._use(first_map(staying, replicas=state.plan.replicas, version=self._version + 1))
+                self._use(first_map(staying, replicas=self._settings.replicas, version=self._version + 1))
                 self._due = False
         elif self._due and not self.frozen and (staying := self._staying()) is not None:
             for _ in range(_STEPS_AT_ONCE):
@@ -177,7 +188,7 @@ class Placing:
     def _staying(self) -> list[int] | None:
         """The servers that shall hold everything; None while some of them are waited for."""
         found = self.present
-        if len(found) == self._state.roster.targets["ps"]:
+        if len(found) == self._roster.targets["ps"]:
             return found
         return (self.without_the_missing or None) if self._impatient else None
 
@@ -188,7 +199,7 @@ class Placing:
         planned = plan_moves(
             self.map,
             staying,
-            replicas=self._state.plan.replicas,
+            replicas=self._settings.replicas,
             loads=self._loads or None,
             filled=filled,
             taken=taken,
@@ -205,19 +216,19 @@ class Placing:
     def _let_go(self, wanted: int) -> None:
         """Servers that are too many go when nothing is on them any more."""
         needed = self.map.servers if self.map is not None else frozenset()
-        for node in self._state.roster.alive("ps"):
+        for node in self._roster.alive("ps"):
             if node.slot >= wanted and node.slot not in needed:
                 node.draining = True
 
     # -- questions -------------------------------------------------------------------------------------------
 
     def _joined(self) -> dict[int, Node]:
-        return {node.slot: node for node in self._state.roster.alive("ps") if _counts(node)}
+        return {node.slot: node for node in self._roster.alive("ps") if _counts(node)}
 
     @property
     def present(self) -> list[int]:
         """The servers that are there and shall stay."""
-        wanted = self._state.roster.targets["ps"]
+        wanted = self._roster.targets["ps"]
         return [server for server in self._joined() if server < wanted]
 
     @property
@@ -225,7 +236,7 @@ class Placing:
         """The servers that hold everything if the missing ones are not waited for: those that are there, and for each
         that is not, one that was to go. That one goes when the other has come.
         """
-        wanted = self._state.roster.targets["ps"]
+        wanted = self._roster.targets["ps"]
         return sorted(self._joined(), key=lambda server: (server >= wanted, server))[:wanted]
 
     @property
@@ -236,8 +247,7 @@ class Placing:
     @property
     def frozen(self) -> bool:
         """A copy of the model lies where the buckets are, or is about to."""
-        state = self._state
-        return state.cut is not None or state.saving is not None or state.evaluation is not None
+        return self._frozen()
 
     @property
     def moving(self) -> bool:
@@ -265,7 +275,7 @@ class Placing:
         staying = self._staying()
         if self.map is None or self.frozen or staying is None or not (self.moving or self._due):
             return False
-        lacks_copies = min(self._state.plan.replicas, len(staying)) > 1 and NOBODY in self.map.backup
+        lacks_copies = min(self._settings.replicas, len(staying)) > 1 and NOBODY in self.map.backup
         return lacks_copies or not self._had_turn
 
     def may_lose(self, servers: Collection[int]) -> bool:
@@ -302,7 +312,7 @@ class Placing:
         staying = self._staying()
         if staying is None or len(staying) < 2:
             return False
-        planned = plan_moves(self.map, staying, replicas=self._state.plan.replicas, loads=loads)
+        planned = plan_moves(self.map, staying, replicas=self._settings.replicas, loads=loads)
         return planned is not self.map
 
     # -- journal ---------------------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.executor import CommandExecutor
 from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
-from elasticdl.master.servers.bucket_placement import fewest_servers
+from elasticdl.master.servers.bucket_placement import BucketPlacement, fewest_servers
+from elasticdl.master.servers.server_metrics import ServerFigures
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.memory_limit import room_for_rows
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
 
 log = logging.getLogger("elasticdl.master")
 
@@ -32,9 +33,30 @@ _PATIENCE_TO_BEGIN_SECONDS = 60.0
 _LOOK_SECONDS = 15.0
 
 
-class Moving:
-    def __init__(self, master: Master, servers: Coordinator, clock: Callable[[], float]) -> None:
-        self._master = master
+class RebalancedState(Protocol):
+    @property
+    def placing(self) -> BucketPlacement: ...
+
+
+class RebalancedJob(CommandExecutor, Protocol):
+    """What is needed of the master."""
+
+    @property
+    def spec(self) -> JobSpec: ...
+
+    @property
+    def plan(self) -> JobSettings: ...
+
+    @property
+    def state(self) -> RebalancedState: ...
+
+    @property
+    def figures(self) -> ServerFigures: ...
+
+
+class Rebalancer:
+    def __init__(self, job: RebalancedJob, servers: Coordinator, clock: Callable[[], float]) -> None:
+        self._job = job
         self._servers = servers
         self._clock = clock
         self._waiting_since: float | None = None
@@ -50,12 +72,12 @@ class Moving:
 
     async def run(self) -> None:
         while True:
-            placing = self._master.state.placing
-            await (asyncio.sleep(_ASK_SECONDS) if placing.moving else self._master.changed.wait(1.0))
+            placing = self._job.state.placing
+            await (asyncio.sleep(_ASK_SECONDS) if placing.moving else self._job.changed.wait(1.0))
             await self.look(self._clock())
 
     async def look(self, now: float) -> None:
-        placing = self._master.state.placing
+        placing = self._job.state.placing
         if placing.handing_over or (placing.moving and not placing.frozen):
             await self._ask()
         # Of nothing there are none.
@@ -75,13 +97,13 @@ class Moving:
 
     def _do_without(self) -> None:
         """New copies of what a server held that stays away; none if the others would run out of memory by that."""
-        begins = self._master.state.placing.map is None
+        begins = self._job.state.placing.map is None
         if self._have_room():
             log.warning(
                 "A parameter server stays away: the others %s.",
                 "begin again without it" if begins else "make new copies of what it held",
             )
-            self._master.do(ReplanBuckets())
+            self._job.do(ReplanBuckets())
         elif not self._told_of_room:
             self._told_of_room = True
             log.warning(
@@ -91,20 +113,20 @@ class Moving:
             )
 
     def _have_room(self) -> bool:
-        master, placing = self._master, self._master.state.placing
-        memory = master.spec.nodes.ps_resource_limit.memory
+        job, placing = self._job, self._job.state.placing
+        memory = job.spec.nodes.ps_resource_limit.memory
         if memory is None:
             return True
         room = room_for_rows(int(memory.amount))
-        rows, replicas = master.figures.row_bytes, master.plan.replicas
+        rows, replicas = job.figures.row_bytes, job.plan.replicas
         # Where nothing is placed, these are the rows of before, and in so many copies.
         return len(placing.without_the_missing) >= fewest_servers(
             rows, copies=self._copies, replicas=replicas, room=room
         )
 
     async def _ask(self) -> None:
-        statuses = await self._servers.status_all(self._master.state.placing.addresses())
-        now = self._master.state.placing.map
+        statuses = await self._servers.status_all(self._job.state.placing.addresses())
+        now = self._job.state.placing.map
         if now is None:
             return
         # What a server says by an older map may have been undone since.
@@ -117,11 +139,11 @@ class Moving:
         ]
         taken = [bucket for status in current for bucket in status.taken if bucket in now.handover]
         if filled or taken:
-            self._master.do(AdvanceMigration(version=now.version, filled=filled, taken=taken))
+            self._job.do(AdvanceMigration(version=now.version, filled=filled, taken=taken))
 
     async def _compare(self) -> None:
         work: dict[int, int] = {}
-        placing = self._master.state.placing
+        placing = self._job.state.placing
         addresses = placing.addresses()
         statuses = await self._servers.status_all(addresses)
         if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
@@ -140,4 +162,4 @@ class Moving:
         current = placing.map is not None and placing.map.version == version
         if as_before and current and placing.next_for(loads):
             log.info("The parameter servers are unevenly busy: buckets move.")
-            self._master.do(RebalanceBuckets(loads=loads))
+            self._job.do(RebalanceBuckets(loads=loads))

@@ -15,14 +15,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from elasticdl.master.servers.bucket_placement import BucketPlacement
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.histogram import quantile
 from elasticdl.wire import ps_pb2
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
 
 _ASK_SECONDS = 1.0
 # Of more servers than this each is asked less often: a question costs the master a millisecond or so.
@@ -111,18 +109,39 @@ def without_tables(servers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**server, "tables": []} for server in servers]
 
 
-class Asking:
+class ServedState(Protocol):
+    @property
+    def placing(self) -> BucketPlacement: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+
+class ServedJob(Protocol):
+    """What is needed of the master."""
+
+    @property
+    def state(self) -> ServedState: ...
+
+    @property
+    def figures(self) -> ServerFigures: ...
+
+    async def note_answers(self, answered: Mapping[str, bool]) -> None:
+        """Which servers have answered."""
+
+
+class ServerPoller:
     """The clock and the calls."""
 
-    def __init__(self, master: Master, servers: Coordinator) -> None:
-        self._master = master
+    def __init__(self, job: ServedJob, servers: Coordinator) -> None:
+        self._job = job
         self._servers = servers
         # Reports are taken in the order in which they were made.
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         while True:
-            servers = len(self._master.state.placing.holders())
+            servers = len(self._job.state.placing.holders())
             await asyncio.sleep(_ASK_SECONDS * max(1.0, servers / _AT_ONCE))
             await self.ask()
 
@@ -131,16 +150,16 @@ class Asking:
             await self._ask()
 
     async def _ask(self) -> None:
-        holders = self._master.state.placing.holders()
-        if not holders or self._master.state.outcome:
+        holders = self._job.state.placing.holders()
+        if not holders or self._job.state.outcome:
             return
         addresses = {number: node.address for number, node in holders.items()}
         replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
         names = {number: node.name for number, node in holders.items()}
         # One that has no time says nothing else.
         told = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
-        self._master.figures.take(told, names)
-        await self._master.note_answers({name: number in replies for number, name in names.items()})
+        self._job.figures.take(told, names)
+        await self._job.note_answers({name: number in replies for number, name in names.items()})
 
 
 def _describe(number: int, server: _Server) -> dict[str, Any]:

@@ -18,17 +18,16 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from elasticdl.master.commands.nodes import PushCredit
 from elasticdl.master.health.server_monitor import longest_silence
-from elasticdl.master.settings import Plan
+from elasticdl.master.servers.bucket_placement import BucketPlacement
+from elasticdl.master.settings import JobSettings
+from elasticdl.master.wakeup import Signal
 from elasticdl.ps.client.coordinator import Coordinator, in_common
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.wire import ps_pb2
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
 
 log = logging.getLogger("elasticdl.master")
 
@@ -51,21 +50,48 @@ class LastWord:
     in_doubt: bool = False
 
 
-def patience(plan: Plan) -> float:
+def patience(plan: JobSettings) -> float:
     """How many seconds it takes until all have answered, or are known to be lost."""
     return _PATIENCE_SECONDS + longest_silence(plan)
 
 
-class Fencing:
-    def __init__(self, master: Master, servers: Coordinator, clock: Callable[[], float]) -> None:
-        self._master = master
+class FencedState(Protocol):
+    @property
+    def plan(self) -> JobSettings: ...
+
+    @property
+    def placing(self) -> BucketPlacement: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def training_over(self) -> bool: ...
+
+    @property
+    def outcome(self) -> str: ...
+
+
+class FencedJob(Protocol):
+    """What is needed of the master."""
+
+    @property
+    def state(self) -> FencedState: ...
+
+    @property
+    def changed(self) -> Signal: ...
+
+
+class WorkerFence:
+    def __init__(self, job: FencedJob, servers: Coordinator, clock: Callable[[], float]) -> None:
+        self._job = job
         self._servers = servers
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def last_word(self, worker: str) -> LastWord:
         """On a worker that has ended."""
-        state = self._master.state
+        state = self._job.state
         generation, deadline = state.generation, math.inf
         heard = ps_pb2.FenceReply()
         # Without a map there is no model that it could have pushed to.
@@ -86,11 +112,11 @@ class Fencing:
                     missing,
                 )
                 return LastWord(in_doubt=True)
-            await self._master.changed.wait(_PAUSE_SECONDS)
+            await self._job.changed.wait(_PAUSE_SECONDS)
         return LastWord()
 
     def _matters(self, generation: int) -> bool:
-        state = self._master.state
+        state = self._job.state
         return state.generation == generation and not state.training_over and not state.outcome
 
 

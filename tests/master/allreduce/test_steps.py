@@ -9,7 +9,7 @@ import pytest
 from elasticdl.master.commands.checkpoints import ReachBarrier
 from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 from elasticdl.ps.checkpoint.checkpoints import SavedFile
 
@@ -67,7 +67,7 @@ def test_places_that_are_not_there() -> None:
 
 
 def _job(toy_job: Any, **more: Any) -> Any:
-    job = toy_job(Plan(workers=3, allreduce=True, batch_size=10, shard_size=10, epochs=2, **more))
+    job = toy_job(JobSettings(workers=3, allreduce=True, batch_size=10, shard_size=10, epochs=2, **more))
     job.start_nodes()
     return job
 
@@ -108,7 +108,9 @@ def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
 
 def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
     """It is yet to be evaluated, saved and exported."""
-    job = toy_job(Plan(workers=2, allreduce=True, batch_size=10, shard_size=10, epochs=1, has_output=True))
+    job = toy_job(
+        JobSettings(workers=2, allreduce=True, batch_size=10, shard_size=10, epochs=1, has_output=True)
+    )
     job.start_nodes()
     for worker in ("worker-0", "worker-1"):
         job.do(HoldTrainingState(worker=worker, dataset="training"))
@@ -136,15 +138,15 @@ def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
     job.do(HoldTrainingState(worker="worker-0", dataset="training"))
     job.do(HoldTrainingState(worker="worker-1", dataset="training"))
     _advance(job, "worker-0", at=10, step=4)
-    assert job.state.cut is not None
-    assert not job.state.standstill.complete()
+    assert job.state.barrier is not None
+    assert not job.state.cycle.is_complete
     job.do(
         ReachBarrier(
-            worker="worker-0", barrier=job.state.cut.number, files=[SavedFile(name="a", bytes=1, crc32=1)]
+            worker="worker-0", barrier=job.state.barrier.number, files=[SavedFile(name="a", bytes=1, crc32=1)]
         )
     )
-    assert job.state.standstill.complete()
+    assert job.state.cycle.is_complete
     # It dies before the cut is taken: what it wrote is written by another one.
     job.end("worker-0", EndReason.KILLED)
-    assert not job.state.standstill.complete()
-    assert job.state.cut.files == []
+    assert not job.state.cycle.is_complete
+    assert job.state.barrier.files == []

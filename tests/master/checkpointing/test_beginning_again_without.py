@@ -11,9 +11,9 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import JoinNode, ScaleRole
-from elasticdl.master.servers.rebalancer import Moving
+from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.wire import ps_pb2
 
 MEBI = 1 << 20
@@ -36,7 +36,7 @@ def join(job: Any, name: str) -> None:
 @pytest.fixture
 def job(toy_job: Any) -> Any:
     """A job that is to have three servers instead of two, has no place for the third, and loses both that it had."""
-    job = toy_job(Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
     job.do(ScaleRole(role="ps", target=3))
     job.end("ps-0")
@@ -47,7 +47,7 @@ def job(toy_job: Any) -> Any:
 
 
 @pytest.fixture
-def moving(job: Any) -> Moving:
+def moving(job: Any) -> Rebalancer:
     spec = JobSpec.build(
         model_zoo="zoo",
         model_def="m.m.custom_model",
@@ -58,10 +58,10 @@ def moving(job: Any) -> Moving:
     master: Any = SimpleNamespace(
         state=job.state, do=job.do, spec=spec, plan=job.plan, figures=ServerFigures()
     )
-    return Moving(master, NoAnswer(), lambda: 0.0)  # type: ignore[arg-type]
+    return Rebalancer(master, NoAnswer(), lambda: 0.0)  # type: ignore[arg-type]
 
 
-def look(moving: Moving, *times: float) -> None:
+def look(moving: Rebalancer, *times: float) -> None:
     for now in times:
         asyncio.run(moving.look(now))
 
@@ -71,7 +71,7 @@ def servers(job: Any) -> set[int]:
     return placed
 
 
-def test_those_that_are_there_begin(job: Any, moving: Moving) -> None:
+def test_those_that_are_there_begin(job: Any, moving: Rebalancer) -> None:
     join(job, "ps-3")
     join(job, "ps-4")
     look(moving, 0.0, 59.0)
@@ -81,7 +81,7 @@ def test_those_that_are_there_begin(job: Any, moving: Moving) -> None:
     assert job.replayed().placing.map == job.state.placing.map
 
 
-def test_it_is_filled_when_it_comes(job: Any, moving: Moving) -> None:
+def test_it_is_filled_when_it_comes(job: Any, moving: Rebalancer) -> None:
     join(job, "ps-3")
     join(job, "ps-4")
     look(moving, 0.0, 61.0)
@@ -89,7 +89,7 @@ def test_it_is_filled_when_it_comes(job: Any, moving: Moving) -> None:
     assert set(job.state.placing.map.filling.values()) == {2}
 
 
-def test_nobody_begins_where_nobody_is(job: Any, moving: Moving) -> None:
+def test_nobody_begins_where_nobody_is(job: Any, moving: Rebalancer) -> None:
     look(moving, 0.0, 61.0)
     join(job, "ps-3")
     assert job.state.placing.map is None
@@ -97,10 +97,10 @@ def test_nobody_begins_where_nobody_is(job: Any, moving: Moving) -> None:
     assert servers(job) == {0}
 
 
-def test_not_where_there_is_no_room(job: Any, moving: Moving, caplog: pytest.LogCaptureFixture) -> None:
+def test_not_where_there_is_no_room(job: Any, moving: Rebalancer, caplog: pytest.LogCaptureFixture) -> None:
     table = ps_pb2.TableFigures(table="t", rows=1, bytes=2 * ROOM)
     reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
-    moving._master.figures.take({0: reply}, {0: "ps-0"})
+    moving._job.figures.take({0: reply}, {0: "ps-0"})
     join(job, "ps-3")
     with caplog.at_level(logging.WARNING, logger="elasticdl.master"):
         look(moving, 0.0, 61.0, 62.0)
@@ -108,13 +108,13 @@ def test_not_where_there_is_no_room(job: Any, moving: Moving, caplog: pytest.Log
     assert len([record for record in caplog.records if "no room" in record.getMessage()]) == 1
 
 
-def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Moving) -> None:
+def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Rebalancer) -> None:
     job.start_nodes()
     look(moving, 0.0)
     # Of 0.6 of what one has room for, in two copies, a third is on each.
     table = ps_pb2.TableFigures(table="t", rows=1, bytes=int(0.4 * ROOM))
     reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
-    moving._master.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
+    moving._job.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
     job.end("ps-2")
     job.end("ps-3")
     assert [node.name for node in job.state.roster.wanted()] == ["ps-5", "ps-6"]
@@ -124,13 +124,13 @@ def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Moving)
 
 
 def test_it_is_another_wait_than_that_for_copies(
-    job: Any, moving: Moving, caplog: pytest.LogCaptureFixture
+    job: Any, moving: Rebalancer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One stays away, the others have no room for what it held, and so the next loss is that of the model."""
     job.start_nodes()
     table = ps_pb2.TableFigures(table="t", rows=1, bytes=ROOM)
     reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
-    moving._master.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
+    moving._job.figures.take(dict.fromkeys(range(3), reply), {n: f"ps-{n + 2}" for n in range(3)})
     with caplog.at_level(logging.WARNING, logger="elasticdl.master"):
         job.end("ps-2")
         look(moving, 0.0, 11.0, 100.0)
@@ -143,6 +143,6 @@ def test_it_is_another_wait_than_that_for_copies(
 
 
 def test_a_job_that_begins_waits_for_all(toy_job: Any) -> None:
-    job = toy_job(Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10))
     join(job, "ps-0")
     assert not job.state.placing.waits

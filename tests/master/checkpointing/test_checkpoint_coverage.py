@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.checkpointing.barrier_records import Saving
-from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.master.checkpointing.checkpoint_cycle import PendingCheckpoint
+from elasticdl.master.checkpointing.checkpointer import Checkpointer
 from elasticdl.master.commands.checkpoints import FinishCheckpoint
 from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
 from elasticdl.ps.core.buckets import BUCKETS, first_map
@@ -49,9 +49,13 @@ class Master:
         )
         addresses = {server: f"here:{server}" for server in present}
         placing = SimpleNamespace(addresses=lambda: addresses, map=buckets)
-        saving = Saving(cut=1, step=10, epoch=0, ledger=LEDGER)
+        pending = PendingCheckpoint(barrier=1, step=10, epoch=0, ledger=LEDGER)
         self.state = SimpleNamespace(
-            saving=saving, generation=1, placing=placing, evaluation=None, outcome=""
+            cycle=SimpleNamespace(pending=pending),
+            generation=1,
+            placing=placing,
+            evaluation=None,
+            outcome="",
         )
         self.done: list[FinishCheckpoint] = []
 
@@ -61,7 +65,7 @@ class Master:
     def save(self) -> Servers:
         servers = Servers()
         master: Any = self
-        asyncio.run(Cutting(master, servers).save())  # type: ignore[arg-type]
+        asyncio.run(Checkpointer(master, servers).save())  # type: ignore[arg-type]
         return servers
 
 

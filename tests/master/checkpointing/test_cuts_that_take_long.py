@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.checkpointing.barrier_records import Cut
 from elasticdl.master.commands.nodes import JoinNode, ScaleRole
+from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import NodeRequest, Platform
 
@@ -55,15 +55,16 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
             await asyncio.sleep(0)
 
     def is_cutting() -> bool:
-        return master.state.cut is not None
+        return master.state.barrier is not None
 
     async def cut() -> None:
         servers: Any = Servers()
-        master.cutting._servers = master._asking._servers = servers
+        master.checkpointer._servers = master._asking._servers = servers
         await reconcile()
         for name in ("worker-0", "ps-0"):
             master.do(JoinNode(node=name, incarnation="i", address="here"))
-        master.state.cut = Cut(number=1, evaluate=False, save=False)
+        master.do(AnnounceDataset(dataset="training", size=100))
+        master.state.cycle.request_barrier(evaluate=False, save=False)
         await reconcile()
         assert servers.asked == ["cut-1"]
         master.do(ScaleRole(role="worker", target=2))
@@ -82,7 +83,7 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         servers.answers.put_nowait(None)
         await reconcile()
         assert not is_cutting()
-        assert master.state.cuts_passed == 1
+        assert master.state.cycle.passed == 1
 
     asyncio.run(cut())
     master._journal.close()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.checkpointing.snapshot_collector import Leftovers, is_left_over
+from elasticdl.master.checkpointing.snapshot_collector import SnapshotCollector, is_left_over
 from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.job_state import JobState
 from elasticdl.master.master import Master
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import first_map
@@ -81,7 +81,7 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
         before.recover()
         before.do(JoinNode(node="ps-0", incarnation="one", address=address))
         # As far as that goes before the first is let go of, and while the second is being frozen.
-        before.state.cuts_passed = 1
+        before.state.cycle.skip_numbers(1)
         before._journal.compact(before.state.snapshot())
         before._journal.close()
         before._events.close()
@@ -113,24 +113,23 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
     store.freeze("cut-1", generation=1)
     addresses = {0: "127.0.0.1:1"}
     state = SimpleNamespace(
-        gathering=SimpleNamespace(active=False),
+        is_recovering=False,
         placing=SimpleNamespace(addresses=lambda: addresses),
-        cuts_passed=1,
-        saving=None,
+        cycle=SimpleNamespace(passed=1, pending=None),
         evaluation=None,
     )
     master: Any = SimpleNamespace(state=state)
 
     async def look() -> None:
         servers = Coordinator(TOKEN)
-        leftovers = Leftovers(master, servers)
+        leftovers = SnapshotCollector(master, servers)
         await leftovers.look()
         assert store.status().frozen == ("cut-1",)
         addresses[0] = address
-        state.gathering.active = True
+        state.is_recovering = True
         await leftovers.look()
         assert store.status().frozen == ("cut-1",)
-        state.gathering.active = False
+        state.is_recovering = False
         await leftovers.look()
         await servers.close()
 
@@ -140,7 +139,7 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
 
 def test_those_in_use_stay(toy_job: Callable[..., Any]) -> None:
     """At every moment of a job: a copy is needed from before the cut is taken until it is written and evaluated."""
-    plan = Plan(
+    plan = JobSettings(
         workers=2,
         servers=1,
         batch_size=4,
@@ -158,14 +157,14 @@ def test_those_in_use_stay(toy_job: Callable[..., Any]) -> None:
         needed = {
             number
             for number in (
-                state.cut and state.cut.number,
-                state.saving and state.saving.cut,
+                state.barrier and state.barrier.number,
+                state.cycle.pending and state.cycle.pending.barrier,
                 state.evaluation and state.evaluation.number,
             )
             if number
         }
-        for cut in range(1, state.cuts_passed + 3):
-            kept = cut in needed or cut > state.cuts_passed
+        for cut in range(1, state.cycle.passed + 3):
+            kept = cut in needed or cut > state.cycle.passed
             assert is_left_over(state, f"cut-{cut}") == (not kept)
             seen.add("kept" if cut in needed else "left")
         assert not is_left_over(state, "somebody else's")

@@ -11,8 +11,8 @@ import grpc.aio
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.checkpointing.barrier_records import Saving
-from elasticdl.master.checkpointing.checkpointer import Cutting
+from elasticdl.master.checkpointing.checkpoint_cycle import PendingCheckpoint
+from elasticdl.master.checkpointing.checkpointer import Checkpointer
 from elasticdl.master.commands.checkpoints import FinishCheckpoint
 from elasticdl.ps.checkpoint import checkpoints
 from elasticdl.ps.checkpoint.partial_folders import partial_folder
@@ -32,27 +32,29 @@ class Master:
             servers=False, worker_owns_state=True, shard_size=8, shuffle=False, seed=0, allreduce=False
         )
         placing = SimpleNamespace(addresses=dict)
-        self.state = SimpleNamespace(saving=None, generation=1, placing=placing, evaluation=None, outcome="")
+        self.state = SimpleNamespace(
+            cycle=SimpleNamespace(pending=None), generation=1, placing=placing, evaluation=None, outcome=""
+        )
         self.done: list[str] = []
 
     def begin_saving(self, step: int) -> None:
-        self.state.saving = Saving(cut=step, step=step, epoch=0, ledger=LEDGER)
+        self.state.cycle.pending = PendingCheckpoint(barrier=step, step=step, epoch=0, ledger=LEDGER)
 
     def wake(self) -> None:
         pass
 
     def lose_model(self) -> None:
-        self.state.saving = None
+        self.state.cycle.pending = None
         self.state.generation += 1
 
     def do(self, command: FinishCheckpoint) -> None:
         self.done.append(command.error or Path(command.path).name)
-        self.state.saving = None
+        self.state.cycle.pending = None
 
 
 def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master: Any = Master(tmp_path)
-    cutting = Cutting(master, Coordinator("token"))
+    cutting = Checkpointer(master, Coordinator("token"))
     master.begin_saving(10)
     asyncio.run(cutting.save())
     write = checkpoints.write_manifest
@@ -73,12 +75,12 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
     master: Any = Master(tmp_path)
     master.plan.servers = True
     master.state.placing.addresses = lambda: {0: "ps-0:1"}
-    cutting = Cutting(master, Coordinator("token"))
+    cutting = Checkpointer(master, Coordinator("token"))
 
     async def stopped(*given: Any) -> Any:
         master.lose_model()
         master.begin_saving(6)
-        assert cutting.to_be_saved()
+        assert cutting.is_to_save()
         nothing = grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, None, None)
 
@@ -88,9 +90,9 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(cutting, "_save_servers", stopped)
     monkeypatch.setattr(asyncio, "sleep", at_once)
     master.begin_saving(5)
-    assert cutting.to_be_saved()
+    assert cutting.is_to_save()
     asyncio.run(cutting.save())
-    assert not cutting.to_be_saved()
+    assert not cutting.is_to_save()
     assert master.done == []
 
 
@@ -100,7 +102,7 @@ def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
 ) -> None:
     master: Any = Master(tmp_path)
     master.plan.servers = True
-    cutting = Cutting(master, Coordinator("token"))
+    cutting = Checkpointer(master, Coordinator("token"))
 
     async def refused(*given: Any) -> Any:
         nothing = grpc.aio.Metadata()
@@ -108,7 +110,7 @@ def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
 
     monkeypatch.setattr(cutting, "_save_servers", refused)
     master.begin_saving(5)
-    assert cutting.to_be_saved()
+    assert cutting.is_to_save()
     asyncio.run(cutting.save())
     assert master.done == ["there is no such copy"]
     assert list(cutting.folder().iterdir()) == []
@@ -118,7 +120,7 @@ def test_one_whose_model_is_lost_at_first_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master: Any = Master(tmp_path)
-    cutting = Cutting(master, Coordinator("token"))
+    cutting = Checkpointer(master, Coordinator("token"))
 
     async def sweep(*given: Any) -> None:
         master.lose_model()
@@ -132,7 +134,7 @@ def test_one_whose_model_is_lost_at_first_is_not_begun(
 def test_what_was_left_of_one_goes_before_the_next_is_written(tmp_path: Path) -> None:
     """A master was killed while it wrote the one of cut 5, and had it given up when it was back."""
     master: Any = Master(tmp_path)
-    cutting = Cutting(master, Coordinator("token"))
+    cutting = Checkpointer(master, Coordinator("token"))
     for run in (master.run_id, "another"):
         partial_folder(cutting.folder(), 5, run=run).mkdir(parents=True)
     master.begin_saving(10)

@@ -96,8 +96,8 @@ def test_who_stands_still_for_a_cut_is_not_blamed_but_who_does_not_come_is(
             )
         )
     master.do(StopJob(reason="test"))
-    assert master.state.cut is not None
-    master.do(ReachBarrier(worker="worker-0", barrier=master.state.cut.number, files=[]))
+    assert master.state.barrier is not None
+    master.do(ReachBarrier(worker="worker-0", barrier=master.state.barrier.number, files=[]))
     clock.now += 10_000
     assert master.liveness.stalled(clock()) == ["worker-1"]
 

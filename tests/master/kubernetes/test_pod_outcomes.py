@@ -12,7 +12,7 @@ from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.kubernetes import pod_master
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.manifests import MASTER_KEY
 from tests.master.fake_time import FakeTime
@@ -78,8 +78,8 @@ def run(cluster: Refusing, folder: Path, *, sent_away: bool = False) -> int:
 
 
 def ended(folder: Path, outcome: str) -> None:
-    state = JobState(Plan.of(SPEC))
-    state.outcome = outcome
+    state = JobState(JobSettings.of(SPEC))
+    state.ending.finish(outcome)
     with Journal(folder / "journal") as journal:
         journal.compact(state.snapshot())
 

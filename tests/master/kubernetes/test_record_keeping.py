@@ -330,7 +330,7 @@ def test_without_room_for_the_last_word_the_outcome_is_told(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.keeper.write()
         scene.keeping.cancel()
-        scene.master.state.outcome = "succeeded"
+        scene.master.state.ending.finish("succeeded")
         scene.cluster.refuses = lambda data: (
             ClusterError("too large", status=422, reason="Invalid") if data.get("state.json") else None
         )
@@ -358,7 +358,7 @@ def test_it_grows_with_neither_epochs_nor_evaluations(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         lengths = []
         for count in (1_000, 20_000):
-            scene.master.state.results = [
+            scene.master.state.evaluations.results = [
                 {"step": n, "epoch": n, "metrics": {"loss": 0.123456789, "auc": 0.123456789}}
                 for n in range(count)
             ]

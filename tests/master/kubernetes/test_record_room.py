@@ -23,7 +23,7 @@ from elasticdl.master.ledger.audit import Audit, AuditRow, SkippedRange, render
 from elasticdl.master.ledger.audit_rows import unrolled, without_rows, written_short
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.master.status import job_status
 
 SPEC = JobSpec.build(
@@ -43,12 +43,12 @@ def after(epochs: int, folder: Path, platform: Any) -> dict[str, Any]:
     folder.mkdir()
     master = Master(spec=SPEC, folder=folder, platform=platform, token="t", environment={})
     state = master.state
-    state.sizes[TRAINING] = SIZE
+    state.dataset_sizes.announce(TRAINING, SIZE)
     state.ledger.add(state.plan.dataset(TRAINING, SIZE))
     account = state.ledger.accounts[TRAINING]
     account._enter(epochs)
     account.again = {3: 64, epochs // 2: 128}
-    state.results = results(epochs)
+    state.evaluations.results = results(epochs)
     try:
         return job_status(master)
     finally:
@@ -90,13 +90,13 @@ def test_a_short_job_is_written_as_it_is(tmp_path: Path, nowhere: Any) -> None:
 
 def test_the_snapshot_too() -> None:
     def packed(count: int) -> str:
-        state = JobState(Plan.of(SPEC))
-        state.results = results(count)
+        state = JobState(JobSettings.of(SPEC))
+        state.evaluations.results = results(count)
         return pack(state.snapshot(), of=identity(SPEC, "run"))
 
     text = packed(20_000)
     assert len(text) < 1.1 * len(packed(500))
-    restored = JobState(Plan.of(SPEC))
+    restored = JobState(JobSettings.of(SPEC))
     restored.restore(unpack(text, of=identity(SPEC, "run")))
     assert restored.results == kept_results(results(20_000))
     assert restored.results_forgotten == 20_000 - len(restored.results)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from elasticdl.master.lifecycle.directives import directive_for, epoch_ends
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 
-PLAN = Plan(workers=1, servers=0, batch_size=4, shard_size=8, epochs=6, evaluates=True)
+PLAN = JobSettings(workers=1, servers=0, batch_size=4, shard_size=8, epochs=6, evaluates=True)
 
 
-def run(toy_job: Callable[..., Any], plan: Plan) -> Any:
+def run(toy_job: Callable[..., Any], plan: JobSettings) -> Any:
     job = toy_job(plan, sizes={"training": 100, "evaluation": 20})
     job.start_nodes()
     job.run()
@@ -50,11 +50,11 @@ def test_cut_asked_for_in_an_epoch_and_taken_at_its_end(
     job = toy_job(plan, sizes={"training": 100, "evaluation": 20})
     job.start_nodes()
     (worker,) = job.workers.values()
-    while job.state.cut is None:
+    while job.state.barrier is None:
         job.work(worker)
     while job._train(worker):
         pass
-    assert job.state.cut is not None
+    assert job.state.barrier is not None
     assert job.state.ledger.epoch_done("training")
     job.run()
     assert [ended["epoch"] for ended in job.state.epochs_ended if ended["metrics"]] == [0, 1]

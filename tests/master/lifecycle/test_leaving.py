@@ -12,7 +12,7 @@ from elasticdl.master.commands.nodes import JoinNode, ObserveNode
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.roster import Node, Roster
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 from tests.master.node_statuses import node_status
 
@@ -79,7 +79,7 @@ def test_one_that_was_never_there_is_replaced_too() -> None:
     ],
 )
 def test_who_is_replaced_early(flags: dict[str, Any], roles: set[str]) -> None:
-    assert Plan.of(JobSpec.build(**flags)).replaced_early == roles
+    assert JobSettings.of(JobSpec.build(**flags)).replaced_early == roles
 
 
 def test_what_a_node_waits_for_is_remembered_until_it_runs() -> None:
@@ -128,7 +128,7 @@ def test_memory_that_never_becomes_more_does_not_make_it_endless() -> None:
 
 
 def test_a_leaving_worker_gets_no_shard() -> None:
-    state = JobState(Plan(workers=2, servers=1, batch_size=10, shard_size=10))
+    state = JobState(JobSettings(workers=2, servers=1, batch_size=10, shard_size=10))
     for name in ("ps-0", "worker-0", "worker-1"):
         state.apply(JoinNode(node=name, incarnation="i", address="a"))
     state.apply(AnnounceDataset(dataset="training", size=1000))
@@ -142,12 +142,12 @@ def test_a_leaving_worker_gets_no_shard() -> None:
 def test_without_a_folder_for_all_nothing_is_saved() -> None:
     """On a cluster without --checkpoint_dir: epochs end, and a stop stops, without a checkpoint."""
     on_cluster = JobSpec.build(**DEFINITION, image_name="i", num_ps=1)
-    assert not Plan.of(on_cluster).saves
+    assert not JobSettings.of(on_cluster).saves
     volume = "claim_name=c,mount_path=/v"
     with_folder = JobSpec.build(**DEFINITION, image_name="i", num_ps=1, checkpoint_dir="/v/c", volume=volume)
-    assert Plan.of(with_folder).saves
-    assert Plan.of(JobSpec.build(**DEFINITION, num_ps=1)).saves
-    state = JobState(Plan(workers=1, servers=1, batch_size=10, shard_size=10, epochs=2, saves=False))
+    assert JobSettings.of(with_folder).saves
+    assert JobSettings.of(JobSpec.build(**DEFINITION, num_ps=1)).saves
+    state = JobState(JobSettings(workers=1, servers=1, batch_size=10, shard_size=10, epochs=2, saves=False))
     for name in ("ps-0", "worker-0"):
         state.apply(JoinNode(node=name, incarnation="i", address="a"))
     state.apply(AnnounceDataset(dataset="training", size=10))
@@ -161,8 +161,8 @@ def test_without_a_folder_for_all_nothing_is_saved() -> None:
         "stop_training": False,
     }
     state.apply(ReportProgress(**done, progress=[(lease.lease_id, lease.end, 1, False)]))
-    assert state.cut is None
-    assert state.saving is None
+    assert state.barrier is None
+    assert state.cycle.pending is None
     assert state.task == "epoch-0"
     state.apply(StopJob(reason="enough"))
     assert state.outcome == "stopped"

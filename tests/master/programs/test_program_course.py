@@ -15,10 +15,10 @@ from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
-PLAN = Plan(
+PLAN = JobSettings(
     program="command",
     workers=2,
     other_roles=(("ps", 1), ("chief", 1), ("evaluator", 1)),
@@ -34,7 +34,7 @@ R = TypeVar("R")
 class Programs:
     """Drives the state as the master does, and keeps its journal."""
 
-    def __init__(self, plan: Plan = PLAN) -> None:
+    def __init__(self, plan: JobSettings = PLAN) -> None:
         self.plan = plan
         self.state = JobState(plan)
         self.journal: list[str] = []
@@ -183,7 +183,7 @@ def test_every_sample_is_done_whoever_dies() -> None:
 
 
 def test_a_worker_waits_only_while_something_can_come_back_to_it() -> None:
-    job = Programs(Plan(program="command", workers=2))
+    job = Programs(JobSettings(program="command", workers=2))
     job.announce(size=4, epochs=1, minibatches_per_shard=1)
     data = job.state.data
     mine, theirs = job.fetch("worker-0"), job.fetch("worker-1")

@@ -13,7 +13,7 @@ from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import LedgerError
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase
 from tests.master.node_statuses import node_status
 
@@ -21,7 +21,7 @@ SAID: dict[str, Any] = {"name": "d", "size": 10, "batch_size": 2, "epochs": 2, "
 
 
 def job(**changes: Any) -> JobState:
-    state = JobState(Plan(program="command", workers=1))
+    state = JobState(JobSettings(program="command", workers=1))
     for node in state.roster.wanted():
         status = {"name": node.name, "role": node.role, "phase": NodePhase.RUNNING.value}
         state.apply(

@@ -21,7 +21,7 @@ from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
 from elasticdl.master.programs.shard_service import ShardService
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status
 
@@ -34,7 +34,7 @@ def status(name: str, phase: NodePhase = NodePhase.RUNNING) -> dict[str, Any]:
 
 
 def job(*, workers: int = 2, **changes: Any) -> JobState:
-    state = JobState(Plan(program="command", workers=workers))
+    state = JobState(JobSettings(program="command", workers=workers))
     for node in state.roster.wanted():
         state.apply(ObserveNode(status=node_status(status(node.name))))
     state.apply(OpenDataset(announcement=DatasetAnnouncement(**{**SAID, **changes})))

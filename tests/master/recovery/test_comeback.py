@@ -74,7 +74,7 @@ class RunningMaster:
             clock=master._clock,
             patience_seconds=patience,
         )
-        master.cutting.begin = lambda: None  # type: ignore[method-assign]
+        master.checkpointer.begin = lambda: None  # type: ignore[method-assign]
         master.recover(kept)
         server = new_aio_server(self.token)
         add_MasterServicer_to_server(MasterService(master), server)  # type: ignore[no-untyped-call]

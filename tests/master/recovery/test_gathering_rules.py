@@ -23,14 +23,14 @@ from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, Repor
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase
 from tests.master.node_statuses import node_status
 
-PLAN = Plan(workers=2, servers=1, batch_size=4, shard_size=8, epochs=2)
+PLAN = JobSettings(workers=2, servers=1, batch_size=4, shard_size=8, epochs=2)
 
 
-def started(plan: Plan = PLAN) -> JobState:
+def started(plan: JobSettings = PLAN) -> JobState:
     state = JobState(plan)
     for node in state.roster.wanted():
         state.apply(JoinNode(node=node.name, incarnation="i", address="here:1"))
@@ -99,7 +99,7 @@ def test_numbers_are_not_used_twice() -> None:
     state = lost(state)
     tell(state, barrier=17, shards=[shard(before + 40, 0, 8, 8)])
     state.apply(FinishReclaim())
-    assert state.cuts_passed > 17
+    assert state.cycle.passed > 17
     assert lease(state, "worker-0", 9).lease_id > before + 40
 
 
@@ -159,7 +159,7 @@ def test_numbers_of_nodes_are_not_used_twice() -> None:
 def test_programs_whose_epochs_overlap(seed: int) -> None:
     """Three workers, each with a memory; all tell."""
     source = random.Random(seed)
-    plan = Plan(program="command", workers=3, batch_size=4, shard_size=8)
+    plan = JobSettings(program="command", workers=3, batch_size=4, shard_size=8)
     state = JobState(plan)
     for node in state.roster.wanted():
         status = {"name": node.name, "role": node.role, "phase": "running", "reason": ""}

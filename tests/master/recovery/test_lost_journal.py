@@ -16,16 +16,16 @@ from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 
 SPEC = JobSpec.build(
     model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_workers=3, num_ps=1
 )
 SIZE = 101
 PLANS = {
-    "servers": Plan(workers=3, servers=1, batch_size=4, shard_size=16, epochs=3),
-    "local": Plan(workers=1, servers=0, batch_size=4, shard_size=16, epochs=3),
-    "evaluating": Plan(
+    "servers": JobSettings(workers=3, servers=1, batch_size=4, shard_size=16, epochs=3),
+    "local": JobSettings(workers=1, servers=0, batch_size=4, shard_size=16, epochs=3),
+    "evaluating": JobSettings(
         workers=3,
         servers=1,
         batch_size=4,
@@ -35,7 +35,7 @@ PLANS = {
         evaluation_steps=7,
         checkpoint_steps=5,
     ),
-    "unshuffled": Plan(workers=4, servers=1, batch_size=5, shard_size=5, epochs=2, shuffle=False),
+    "unshuffled": JobSettings(workers=4, servers=1, batch_size=5, shard_size=5, epochs=2, shuffle=False),
 }
 
 
@@ -215,7 +215,7 @@ class Story:
             self.expected_again[e] += 1
 
 
-def story(toy_job: Callable[..., Any], plan: Plan, seed: int, *, everybody_tells: bool) -> Story:
+def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybody_tells: bool) -> Story:
     source = random.Random(seed)
     sizes = {"training": SIZE, **({"evaluation": 37} if plan.evaluates else {})}
     made = Story(toy_job(plan, sizes=sizes), source)
@@ -227,7 +227,7 @@ def story(toy_job: Callable[..., Any], plan: Plan, seed: int, *, everybody_tells
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("seed", range(12))
 def test_if_everybody_tells_nothing_is_trained_twice(
-    toy_job: Callable[..., Any], plan: Plan, seed: int
+    toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
     told = story(toy_job, plan, seed, everybody_tells=True)
     audit = Audit.of(told.job.state.ledger)
@@ -243,7 +243,7 @@ def test_if_everybody_tells_nothing_is_trained_twice(
 @pytest.mark.parametrize("plan", [PLANS["servers"], PLANS["unshuffled"]], ids=["servers", "unshuffled"])
 @pytest.mark.parametrize("seed", range(25))
 def test_what_nobody_tells_is_trained_again_and_counted(
-    toy_job: Callable[..., Any], plan: Plan, seed: int
+    toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
     told = story(toy_job, plan, seed, everybody_tells=False)
     audit = Audit.of(told.job.state.ledger)

@@ -15,7 +15,7 @@ from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards
 from elasticdl.master.job_state import JobState
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of, unpack
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import Platform
 from tests.master.node_statuses import node_status
 
@@ -29,7 +29,7 @@ def spec(**flags: Any) -> JobSpec:
 
 def busy_state(workers: int) -> JobState:
     """Every worker holds shards, was replaced once, and has the longest history."""
-    state = JobState(Plan(workers=workers, servers=10, batch_size=32, shard_size=256, epochs=1000))
+    state = JobState(JobSettings(workers=workers, servers=10, batch_size=32, shard_size=256, epochs=1000))
     for round_ in range(2):
         for node in state.roster.wanted():
             state.apply(JoinNode(node=node.name, incarnation="0" * 32, address="10.200.100.100:50010"))
@@ -48,11 +48,13 @@ def busy_state(workers: int) -> JobState:
         for request in range(3):
             request_id = number * 10 + request + 1
             state.apply(LeaseShards(dataset="training", worker=node.name, count=1, request_id=request_id))
-    state.epochs_ended = [
+    state.epochs.ended = [
         {"epoch": e, "metrics": {"auc": 0.123456789}, "loss": 0.123456789} for e in range(9999)
     ]
-    state.results = [{"step": e, "epoch": e, "metrics": {"auc": 0.123456789}} for e in range(9999)]
-    state.last_error = "Traceback\n" * 100_000
+    state.evaluations.results = [
+        {"step": e, "epoch": e, "metrics": {"auc": 0.123456789}} for e in range(9999)
+    ]
+    state.ending.last_error = "Traceback\n" * 100_000
     return state
 
 
@@ -84,7 +86,7 @@ def test_of_data_that_is_damaged_everywhere() -> None:
 
 
 def test_small_jobs_can_be_read_by_people() -> None:
-    state = JobState(Plan(workers=2))
+    state = JobState(JobSettings(workers=2))
     document = json.loads(pack(state.snapshot(), of=identity(spec(), "run")))
     assert document["job"] == "mine"
     assert document["state"]["ledger"]["next_lease"] == 1
@@ -99,7 +101,7 @@ def test_small_jobs_can_be_read_by_people() -> None:
     ],
 )
 def test_another_job_is_refused(other: JobSpec, run: str, why: str) -> None:
-    text = pack(JobState(Plan(workers=2)).snapshot(), of=identity(spec(), "run"))
+    text = pack(JobState(JobSettings(workers=2)).snapshot(), of=identity(spec(), "run"))
     with pytest.raises(UserError, match=why):
         unpack(text, of=identity(other, run))
 
@@ -108,7 +110,7 @@ def test_a_master_that_would_write_the_job_in_other_words(tmp_path: Path, nowher
     """One of a newer version, which knows a flag more than the one that the job was submitted with."""
     submitted = "".join(line for line in to_yaml(spec()).splitlines(True) if "stall_factor:" not in line)
     of = identity(spec(), run_of("t"), submitted=submitted)
-    kept = pack(JobState(Plan.of(spec())).snapshot(), of=of)
+    kept = pack(JobState(JobSettings.of(spec())).snapshot(), of=of)
     read = from_yaml(submitted)
     assert to_yaml(read) != submitted
     (tmp_path / "journal").mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.servers.server_metrics import Asking, ServerFigures
+from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.replication.replica_log import Routes
@@ -53,7 +53,7 @@ class Master:
     def ask(self, times: int = 1) -> list[str]:
         async def ask() -> None:
             coordinator = Coordinator(TOKEN)
-            asking = Asking(self, coordinator)  # type: ignore[arg-type]
+            asking = ServerPoller(self, coordinator)  # type: ignore[arg-type]
             try:
                 await asyncio.gather(*(asking.ask() for _ in range(times)))
             finally:

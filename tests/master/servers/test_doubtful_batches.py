@@ -11,9 +11,9 @@ import pytest
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import Audit, render
 from elasticdl.master.ledger.audit_rows import without_rows, written_short
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 
-PLAN = Plan(servers=1, workers=2, batch_size=5, shard_size=20, saves=True, checkpoint_steps=2)
+PLAN = JobSettings(servers=1, workers=2, batch_size=5, shard_size=20, saves=True, checkpoint_steps=2)
 LINE = "Up to 15 samples may count twice in the model"
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from elasticdl.master.commands.nodes import JoinNode, PushCredit
 from elasticdl.master.health.server_monitor import longest_silence
-from elasticdl.master.servers.worker_fence import Fencing, LastWord, patience
-from elasticdl.master.settings import Plan
+from elasticdl.master.servers.worker_fence import LastWord, WorkerFence, patience
+from elasticdl.master.settings import JobSettings
 from elasticdl.master.wakeup import Signal
 from elasticdl.ps.client import coordinator
 from elasticdl.ps.client.coordinator import Coordinator
@@ -126,7 +126,7 @@ class Played:
         async def ask() -> LastWord:
             watched = Watched(TOKEN)
             try:
-                found = await Fencing(self, watched, lambda: self.now).last_word("worker-0")  # type: ignore[arg-type]
+                found = await WorkerFence(self, watched, lambda: self.now).last_word("worker-0")
             finally:
                 await watched.close()
             return found
@@ -139,7 +139,7 @@ def master(toy_job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Played]:
     # Whose backup is gone answers when the map says so, and here that comes after the answer was given up. Who is
     # late for other reasons is asked again.
     monkeypatch.setattr(coordinator, "_SECONDS", 1.0)
-    plan = Plan(servers=3, replicas=2, workers=1, batch_size=5, shard_size=10)
+    plan = JobSettings(servers=3, replicas=2, workers=1, batch_size=5, shard_size=10)
     played = Played(toy_job(plan))
     yield played
     played.may_arrive.set()
@@ -178,7 +178,7 @@ def test_many_that_go_together_are_asked_about_once_each(master: Played) -> None
 
     async def ask() -> list[LastWord]:
         counted = Counted(TOKEN)
-        fencing = Fencing(master, counted, lambda: master.now)  # type: ignore[arg-type]
+        fencing = WorkerFence(master, counted, lambda: master.now)
         try:
             return await asyncio.gather(*(fencing.last_word(name) for name in names))
         finally:
@@ -233,7 +233,7 @@ def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) 
 
 
 def test_for_ever_where_servers_are_waited_for_for_ever() -> None:
-    assert patience(Plan(servers=1, stall_factor=0)) == math.inf
+    assert patience(JobSettings(servers=1, stall_factor=0)) == math.inf
 
 
 @pytest.mark.timeout(60)

@@ -14,8 +14,8 @@ import pytest
 
 from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import JoinNode
-from elasticdl.master.servers.rebalancer import Moving
-from elasticdl.master.settings import Plan
+from elasticdl.master.servers.rebalancer import Rebalancer
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap
@@ -94,7 +94,9 @@ class Played:
 
 @pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
 def master(request: pytest.FixtureRequest, toy_job: Any) -> Iterator[Played]:
-    played = Played(toy_job(Plan(servers=2, replicas=request.param, workers=1, batch_size=5, shard_size=10)))
+    played = Played(
+        toy_job(JobSettings(servers=2, replicas=request.param, workers=1, batch_size=5, shard_size=10))
+    )
     yield played
     played.stop()
 
@@ -150,7 +152,7 @@ def look(
 
     async def run() -> list[BucketMap]:
         coordinator = Watched(TOKEN)
-        moving = Moving(master, coordinator, lambda: 0.0)
+        moving = Rebalancer(master, coordinator, lambda: 0.0)
         maps = []
         try:
             for now in times:

@@ -19,11 +19,11 @@ from elasticdl.master.commands.placement import (
 )
 from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.servers.bucket_placement import plain
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
 
-PLAN = Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
+PLAN = JobSettings(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_both_copies_are_lost(job: Any) -> None:
 
 
 def test_without_replicas_a_loss_is_a_loss(toy_job: Any) -> None:
-    job = toy_job(Plan(servers=2, replicas=1, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=2, replicas=1, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-1")
     assert job.state.generation == 2
@@ -150,7 +150,7 @@ def test_who_is_lost_of_those_that_go_is_not_replaced(job: Any) -> None:
 @pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
 def leaving(request: Any, toy_job: Any) -> Any:
     """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
-    job = toy_job(Plan(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
     job.do(ScaleRole(role="ps", target=2))
     let_move(job)
@@ -236,12 +236,12 @@ def test_a_master_that_has_forgotten_the_successor_does_not_take_the_other_one_f
 
 def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
     job = toy_job(
-        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
+        JobSettings(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
         sizes={"training": 100, "evaluation": 20},
     )
     job.start_nodes()
     (worker,) = job.workers.values()
-    while job.state.cut is None:
+    while job.state.barrier is None:
         job.work(worker)
     before = placed(job)
     job.do(ScaleRole(role="ps", target=3))
@@ -261,7 +261,7 @@ def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
 def saving(toy_job: Any) -> Any:
     """A job whose checkpoints take so long to be written that the next one is due when they are."""
     job = toy_job(
-        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, checkpoint_steps=2, epochs=20),
+        JobSettings(servers=2, replicas=2, batch_size=5, shard_size=10, checkpoint_steps=2, epochs=20),
         sizes={"training": 100},
     )
     job.start_nodes()
@@ -271,7 +271,7 @@ def saving(toy_job: Any) -> Any:
 
 def begin_saving(job: Any) -> None:
     (worker,) = job.workers.values()
-    while job.state.saving is None:
+    while job.state.cycle.pending is None:
         assert job.work(worker) or job.master_step()
     steps = job.state.ledger.steps
     while job.state.ledger.steps < steps + 3:
@@ -280,11 +280,11 @@ def begin_saving(job: Any) -> None:
 
 
 def is_cutting(job: Any) -> bool:
-    return job.state.cut is not None
+    return job.state.barrier is not None
 
 
 def end_saving(job: Any) -> None:
-    job.do(FinishCheckpoint(barrier=job.state.saving.cut, path="somewhere"))
+    job.do(FinishCheckpoint(barrier=job.state.cycle.pending.barrier, path="somewhere"))
 
 
 def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(saving: Any) -> None:
@@ -294,11 +294,11 @@ def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(sav
     assert set(placed(job).backup) == {NOBODY}
     end_saving(job)
     while NOBODY in placed(job).backup:
-        assert job.state.cut is None
+        assert job.state.barrier is None
         assert placed(job).filling
         assert job._move()
     let_move(job)
-    assert job.state.cut is not None
+    assert job.state.barrier is not None
 
 
 def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
@@ -323,20 +323,20 @@ def test_a_stop_waits_for_no_moves(saving: Any) -> None:
     saving.end("ps-1")
     saving.start_nodes()
     end_saving(saving)
-    before = saving.state.cut
+    before = saving.state.barrier
     assert before is None
     saving.do(StopJob(reason="Ctrl-C"))
-    assert saving.state.cut.save
+    assert saving.state.barrier.save
 
 
 def test_checkpoints_do_not_wait_for_a_server_that_stays_away(saving: Any) -> None:
     saving.end("ps-1")
     end_saving(saving)
-    assert saving.state.cut is not None
+    assert saving.state.barrier is not None
 
 
 def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
-    job = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-2")
     assert not placed(job).filling
@@ -434,7 +434,7 @@ def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
 
 def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job = toy_job(
-        Plan(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
+        JobSettings(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
         sizes={"training": 100, "evaluation": 20},
     )
     job.start_nodes()
@@ -445,7 +445,7 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job.do(AdvanceMigration(version=now.version, filled=filled, taken=[]))
     assert job.state.placing.handing_over
     (worker,) = job.workers.values()
-    while job.state.cut is None:
+    while job.state.barrier is None:
         job.work(worker)
     now = placed(job)
     job.do(AdvanceMigration(version=now.version, filled=[], taken=list(now.handover)))

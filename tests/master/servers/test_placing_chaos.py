@@ -13,7 +13,7 @@ import pytest
 from elasticdl.master.commands.nodes import JoinNode, ScaleRole
 from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.lifecycle.roster import Node
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY
 from elasticdl.ps.replication.placement_planner import promote
 
@@ -117,7 +117,7 @@ def counts(node: Node) -> bool:
 @pytest.mark.parametrize("seed", range(30))
 def test_every_place_is_filled(toy_job: Any, seed: int) -> None:
     servers = random.Random(seed).randint(1, 4)
-    job = toy_job(Plan(servers=servers, replicas=2, workers=1, batch_size=5, shard_size=10))
+    job = toy_job(JobSettings(servers=servers, replicas=2, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
     history = History(job, seed)
     for _ in range(60):

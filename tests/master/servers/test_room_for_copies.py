@@ -11,9 +11,9 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ScaleRole
-from elasticdl.master.servers.rebalancer import Moving
+from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures
-from elasticdl.master.settings import Plan
+from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import NOBODY
 from elasticdl.wire import ps_pb2
 
@@ -22,7 +22,7 @@ MEBI = 1 << 20
 ROOM = 96 * MEBI
 
 
-def watched(job: Any) -> Moving:
+def watched(job: Any) -> Rebalancer:
     spec = JobSpec.build(
         model_zoo="zoo",
         model_def="m.m.custom_model",
@@ -34,69 +34,69 @@ def watched(job: Any) -> Moving:
     master: Any = SimpleNamespace(
         state=job.state, do=job.do, spec=spec, plan=job.plan, figures=ServerFigures(), job=job
     )
-    return Moving(master, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
+    return Rebalancer(master, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def job(toy_job: Any) -> Any:
     """With three servers."""
-    started = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
+    started = toy_job(JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10))
     started.start_nodes()
     return started
 
 
 @pytest.fixture
-def moving(job: Any) -> Moving:
+def moving(job: Any) -> Rebalancer:
     """Without the last server."""
     job.end("ps-2")
     return watched(job)
 
 
-def report(moving: Moving, bytes_each: int) -> None:
+def report(moving: Rebalancer, bytes_each: int) -> None:
     table = ps_pb2.TableFigures(table="t", rows=1, bytes=bytes_each)
     reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))
     names = {number: f"ps-{number}" for number in range(2)}
-    moving._master.figures.take(dict.fromkeys(names, reply), names)
+    moving._job.figures.take(dict.fromkeys(names, reply), names)
 
 
-def wait(moving: Moving) -> list[int]:
+def wait(moving: Rebalancer) -> list[int]:
     """Longer than a server is waited for. Returns the servers that are being filled then."""
 
     async def look() -> None:
         # Up to the moment at which there is something to be asked of the servers.
         for now in range(12):
-            if not moving._master.state.placing.moving:
+            if not moving._job.state.placing.moving:
                 await moving.look(float(now))
 
     asyncio.run(look())
-    placed = moving._master.state.placing.map
+    placed = moving._job.state.placing.map
     assert placed is not None
     return sorted(set(placed.filling.values()))
 
 
-def test_they_have_room(moving: Moving) -> None:
+def test_they_have_room(moving: Rebalancer) -> None:
     # Each has two thirds of all rows, and would have all of them.
     report(moving, ROOM * 2 // 3 - MEBI)
     assert wait(moving) == [0, 1]
 
 
-def test_they_have_none(moving: Moving, caplog: pytest.LogCaptureFixture) -> None:
+def test_they_have_none(moving: Rebalancer, caplog: pytest.LogCaptureFixture) -> None:
     report(moving, ROOM * 2 // 3 + MEBI)
     with caplog.at_level(logging.WARNING, logger="elasticdl.master"):
         assert wait(moving) == []
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1, "it is said once"
     assert "no room for new copies" in said[0]
-    placed = moving._master.state.placing
+    placed = moving._job.state.placing
     assert placed.waits
     assert placed.described()["with_one_copy"] > 0
 
 
-def test_the_server_comes_after_all(moving: Moving) -> None:
+def test_the_server_comes_after_all(moving: Rebalancer) -> None:
     report(moving, ROOM)
     wait(moving)
-    moving._master.job.start_nodes()  # type: ignore[attr-defined]
-    placed = moving._master.state.placing.map
+    moving._job.job.start_nodes()  # type: ignore[attr-defined]
+    placed = moving._job.state.placing.map
     assert placed is not None
     assert NOBODY in placed.backup
     assert set(placed.filling.values()) == {2}

@@ -10,15 +10,15 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.checkpoints import FinishCheckpoint
-from elasticdl.master.servers.rebalancer import Moving
-from elasticdl.master.settings import Plan
+from elasticdl.master.servers.rebalancer import Rebalancer
+from elasticdl.master.settings import JobSettings
 
 
 @pytest.fixture
 def job(toy_job: Any) -> Any:
     """A job with a checkpoint every second batch, which has lost one of its three servers."""
     started = toy_job(
-        Plan(servers=3, replicas=2, batch_size=5, shard_size=10, checkpoint_steps=2, epochs=100),
+        JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10, checkpoint_steps=2, epochs=100),
         sizes={"training": 100},
     )
     started.start_nodes()
@@ -27,27 +27,27 @@ def job(toy_job: Any) -> Any:
 
 
 @pytest.fixture
-def moving(job: Any) -> Moving:
+def moving(job: Any) -> Rebalancer:
     spec = JobSpec.build(model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=3)
     master: Any = SimpleNamespace(state=job.state, do=job.do, spec=spec, plan=job.plan)
-    return Moving(master, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
+    return Rebalancer(master, SimpleNamespace(), lambda: 0.0)  # type: ignore[arg-type]
 
 
 def begin_checkpoint(job: Any) -> None:
     (worker,) = job.workers.values()
-    while job.state.saving is None:
+    while job.state.cycle.pending is None:
         assert job.work(worker) or job.master_step()
 
 
 def end_checkpoint(job: Any) -> None:
-    job.do(FinishCheckpoint(barrier=job.state.saving.cut, path="somewhere"))
+    job.do(FinishCheckpoint(barrier=job.state.cycle.pending.barrier, path="somewhere"))
 
 
-def look(moving: Moving, now: float) -> None:
+def look(moving: Rebalancer, now: float) -> None:
     asyncio.run(moving.look(now))
 
 
-def test_the_others_make_new_copies_when_a_checkpoint_is_written(job: Any, moving: Moving) -> None:
+def test_the_others_make_new_copies_when_a_checkpoint_is_written(job: Any, moving: Rebalancer) -> None:
     now = 0.0
     while not job.state.placing.moving and now < 12.0:
         begin_checkpoint(job)
@@ -59,7 +59,7 @@ def test_the_others_make_new_copies_when_a_checkpoint_is_written(job: Any, movin
     assert set(job.state.placing.map.filling.values()) == {0, 1}
 
 
-def test_it_is_waited_for_as_long_while_one_is_written(job: Any, moving: Moving) -> None:
+def test_it_is_waited_for_as_long_while_one_is_written(job: Any, moving: Rebalancer) -> None:
     begin_checkpoint(job)
     look(moving, 0.0)
     look(moving, 9.0)
@@ -71,7 +71,7 @@ def test_it_is_waited_for_as_long_while_one_is_written(job: Any, moving: Moving)
     assert job.state.placing.moving
 
 
-def test_one_that_comes_while_one_is_written_is_filled(job: Any, moving: Moving) -> None:
+def test_one_that_comes_while_one_is_written_is_filled(job: Any, moving: Rebalancer) -> None:
     begin_checkpoint(job)
     look(moving, 0.0)
     look(moving, 11.0)
