@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticdl.cli.control import current_status
+from elasticdl.catalog.local.master_client import current_status
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from e2e.conftest import Job, wait_until
-from elasticdl.cli.processes import node_processes
+from elasticdl.catalog.local.process_ids import node_processes
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.parameter_servers import progress, sides
 from benchmarks.processes import ROOT, elasticdl, wait_until
 from benchmarks.report import Result, at_most_more
-from elasticdl.cli.control import current_status
+from elasticdl.catalog.local.master_client import current_status
 from elasticdl.jobs.job_store import JobStore
 
 _SECONDS = 1.0

@@ -31,7 +31,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
                 check_definition(spec)
             click.echo(to_yaml(spec), nl=False)
             return 0
-        from elasticdl.cli.run import run_job
+        from elasticdl.catalog.local.runner import run_job
 
         return run_job(spec)
 
@@ -60,7 +60,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
 
 def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool) -> int:
     from elasticdl.cli.output.display import make_display
-    from elasticdl.cli.submit import manifests_text, submit, write_manifests
+    from elasticdl.catalog.kubernetes.submission import manifests_text, submit, write_manifests
 
     if yaml:
         write_manifests(spec, Path(yaml))

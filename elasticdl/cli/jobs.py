@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import click
 
-from elasticdl.cli.finding import all_jobs, find_job
-from elasticdl.cli.job_view import UNKNOWN, JobView
+from elasticdl.catalog.lookup import all_jobs, find_job
+from elasticdl.catalog.job import UNKNOWN, JobView
 from elasticdl.cli.output.notes import note
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
@@ -201,7 +201,7 @@ def pid(job: str, node: str) -> None:
     \b
     kill -9 $(elasticdl jobs pid my-job worker-0)
     """
-    from elasticdl.cli.processes import node_processes
+    from elasticdl.catalog.local.process_ids import node_processes
     from elasticdl.jobs.job_store import JobStore
 
     folder = JobStore().get(job)
@@ -248,7 +248,7 @@ def stop(job: str, namespace: str | None) -> None:
 @_namespaced
 def resume(job: str, namespace: str | None) -> None:
     """Bring back the master of a job on the cluster, if its pod is gone."""
-    from elasticdl.cli.cluster_jobs import ClusterJob
+    from elasticdl.catalog.kubernetes.job import ClusterJob
 
     view = find_job(job, namespace)
     if not isinstance(view, ClusterJob):

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elasticdl.cli import cluster_jobs, cluster_logs, removal, submit
+from elasticdl.catalog.kubernetes import job
+from elasticdl.catalog.kubernetes import pod_logs
+from elasticdl.catalog.kubernetes import pod_removal
+from elasticdl.catalog.kubernetes import submission
 from elasticdl.cli.main import main
-from tests.cli.api_server import ApiServer
+from tests.catalog.api_server import ApiServer
 
 ROOT = Path(__file__).parents[2]
 DEFINITION = """\
@@ -94,9 +97,9 @@ def minimal(zoo: Path) -> list[str]:
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     """A cluster for the commands, and nothing on this machine. They look at it as often as they can."""
     monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path / "home"))
-    for module in (cluster_jobs, cluster_logs, removal, submit):
+    for module in (job, pod_logs, pod_removal, submission):
         monkeypatch.setattr(module, "_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(submit, "_FOLLOW_SECONDS", 0.001)
+    monkeypatch.setattr(submission, "_FOLLOW_SECONDS", 0.001)
     server = ApiServer()
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
     yield server

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_jobs
+from elasticdl.catalog.kubernetes import job
 from elasticdl.cli.output.display import make_display
-from elasticdl.cli.submit import submit_and_wait
+from elasticdl.catalog.kubernetes.submission import submit_and_wait
 from elasticdl.jobs.spec import JobSpec
-from tests.cli.api_server import RUNNING, ApiServer
+from tests.catalog.api_server import RUNNING, ApiServer
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 
@@ -41,7 +41,7 @@ class Outage:
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_jobs, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(job, "_PATIENCE_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("first", [1, 3], ids=["before its first word", "while it trains"])

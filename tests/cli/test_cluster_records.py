@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.cluster_state import is_running, state_of
+from elasticdl.catalog.kubernetes.observed_job import is_running, state_of
 
 
 def record(**status: Any) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_logs
-from elasticdl.cli.cluster_logs import Place, Stamped
-from tests.cli.api_server import BREAK_OFF, MASTER, RUNNING, SILENCE, ApiServer
+from elasticdl.catalog.kubernetes import pod_logs
+from elasticdl.catalog.kubernetes.pod_logs import Place, Stamped
+from tests.catalog.api_server import BREAK_OFF, MASTER, RUNNING, SILENCE, ApiServer
 
 WORKER = "job-edljob-worker-0"
 
@@ -20,7 +20,7 @@ def at(moment: str, text: str) -> str:
 
 @pytest.fixture
 def running(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    monkeypatch.setattr(cluster_logs, "_LAST_SECONDS", 0.2)
+    monkeypatch.setattr(pod_logs, "_LAST_SECONDS", 0.2)
     api.submitted()
     api.said(state="running")
     api.master(**RUNNING)

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from tests.cli.api_server import RECORD, RUNNING, ApiServer
+from tests.catalog.api_server import RECORD, RUNNING, ApiServer
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 

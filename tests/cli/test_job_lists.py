@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from tests.cli.api_server import RECORD, RUNNING, ApiServer
+from tests.catalog.api_server import RECORD, RUNNING, ApiServer
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.cluster_jobs import ClusterJob, ClusterJobs
-from elasticdl.cli.job_view import LogLine
+from elasticdl.catalog.kubernetes.job import ClusterJob, ClusterJobs
+from elasticdl.catalog.job import LogLine
 
 
 @pytest.fixture

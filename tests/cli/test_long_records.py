@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.cluster_state import status_of
+from elasticdl.catalog.kubernetes.observed_job import status_of
 from elasticdl.cli.output.display import final_lines, make_display
 from elasticdl.master.ledger.audit_rows import written_short
 

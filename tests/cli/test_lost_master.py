@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.api_server import MASTER, RUNNING, UNREACHABLE, ApiServer
+from tests.catalog.api_server import MASTER, RUNNING, UNREACHABLE, ApiServer
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_jobs
-from tests.cli.api_server import MASTER, RECORD, RUNNING, ApiServer, container, ended
+from elasticdl.catalog.kubernetes import job
+from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer, container, ended
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 NO_MODULE = "/usr/bin/python3: No module named elasticdl"
@@ -166,7 +166,7 @@ def test_nobody_is_waited_for_without_end(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that had come up, and crashes for ever since."""
-    monkeypatch.setattr(cluster_jobs, "_OBEY_SECONDS", 0.05)
+    monkeypatch.setattr(job, "_OBEY_SECONDS", 0.05)
     api.submitted()
     api.said(state="running")
     api.master(**CRASHES["waits for its next start"])

@@ -10,7 +10,7 @@ import yaml
 
 from elasticdl.platforms.kubernetes import kubeconfig
 from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
-from tests.cli.api_server import NAMESPACE, RUNNING, ApiServer
+from tests.catalog.api_server import NAMESPACE, RUNNING, ApiServer
 
 IMAGE = "--image_name=i"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import removal
-from elasticdl.cli.removal import overdue
-from tests.cli.api_server import RUNNING, UNREACHABLE, ApiServer
+from elasticdl.catalog.kubernetes import pod_removal
+from elasticdl.catalog.kubernetes.pod_removal import overdue
+from tests.catalog.api_server import RUNNING, UNREACHABLE, ApiServer
 
 LEAVING = {"name": "w", "deletionTimestamp": "2026-11-16T05:35:39Z", "deletionGracePeriodSeconds": 30}
 
@@ -22,7 +22,7 @@ def test_when_nobody_answers_or_its_time_is_over(status: Any, seconds: float, wa
 
 
 def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(pod_removal, "_SILENT_SECONDS", 0.0)
     api.submitted()
     api.said(state="stopped")
     api.worker(0)
@@ -43,7 +43,7 @@ def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch:
 
 
 def test_what_never_goes_is_told(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "_PATIENCE_SECONDS", -30.0)
+    monkeypatch.setattr(pod_removal, "_PATIENCE_SECONDS", -30.0)
     api.submitted()
     api.said(state="stopped")
     api.worker(0)

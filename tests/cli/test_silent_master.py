@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_jobs
-from elasticdl.cli.cluster_state import trouble_of
-from tests.cli.api_server import MASTER, RECORD, RUNNING, ApiServer, container
+from elasticdl.catalog.kubernetes import job as kubernetes_job
+from elasticdl.catalog.kubernetes.observed_job import trouble_of
+from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer, container
 
 # By the cluster's clock.
 NOW = 1_800_000_000.0
@@ -73,7 +73,7 @@ def test_the_status_says_so(elasticdl: Any, silent: ApiServer) -> None:
 def test_it_can_be_deleted_when_it_has_not_heard_that_it_is_to_stop(
     elasticdl: Any, silent: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_jobs, "_OBEY_SECONDS", 0.05)
+    monkeypatch.setattr(kubernetes_job, "_OBEY_SECONDS", 0.05)
     assert elasticdl("jobs", "delete", "job").code == 2
     result = elasticdl("jobs", "stop", "job")
     assert result.code == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.api_server import MASTER, RECORD, RUNNING, ApiServer
+from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer
 
 WORKER = "job-edljob-worker-0"
 NEEDED = (("configmaps", RECORD), ("secrets", RECORD), ("services", MASTER), ("pods", MASTER))

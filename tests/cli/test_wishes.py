@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli import cluster_jobs
-from tests.cli.api_server import RECORD, RUNNING, ApiServer
+from elasticdl.catalog.kubernetes import job
+from tests.catalog.api_server import RECORD, RUNNING, ApiServer
 
 
 @pytest.fixture
 def away(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
     """Its master answers nobody."""
-    monkeypatch.setattr(cluster_jobs, "_OBEY_SECONDS", 0.05)
+    monkeypatch.setattr(job, "_OBEY_SECONDS", 0.05)
     api.submitted()
     api.said(state="running", wish={"id": "old", "answer": ""})
     api.master(**RUNNING)

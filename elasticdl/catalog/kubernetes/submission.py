@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 import yaml
 
-from elasticdl.cli.cluster_jobs import OWNED, ClusterJob, ClusterJobs
-from elasticdl.cli.cluster_logs import last_lines
-from elasticdl.cli.cluster_state import FINAL, came_up, never_began, state_of, status_of, trouble_of
+from elasticdl.catalog.kubernetes.job import OWNED, ClusterJob, ClusterJobs
+from elasticdl.catalog.kubernetes.pod_logs import last_lines
+from elasticdl.catalog.kubernetes.observed_job import FINAL, came_up, never_began, state_of, status_of, trouble_of
 from elasticdl.cli.output.display import EXIT_INTERRUPTED, Display
-from elasticdl.cli.removal import Say
+from elasticdl.catalog.kubernetes.pod_removal import Say
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.pairs import BadValue
 from elasticdl.jobs.sections import reserved

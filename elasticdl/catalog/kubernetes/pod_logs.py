@@ -17,9 +17,9 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from elasticdl.cli.cluster_state import FINAL, is_running, state_of
-from elasticdl.cli.job_view import LogLine
-from elasticdl.cli.removal import Say
+from elasticdl.catalog.kubernetes.observed_job import FINAL, is_running, state_of
+from elasticdl.catalog.job import LogLine
+from elasticdl.catalog.kubernetes.pod_removal import Say
 from elasticdl.platforms.kubernetes.client import (
     Cluster,
     ClusterAway,

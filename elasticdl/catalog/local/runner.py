@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from elasticdl.cli.control import MasterAway, MasterControl, last_status
+from elasticdl.catalog.local.master_client import MasterAway, MasterControl, last_status
 from elasticdl.cli.output.display import EXIT_INTERRUPTED, Display, make_display
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
@@ -79,7 +79,7 @@ def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
     display = make_display(quiet=quiet)
     if spec.runs_here:
         return execute(spec, display)
-    from elasticdl.cli.submit import submit_and_wait
+    from elasticdl.catalog.kubernetes.submission import submit_and_wait
 
     status = submit_and_wait(spec, display)
     return JobResult(

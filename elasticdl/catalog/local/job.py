@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.control import MasterControl, current_status
-from elasticdl.cli.job_view import JobView, LogLine, Summary
+from elasticdl.catalog.local.master_client import MasterControl, current_status
+from elasticdl.catalog.job import JobView, LogLine, Summary
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
 from elasticdl.platforms.local.log_files import LogReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from elasticdl.cli.job_view import UNKNOWN, JobView, Summary
-from elasticdl.cli.local_jobs import PLACE, LocalJob, local_jobs
+from elasticdl.catalog.job import UNKNOWN, JobView, Summary
+from elasticdl.catalog.local.job import PLACE, LocalJob, local_jobs
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.job_store import JobStore
@@ -30,7 +30,7 @@ def find_job(name: str, namespace: str | None) -> JobView:
         return LocalJob(JobStore().get(name))
     if not namespace and not cluster_configured():
         return LocalJob(JobStore().get(name))
-    from elasticdl.cli.cluster_jobs import ClusterJobs
+    from elasticdl.catalog.kubernetes.job import ClusterJobs
     from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
     cluster = ClusterJobs(namespace or current_namespace())
@@ -52,7 +52,7 @@ def all_jobs(namespace: str | None) -> tuple[list[Summary], str]:
     found = [] if namespace else [_summary(job) for job in local_jobs()]
     problem = ""
     if namespace or cluster_configured():
-        from elasticdl.cli.cluster_jobs import ClusterJobs
+        from elasticdl.catalog.kubernetes.job import ClusterJobs
         from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
         try:

@@ -18,8 +18,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from elasticdl.cli.cluster_logs import JobLogs, node_name, pods_of
-from elasticdl.cli.cluster_state import (
+from elasticdl.catalog.kubernetes.pod_logs import JobLogs, node_name, pods_of
+from elasticdl.catalog.kubernetes.observed_job import (
     FINAL,
     came_up,
     heard,
@@ -31,9 +31,9 @@ from elasticdl.cli.cluster_state import (
     trouble_of,
     unheard_wish,
 )
-from elasticdl.cli.job_view import UNKNOWN, JobView, LogLine, Summary
+from elasticdl.catalog.job import UNKNOWN, JobView, LogLine, Summary
 from elasticdl.cli.output.notes import note
-from elasticdl.cli.removal import see_off
+from elasticdl.catalog.kubernetes.pod_removal import see_off
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import from_yaml
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, Listing, owners_of, uid_of
