@@ -1,8 +1,8 @@
 """JobStatus: what is known of a job at one moment.
 
 The master builds it; it travels as JSON over gRPC (`StatusReply.json`), in the job record on a cluster (`status.json`)
-and in the folder of a local job. Commands, metrics and the controller read it. Of a job whose master has not started yet
-only the first fields are known; the others have their defaults, and `has_report` is false.
+and in the folder of a local job. Commands, metrics and the controller read it. Of a job whose master has not started
+yet only the first fields are known; the others have their defaults, and `has_report` is false.
 
 Wire format
     A JSON object with `version`. Keys stay when attributes are renamed (`json_field`). Adding a field needs no new
