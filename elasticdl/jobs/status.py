@@ -120,7 +120,7 @@ class Staleness:
     """Versions of the model between a pull and the push that follows it."""
 
     mean: float | None = None
-    max: float | None = None
+    max: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,13 +177,13 @@ class ServerReport:
 class DesiredResult:
     """What the master has done about the desired state of `JobStatus.observed_generation`.
 
-    Exactly one of `message` and `error` has text, or neither if there was nothing to do. Victims that the master could
-    not drain, since there are no such nodes, are listed; the rest was done.
+    At most one of `message` and `error` has text; neither if there was nothing to do. Victims that could not be drained
+    are listed with the reason; the rest was done.
     """
 
     message: str = ""
     error: str = ""
-    unknown_victims: tuple[str, ...] = ()
+    ignored_victims: Mapping[str, str] = json_field("ignoredVictims", default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ def problems(spec: JobSpec) -> Iterator[Problem]:
     """Everything that is wrong with a job whose single flags are all right."""
     yield from _required(spec)
     yield from _program(spec)
+    yield from _ranges(spec)
     yield from _strategy(spec)
     yield from _schedule(spec)
     yield from _resources(spec)
@@ -95,6 +96,39 @@ def _program(spec: JobSpec) -> Iterator[Problem]:
             )
 
 
+def _ranges(spec: JobSpec) -> Iterator[Problem]:
+    """The counts of nodes that a job may be scaled to."""
+    for role, name in (("worker", "workers"), ("ps", "ps")):
+        low, high = spec.nodes.range_of(role)
+        flags = (f"min_{name}", f"num_{name}", f"max_{name}")
+        count = spec.nodes.num_workers if role == "worker" else spec.nodes.num_ps
+        if high is not None and low > high:
+            yield _problem(
+                flags[0], flags[2], because=f"--{flags[0]}={low} is more than --{flags[2]}={high}."
+            )
+        elif count < low:
+            yield _problem(*flags[:2], because=f"--{flags[1]}={count} is less than --{flags[0]}={low}.")
+        elif high is not None and count > high:
+            yield _problem(*flags[1:], because=f"--{flags[1]}={count} is more than --{flags[2]}={high}.")
+    low, high = spec.nodes.range_of("ps")
+    if high is not None and spec.nodes.num_ps < 1:
+        yield _problem(
+            "max_ps",
+            "num_ps",
+            "distribution_strategy",
+            because="--max_ps has a meaning only for a job with parameter servers: add --num_ps, or omit it.",
+        )
+    if spec.program == "command" and (low or high) and (low, high) != (spec.nodes.num_ps,) * 2:
+        yield _problem(
+            "min_ps",
+            "max_ps",
+            "num_ps",
+            "job_command",
+            because="The parameter servers of a --job_command cannot be scaled, since its framework knows their"
+            " addresses: omit --min_ps and --max_ps.",
+        )
+
+
 def _strategy(spec: JobSpec) -> Iterator[Problem]:
     strategy, nodes, training = spec.training.distribution_strategy, spec.nodes, spec.training
     if strategy == LOCAL and nodes.num_workers > 1 and spec.program == "definition":
@@ -103,6 +137,13 @@ def _strategy(spec: JobSpec) -> Iterator[Problem]:
             "num_workers",
             because=f"--distribution_strategy=Local is for one worker, and --num_workers is"
             f" {nodes.num_workers}: leave the strategy out, or name another one.",
+        )
+    if strategy == LOCAL and nodes.num_workers <= 1 < nodes.max_workers and spec.program == "definition":
+        yield _problem(
+            "distribution_strategy",
+            "max_workers",
+            because="--distribution_strategy=Local is for one worker, and --max_workers is"
+            f" {nodes.max_workers}: omit the strategy, or name another one.",
         )
     if strategy in (LOCAL, ALLREDUCE) and nodes.num_ps > 0:
         yield _problem(

@@ -41,7 +41,7 @@ STATUS = JobStatus(
     ),
     desired_nodes={"worker": 2, "ps": 1},
     observed_generation=4,
-    desired_result=DesiredResult(message="from 3 to 2 workers", unknown_victims=("worker-9",)),
+    desired_result=DesiredResult(message="from 3 to 2 workers", ignored_victims={"worker-9": "no such node"}),
     buckets=BucketReport(map_version=2, by_server={"ps-0": 256}),
     servers=(
         ServerReport(

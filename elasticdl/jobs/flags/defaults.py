@@ -20,8 +20,11 @@ def derive(
         if name not in given:
             values[name] = value
 
+    set_default("num_workers", max(values["num_workers"], values["min_workers"]))
+    set_default("num_ps", values["min_ps"])
     set_default("distribution_strategy", _strategy(values))
-    set_default("num_ps", 1 if values["distribution_strategy"] == PARAMETER_SERVER else 0)
+    needs_server = values["distribution_strategy"] == PARAMETER_SERVER
+    set_default("num_ps", max(values["num_ps"], 1 if needs_server else 0))
     set_default("use_async", values["grads_to_wait"] == 1)
     set_default("num_chief", 1 if values["job_command"] and values["need_tf_config"] else 0)
     if not values["job_name"]:
@@ -34,7 +37,8 @@ def derive(
 def _strategy(values: dict[str, Any]) -> str:
     if values["num_ps"] > 0:
         return PARAMETER_SERVER
-    if values["num_workers"] <= 1:
+    # A job that may grow needs a strategy for several workers from the start.
+    if max(values["num_workers"], values["max_workers"]) <= 1:
         return LOCAL
     # A program with a loop of its own has parameter servers only if it asks for them.
     return ALLREDUCE if values["job_command"] else PARAMETER_SERVER

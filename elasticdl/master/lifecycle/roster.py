@@ -19,6 +19,7 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,9 +250,16 @@ class Roster:
                 )
         return None
 
-    def scale(self, role: str, target: int) -> None:
-        """Grows at once by what `wanted` then returns; shrinks by sending the newest away."""
+    def scale(self, role: str, target: int, *, victims: Collection[str] = ()) -> None:
+        """Sets the count of a role. Drains the victims, then the newest nodes above the target.
+
+        Names that are no live node of the role are ignored: a victim may end between the decision and this. If more
+        victims than necessary are drained, `wanted` returns their replacements.
+        """
         self.targets[role] = target
+        for node in self.alive(role):
+            if node.name in victims:
+                node.draining = True
         staying = [n for n in self.alive(role) if not n.draining]
         for node in sorted(staying, key=lambda n: n.number)[target:]:
             node.draining = True
