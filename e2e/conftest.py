@@ -88,7 +88,7 @@ class Job:
         if "ELASTICDL_CA_FILE" in self._environment:
             return dict(json.loads(self.command("jobs", "status", self.name, "--json").stdout))
         try:
-            return current_status(JobStore(self.folder.parent.parent).get(self.name))
+            return current_status(JobStore(self.folder.parent.parent).get(self.name)).to_json()
         except UserError:
             return {}
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elasticdl.catalog.local.runner import run
+    from elasticdl.cli.run import run
     from elasticdl.errors import UserError
     from elasticdl.jobs.mode import Mode
     from elasticdl.jobs.spec import JobSpec
@@ -36,7 +36,7 @@ _PLACES = {
     "keras": "elasticdl.keras:",
     "metrics": "elasticdl.worker.scoring.metrics:",
     "open_snapshot": "elasticdl.ps.checkpoint.opened_checkpoint:open_snapshot",
-    "run": "elasticdl.catalog.local.runner:run",
+    "run": "elasticdl.cli.run:run",
     "torch": "elasticdl.torch:",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 import yaml
 
+from elasticdl.catalog.kubernetes import timing
+from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes.credentials import Credentials
 from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT, manifests, owned
@@ -24,6 +29,8 @@ RECORD, MASTER = "elasticdl-job", "elasticdl-job-master"
 # In the middle of an answer that is read while it comes.
 BREAK_OFF = object()
 SILENCE = object()
+# Clients ask as often as they can.
+FAST = Timing(poll_seconds=0.001, start_poll_seconds=0.001, status_poll_seconds=0.001)
 Log = Callable[[dict[str, str]], Iterator[Any]]
 
 
@@ -111,15 +118,20 @@ class ApiServer:
     def said(self, *, written: float | None = None, **status: Any) -> None:
         """By the master, in the record. `written`: when that was, by the cluster's clock."""
         when = {} if written is None else {"metadata": {"annotations": {WRITTEN_AT: str(written)}}}
-        self.change("configmaps", RECORD, {**when, "data": {"status.json": json.dumps(status)}})
+        document = {"job": "job", **status}
+        self.change("configmaps", RECORD, {**when, "data": {"status.json": json.dumps(document)}})
 
     @property
     def status(self) -> Document:
         return dict(json.loads(self.objects["configmaps", RECORD]["data"]["status.json"]))
 
     @property
-    def wishes(self) -> Document:
-        return dict(json.loads(self.objects["configmaps", RECORD]["data"]["wishes.json"]))
+    def desired(self) -> Desired:
+        return Desired.from_text(self.objects["configmaps", RECORD]["data"]["desired.json"])
+
+    def wants(self, desired: Desired) -> None:
+        """Another user writes it into the job record."""
+        self.change("configmaps", RECORD, {"data": {"desired.json": desired.to_text()}})
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -221,3 +233,19 @@ def _merged(document: Any, changes: Any) -> Any:
     if not isinstance(document, dict) or not isinstance(changes, dict):
         return changes
     return {**document, **{key: _merged(document.get(key), value) for key, value in changes.items()}}
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """A cluster that kubectl's configuration names, and no jobs on this machine."""
+    monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path / "home"))
+    set_timing(monkeypatch)
+    server = ApiServer()
+    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
+    yield server
+    server.close()
+
+
+def set_timing(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Of catalogs that are connected without a timing, as commands do."""
+    monkeypatch.setattr(timing, "DEFAULT", dataclasses.replace(FAST, **seconds))

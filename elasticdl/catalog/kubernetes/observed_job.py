@@ -1,27 +1,23 @@
-"""How a job on a cluster is, by its record and by the pod of its master: pure functions of the two documents.
+"""The state of a job on a cluster, concluded from its job record and from the pod of its master. Pure.
 
-A master has come up when it has written its first status into the record. Until then nobody is there who could obey, be
-it that the pod waits, or that its container ends and is started again for ever (the pod's phase is Running meanwhile).
-A master whose machine does not answer keeps its pod, running by the look of it, for minutes: the job is interrupted all
-the same. One that runs, and has not written for longer than a master ever is silent, hangs, or may not write any more:
-the cluster does not accept its credentials, say. Only its log can tell which.
+A master has started when it has written its first status into the record. Until then there is no master that could
+act on a desired state: its pod waits, or its container exits and is restarted again and again (the pod's phase is
+Running meanwhile). A master whose machine is unreachable keeps its pod, which looks as if it ran, for minutes: the
+job is interrupted all the same. A master that runs, and has not written for longer than any master pauses, is stalled
+or cannot write any more, for example because its credentials are rejected. Only its log tells which.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from elasticdl.master.ledger.audit_rows import unrolled
+from elasticdl.jobs.desired import Desired, DesiredError
+from elasticdl.jobs.job_record import JobRecord
+from elasticdl.jobs.status import JobStatus, RunState, StatusError
 from elasticdl.platforms.kubernetes.client import Document
-from elasticdl.platforms.kubernetes.manifests import (
-    NO_WISHES,
-    SIGN_OF_LIFE_SECONDS,
-    STATUS_KEY,
-    WISHES_KEY,
-    WRITTEN_AT,
-)
+from elasticdl.platforms.kubernetes.manifests import SIGN_OF_LIFE_SECONDS, WRITTEN_AT
 from elasticdl.platforms.kubernetes.pod_status import (
     last_end,
     leaving,
@@ -32,107 +28,122 @@ from elasticdl.platforms.kubernetes.pod_status import (
 )
 from elasticdl.platforms.platform import NodePhase
 
-FINAL = ("succeeded", "failed", "stopped")
-_ENDED = ("Succeeded", "Failed")
-# A master that has missed two of its signs of life. Some time for a write that is refused, or meets another.
-_SILENT_SECONDS = 2 * SIGN_OF_LIFE_SECONDS + 60.0
+_ENDED_PHASES = ("Succeeded", "Failed")
+# Two heartbeats missed, and some time for a write that is rejected or conflicts with another.
+_HEARTBEAT_TIMEOUT_SECONDS = 2 * SIGN_OF_LIFE_SECONDS + 60.0
 
 
-def status_of(record: Document) -> dict[str, Any]:
-    """What the master has said of the job last; nothing before its first word."""
-    document = json.loads(record.get("data", {}).get(STATUS_KEY) or "{}")
-    assert isinstance(document, dict)
-    if document.get("audit"):
-        document["audit"] = unrolled(document["audit"])
-    return document
+@dataclass(frozen=True, kw_only=True)
+class ObservedJob:
+    """`document`: the job record as the cluster has it. `master`: the pod, if there is one. `now`: by the clock of
+    the API server, None if unknown.
+    """
 
+    name: str
+    document: Document
+    master: Document | None
+    now: float | None = None
 
-def state_of(record: Document, master: Document | None) -> str:
-    """As the record says; a job that is not over and has no master is interrupted."""
-    said = str(status_of(record).get("state") or "starting")
-    if said in FINAL:
-        return said
-    if master is None or leaving(master) or unreachable(master) or _phase(master) in _ENDED:
-        return "interrupted"
-    return said
+    @cached_property
+    def record(self) -> JobRecord:
+        return JobRecord.of(self.document.get("data"))
 
+    @cached_property
+    def reported(self) -> JobStatus:
+        """The last status that the master has written. Raises `StatusError`."""
+        return self.record.status()
 
-def is_running(state: str) -> bool:
-    return state not in (*FINAL, "interrupted")
+    @property
+    def state(self) -> RunState:
+        """As reported; a job that is not over and has no master is interrupted. Raises `StatusError`."""
+        reported = self.reported.state
+        return reported if reported.is_final or self._has_master else RunState.INTERRUPTED
 
+    @property
+    def status(self) -> JobStatus:
+        """The reported status with what is known from outside. Raises `StatusError`."""
+        return replace(
+            self.reported,
+            job=self.name,
+            kind=self.reported.kind or self.record.kind,
+            state=self.state,
+            trouble=f"The master: {self.trouble}." if self.trouble else "",
+        )
 
-def trouble_of(record: Document, master: Document | None, now: float | None) -> str:
-    """What keeps the master from its work. Nothing where all is well, or all is over. `now`: by the cluster's clock."""
-    if status_of(record).get("state") in FINAL:
-        return ""
-    if master is None:
-        return "its pod is gone"
-    if unreachable(master):
-        return f"{machine_of(master)}, its machine, does not answer"
-    if leaving(master):
-        return "its pod is being deleted"
-    # One that is up again is all right, whatever it was that it ended of.
-    if _runs(master) and came_up(record):
-        return _silence(record, master, now)
-    if end := last_end(master):
-        return f"it has ended ({end})"
-    return node_status(master).message
+    @property
+    def has_started(self) -> bool:
+        """A master has reported at least once."""
+        return self.record.has_status
 
+    @property
+    def never_started(self) -> bool:
+        """There is a pod for the master, but it waits, or does nothing but exit."""
+        if self.master is None or self.has_started:
+            return False
+        return _phase(self.master) == "Pending" or bool(last_end(self.master))
 
-def _silence(record: Document, master: Document, now: float | None) -> str:
-    """Of one that has just been started again, the one before it wrote last."""
-    written = _written_at(record)
-    if written is None or now is None or now - max(written, running_since(master)) <= _SILENT_SECONDS:
-        return ""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written))
-    return f"it has written nothing since {moment}; its log may tell why"
+    @property
+    def trouble(self) -> str:
+        """What keeps the master from its work. Empty if all is well, or the job is over. Raises `StatusError`."""
+        if self.reported.state.is_final:
+            return ""
+        if self.master is None:
+            return "its pod is gone"
+        if unreachable(self.master):
+            return f"{machine_of(self.master)}, its machine, does not answer"
+        if leaving(self.master):
+            return "its pod is being deleted"
+        # A master that runs again is all right, whatever it crashed of before.
+        if node_status(self.master).phase is NodePhase.RUNNING and self.has_started:
+            return self._missed_heartbeats(self.master)
+        if end := last_end(self.master):
+            return f"it has ended ({end})"
+        return node_status(self.master).message
 
+    @property
+    def is_removable(self) -> bool:
+        """Nothing of the job runs; or a stop is desired, and the master is not able to act on it."""
+        try:
+            if not self.state.is_active or self.never_started:
+                return True
+            return bool(self.unobserved_desired.stop and self.trouble)
+        except StatusError:
+            # A status that cannot be read is no reason to keep a job without a master.
+            return not self._has_master
 
-def _written_at(record: Document) -> float | None:
-    """When its master has last, by the cluster's clock; that of the master's own machine may be wrong."""
-    try:
-        return float((record["metadata"].get("annotations") or {})[WRITTEN_AT])
-    except (KeyError, ValueError):
-        return None
+    @property
+    def unobserved_desired(self) -> Desired:
+        """The desired state that the master has not acted on yet; an empty one if there is none, or if what users
+        have written there cannot be read.
+        """
+        try:
+            return self.record.unobserved_desired()
+        except DesiredError:
+            return Desired(generation=self.reported.observed_generation)
 
+    @property
+    def _has_master(self) -> bool:
+        pod = self.master
+        return not (pod is None or leaving(pod) or unreachable(pod) or _phase(pod) in _ENDED_PHASES)
 
-def came_up(record: Document) -> bool:
-    """Whether there has ever been a master that could obey."""
-    return STATUS_KEY in record.get("data", {})
+    def _missed_heartbeats(self, master: Document) -> str:
+        """A master that was just restarted has had no time to write."""
+        written = self._written_at
+        if written is None or self.now is None:
+            return ""
+        if self.now - max(written, running_since(master)) <= _HEARTBEAT_TIMEOUT_SECONDS:
+            return ""
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(written))
+        return f"it has written nothing since {moment}; its log may tell why"
 
-
-def never_began(record: Document, master: Document | None) -> bool:
-    """There is a pod for the master, but it waits, or does nothing but end."""
-    if master is None or came_up(record):
-        return False
-    return _phase(master) == "Pending" or bool(last_end(master))
-
-
-def unheard_wish(record: Document) -> dict[str, Any]:
-    """The last wish, if no master has said yet what has become of it."""
-    try:
-        wish = json.loads(record.get("data", {}).get(WISHES_KEY) or NO_WISHES)
-    except ValueError:
-        return {}
-    # People may write there, too.
-    return wish if isinstance(wish, dict) and not heard(record, str(wish.get("id", ""))) else {}
-
-
-def heard(record: Document, number: str) -> bool:
-    """Whether a master has said what becomes of the wish of that number."""
-    return (status_of(record).get("wish") or {}).get("id") == number
-
-
-def removable(record: Document, master: Document | None, now: float | None) -> bool:
-    """Nothing of the job runs; or there is nobody who could stop it, though that was wished."""
-    if not is_running(state_of(record, master)) or never_began(record, master):
-        return True
-    return bool(unheard_wish(record).get("stop") and trouble_of(record, master, now))
+    @property
+    def _written_at(self) -> float | None:
+        """By the clock of the API server: that of the master's machine may be wrong."""
+        try:
+            return float((self.document["metadata"].get("annotations") or {})[WRITTEN_AT])
+        except (KeyError, ValueError):
+            return None
 
 
 def _phase(pod: Document) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
-
-
-def _runs(pod: Document) -> bool:
-    return node_status(pod).phase is NodePhase.RUNNING

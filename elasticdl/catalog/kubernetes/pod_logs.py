@@ -1,9 +1,9 @@
-"""The logs of a job's pods, read from the cluster: those of pods that come later too, until the job ends.
+"""The logs of a job's pods, read from the cluster: also those of pods that come later, until the job ends.
 
-A log is one answer of the API server, as long as its container runs. It ends when the container does, though another
-one may follow in the same pod; it breaks off when the server restarts, and is silent for ever when the machine is lost.
-So a reader knows how far it has come, by the moments that the machine has written before the lines, and goes on from
-there for as long as the pod may have more to say.
+A log is one response of the API server that lasts as long as its container. It ends with the container, though another
+one may follow in the same pod; it breaks off when the server restarts, and stays silent when the machine is lost. So
+a reader remembers its position, by the timestamps that the machine has put before the lines, and reads on from
+there as long as the pod may write more.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import queue
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from elasticdl.catalog.kubernetes.observed_job import FINAL, is_running, state_of
 from elasticdl.catalog.job import LogLine
-from elasticdl.catalog.kubernetes.pod_removal import Say
+from elasticdl.catalog.kubernetes.observed_job import ObservedJob
+from elasticdl.catalog.kubernetes.outage import outlast_outage
+from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.catalog.observer import JobObserver
+from elasticdl.jobs.status import RunState
 from elasticdl.platforms.kubernetes.client import (
     Cluster,
     ClusterAway,
@@ -31,25 +33,20 @@ from elasticdl.platforms.kubernetes.client import (
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, node_of, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
 
-_POLL_SECONDS = 0.5
-# When the job is over, a pod that has said nothing for so long has nothing more to say, or cannot.
-_LAST_SECONDS = 10.0
-# A log that is not followed comes at once, or its machine does not answer.
-_READ_SECONDS = 30.0
-_MOMENT = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?")
+_TIMESTAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d) ?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stamped:
-    """A line and the moment that the machine has written before it; both parts of a moment sort as text."""
+class StampedLine:
+    """A line and its timestamp: seconds and fraction, which both sort as text."""
 
     text: str
     moment: tuple[str, str] = ("", "")
     zone: str = ""
 
     @classmethod
-    def of(cls, line: bytes) -> Stamped:
-        found = _MOMENT.match(line)
+    def of(cls, line: bytes) -> StampedLine:
+        found = _TIMESTAMP.match(line)
         text = line[found.end() if found else 0 :].decode(errors="replace")
         if not found:
             return cls(text=text)
@@ -57,23 +54,23 @@ class Stamped:
         return cls(text=text, moment=(second, part.ljust(9, "0")), zone=zone)
 
 
-class Place:
+class LogPosition:
     """How far a log has been read."""
 
     def __init__(self) -> None:
         self._moment = ("", "")
         self._zone = ""
-        # Lines may have the same moment: of those with the last one, so many have been read, in this answer or before.
+        # Lines may have the same timestamp: how many with the last one have been read, ever and in this response.
         self._read = 0
         self._again = 0
 
     def query(self) -> dict[str, str]:
-        """What an answer that goes on from here has to be asked for. It begins with the second, not the line."""
+        """Returns the query of a response that continues from here. It starts at the second, not at the line."""
         self._again = 0
         return {"sinceTime": f"{self._moment[0]}{self._zone}"} if self._moment[0] else {}
 
-    def is_new(self, line: Stamped) -> bool:
-        """Whether it has not been read before; it has, from now on."""
+    def is_new(self, line: StampedLine) -> bool:
+        """Whether the line has not been read before; marks it as read."""
         if not line.moment[0]:
             return True
         if line.moment < self._moment:
@@ -87,79 +84,81 @@ class Place:
         return new
 
 
-class JobLogs:
-    """One reader a pod, which puts the lines into a queue. To be used inside one event loop."""
+class PodLogReader:
+    """One task per pod. To be used inside one event loop. `emit` gets the lines."""
 
     def __init__(
         self,
         cluster: Cluster,
         job: str,
-        lines: queue.Queue[LogLine | None],
+        emit: Callable[[LogLine], None],
         *,
         follow: bool,
         tail: int | None,
-        say: Say,
+        observer: JobObserver,
+        timing: Timing,
     ) -> None:
         self._cluster = cluster
         self._job = job
-        self._lines = lines
+        self._emit = emit
         self._follow = follow
         self._tail = tail
-        self._say = say
-        # When something was heard of each pod last, by our own clock.
-        self._heard: dict[str, float] = {}
+        self._observer = observer
+        self._timing = timing
+        # When each pod has sent something last, by our own clock.
+        self._last_read: dict[str, float] = {}
 
     async def read(self, node: str) -> None:
-        """Of one node, or of all."""
+        """Reads the log of one node, or of all nodes if none is named."""
         readers: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
-                state = await self._patiently()
+                state = await self._state()
                 for pod in await self._pods():
                     uid, name = str(pod["metadata"]["uid"]), node_name(pod)
                     if uid not in readers and node in ("", name):
-                        readers[uid] = asyncio.create_task(self._read_one(name, pod))
+                        readers[uid] = asyncio.create_task(self._read_pod(name, pod))
                 for reader in readers.values():
                     if reader.done():
                         reader.result()
-                if not self._follow or not is_running(state):
+                if not self._follow or not state.is_active:
                     break
-                await asyncio.sleep(_POLL_SECONDS)
-            await self._end(readers, over=state in FINAL)
+                await asyncio.sleep(self._timing.poll_seconds)
+            await self._drain(readers, over=state.is_final)
         finally:
             for reader in readers.values():
                 reader.cancel()
             await asyncio.gather(*readers.values(), return_exceptions=True)
 
-    async def _end(self, readers: dict[str, asyncio.Task[None]], *, over: bool) -> None:
-        """Whoever still has something to say says it; nobody is waited for who is silent."""
+    async def _drain(self, readers: dict[str, asyncio.Task[None]], *, over: bool) -> None:
+        """Waits for logs that still send something, and cancels those that are silent."""
         since = time.monotonic()
+        patience = self._timing.log_drain_seconds if self._follow else self._timing.log_read_seconds
         while left := {uid: reader for uid, reader in readers.items() if not reader.done()}:
-            await asyncio.wait(left.values(), timeout=_POLL_SECONDS)
+            await asyncio.wait(left.values(), timeout=self._timing.poll_seconds)
             for uid, reader in left.items():
-                # Of a job that has lost its master, workers may go on for as long as they like.
-                latest = max(since, self._heard.get(uid, 0.0)) if over or not self._follow else since
-                patience = _LAST_SECONDS if self._follow else _READ_SECONDS
+                # Workers of a job that has lost its master may go on for as long as they like.
+                latest = max(since, self._last_read.get(uid, 0.0)) if over or not self._follow else since
                 if time.monotonic() - latest > patience:
                     reader.cancel()
         for reader in readers.values():
             if not reader.cancelled():
                 reader.result()
 
-    async def _read_one(self, node: str, pod: Document) -> None:
+    async def _read_pod(self, node: str, pod: Document) -> None:
         name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
-        place = Place()
+        position = LogPosition()
         pauses = Pauses(patience=math.inf)
         http = http_library()
         first = True
         while True:
-            # Looked at before the log: what a container says last is not missed.
-            ended = not self._follow or await self._ended(name, uid)
+            # Before the log is read: the last lines of a container are not missed.
+            ended = not self._follow or await self._has_ended(name, uid)
             try:
-                async for line in self._answer(pod, place, first=first):
+                async for line in self._response(pod, position, first=first):
                     first = False
-                    if place.is_new(line):
-                        self._lines.put(LogLine(node=node, text=line.text))
+                    if position.is_new(line):
+                        self._emit(LogLine(node=node, text=line.text))
                         pauses = Pauses(patience=math.inf)
                 if ended:
                     return
@@ -167,39 +166,43 @@ class JobLogs:
                 if error.status in (401, 403):
                     raise
                 if ended:
-                    # Of a pod that is gone by now, what there was has been read, as a rule.
+                    # Of a pod that is gone by now, everything has been read as a rule.
                     if first:
-                        self._say(f"The log of {node} cannot be read: {error.message}")
+                        self._observer.note(f"The log of {node} cannot be read: {error.message}")
                     return
             except (http.TransportError, http.StreamError) as error:
                 if not self._follow:
-                    self._say(f"The log of {node} cannot be read: {type(error).__name__} {error}".rstrip())
+                    reason = f"{type(error).__name__} {error}".rstrip()
+                    self._observer.note(f"The log of {node} cannot be read: {reason}")
                     return
             await pauses.wait()
 
-    async def _answer(self, pod: Document, place: Place, *, first: bool) -> AsyncIterator[Stamped]:
+    async def _response(
+        self, pod: Document, position: LogPosition, *, first: bool
+    ) -> AsyncIterator[StampedLine]:
         name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
-        # Others may have put containers of theirs beside ours.
-        query = {"timestamps": "true", "container": node_of(pod).rpartition("-")[0], **place.query()}
+        # Others may have put containers beside ours.
+        container = node_of(pod).rpartition("-")[0]
+        query = {"timestamps": "true", "container": container, **position.query()}
         if self._follow:
             query["follow"] = "true"
         if first and self._tail is not None:
             query["tailLines"] = str(self._tail)
         path = f"{self._cluster.path('Pod', name)}/log"
-        silence = None if self._follow else _READ_SECONDS
+        timeout = None if self._follow else self._timing.log_read_seconds
         rest = b""
-        async with self._cluster.stream(path, query, read_seconds=silence) as answer:
+        async with self._cluster.stream(path, query, read_seconds=timeout) as answer:
             async for piece in answer.aiter_bytes():
-                self._heard[uid] = time.monotonic()
+                self._last_read[uid] = time.monotonic()
                 *whole, rest = (rest + piece).split(b"\n")
                 for line in whole:
-                    yield Stamped.of(line)
-        # Not if it has broken off: then it comes again, whole.
+                    yield StampedLine.of(line)
+        # A line that was cut off comes again, whole; then this is not reached.
         if rest:
-            yield Stamped.of(rest)
+            yield StampedLine.of(rest)
 
-    async def _ended(self, name: str, uid: str) -> bool:
-        """Whether the pod will never have more to say."""
+    async def _has_ended(self, name: str, uid: str) -> bool:
+        """The pod will never write more."""
         try:
             pod = await self._cluster.get("Pod", name)
         except ClusterAway:
@@ -210,22 +213,19 @@ class JobLogs:
             or pod["status"].get("phase") in ("Succeeded", "Failed")
         )
 
-    async def _patiently(self) -> str:
-        """The state of the job; who follows it waits for a cluster that does not answer."""
-        told = False
-        while True:
-            try:
-                record, master = await asyncio.gather(
-                    self._cluster.get("ConfigMap", record_name(self._job)),
-                    self._cluster.get("Pod", master_name(self._job)),
-                )
-                return state_of(record, master) if record is not None else "interrupted"
-            except ClusterAway as error:
-                if not self._follow:
-                    raise
-                if not told:
-                    told = True
-                    self._say(f"{error.message} Waiting for it.")
+    async def _state(self) -> RunState:
+        """The state of the job. A reader that follows it waits for a cluster that does not answer."""
+
+        async def ask() -> RunState:
+            document, master = await asyncio.gather(
+                self._cluster.get("ConfigMap", record_name(self._job)),
+                self._cluster.get("Pod", master_name(self._job)),
+            )
+            if document is None:
+                return RunState.INTERRUPTED
+            return ObservedJob(name=self._job, document=document, master=master).state
+
+        return await (outlast_outage(ask, self._observer) if self._follow else ask())
 
     async def _pods(self) -> tuple[Document, ...]:
         try:
@@ -236,15 +236,16 @@ class JobLogs:
             return ()
 
 
-async def last_lines(cluster: Cluster, pod: str, count: int, *, previous: bool) -> tuple[str, ...]:
-    """The end of a master's log, as far as it can be had. `previous`: of the container before the one that runs."""
+async def last_lines(
+    cluster: Cluster, pod: str, count: int, *, previous: bool, timeout_seconds: float
+) -> tuple[str, ...]:
+    """Returns the end of a master's log, as far as it can be read. `previous`: of the container before the current."""
     http = http_library()
     pieces: list[bytes] = []
     query = {"tailLines": str(count), "container": MASTER_ROLE, **({"previous": "true"} if previous else {})}
+    path = f"{cluster.path('Pod', pod)}/log"
     with contextlib.suppress(ClusterError, http.TransportError, http.StreamError):
-        async with cluster.stream(
-            f"{cluster.path('Pod', pod)}/log", query, read_seconds=_LAST_SECONDS
-        ) as answer:
+        async with cluster.stream(path, query, read_seconds=timeout_seconds) as answer:
             async for piece in answer.aiter_bytes():
                 pieces.append(piece)
     return tuple(b"".join(pieces).decode(errors="replace").splitlines())
@@ -255,6 +256,6 @@ async def pods_of(cluster: Cluster, job: str) -> tuple[Document, ...]:
 
 
 def node_name(pod: Document) -> str:
-    # There is only one, so it has no number.
+    # There is only one master, so it has no number.
     name = node_of(pod)
     return MASTER_ROLE if name.startswith(f"{MASTER_ROLE}-") else name

@@ -1,73 +1,101 @@
-"""The jobs of this machine, for the commands that look at jobs or change them."""
+"""The handle of a job of this machine: its folder, its log files, and calls to its master."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from elasticdl.catalog.local.master_client import MasterControl, current_status
-from elasticdl.catalog.job import JobView, LogLine, Summary
+from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
+from elasticdl.catalog.local.background_thread import in_thread
+from elasticdl.catalog.observer import SILENT, JobObserver
+from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
+from elasticdl.jobs.status import JobStatus, RunState
 from elasticdl.platforms.local.log_files import LogReader
 
-PLACE = "here"
-# How soon a new line of a followed log is seen.
+LOCATION = "here"
 _FOLLOW_SECONDS = 0.3
+_STOP_POLL_SECONDS = 0.1
+_STATUS_POLL_SECONDS = 0.5
 
 
-def local_jobs() -> list[JobView]:
-    return [LocalJob(folder) for folder in JobStore().list()]
+class LocalJob(Job):
+    """`hosted`: resolves to the last status of a job that this process hosts."""
 
-
-class LocalJob(JobView):
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(
+        self,
+        folder: JobFolder,
+        *,
+        store: JobStore,
+        observer: JobObserver = SILENT,
+        hosted: asyncio.Future[JobStatus] | None = None,
+    ) -> None:
         self.name = folder.name
         self.folder = folder
+        self._store = store
+        self._observer = observer
+        self._hosted = hosted
 
     @property
-    def logs_place(self) -> str:
+    def location(self) -> str:
+        return LOCATION
+
+    @property
+    def logs_location(self) -> str:
         return str(self.folder.logs_path)
 
     @property
-    def without_logs(self) -> str:
-        return f"They would be in {self.logs_place}."
+    def missing_logs_hint(self) -> str:
+        return f"They would be in {self.logs_location}."
 
     @property
-    def without_master(self) -> str:
+    def recovery_hint(self) -> str:
         return "Start a new one from its last checkpoint with --checkpoint_dir_for_init."
 
-    def summary(self) -> Summary:
+    def command(self, name: str) -> str:
+        return f"elasticdl jobs {name} {self.name}"
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def summary(self) -> JobSummary:
         record = self.folder.record()
-        return Summary(
+        return JobSummary(
             job=self.name,
             kind=record.kind,
-            state=self.folder.state(),
+            state=RunState(self.folder.state()),
             created=record.created,
             ended=record.ended,
             message=record.message,
-            place=PLACE,
+            location=LOCATION,
         )
 
-    def status(self) -> dict[str, Any]:
-        return current_status(self.folder)
+    async def status(self) -> JobStatus:
+        from elasticdl.catalog.local.master_client import current_status
 
-    def is_running(self) -> bool:
+        return await in_thread(lambda: current_status(self.folder))
+
+    async def is_running(self) -> bool:
         return self.folder.is_running()
 
-    def log_names(self) -> list[str]:
-        return sorted(path.stem for path in self.folder.logs_path.glob("[!.]*.log"))
+    async def log_names(self) -> tuple[str, ...]:
+        return self._log_names()
 
-    def log_lines(self, node: str, *, follow: bool, tail: int | None) -> Iterator[LogLine]:
-        followed: dict[str, _Lines] = {}
+    def _log_names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.stem for path in self.folder.logs_path.glob("[!.]*.log")))
+
+    async def logs(
+        self, node: str = "", *, follow: bool = False, tail: int | None = None
+    ) -> AsyncIterator[LogLine]:
+        readers: dict[str, _LineReader] = {}
         while True:
-            # Looked at before the logs, so that what a job says last is not missed.
-            running = self.is_running()
-            for name in [node] if node else self.log_names():
-                first = name not in followed
-                reader = followed.setdefault(name, _Lines(self.folder.log_path(name)))
+            # Before the logs are read, so that the last lines of a job are not missed.
+            running = self.folder.is_running()
+            for name in [node] if node else self._log_names():
+                first = name not in readers
+                reader = readers.setdefault(name, _LineReader(self.folder.log_path(name)))
                 lines = reader.read(last=not running or not follow)
                 if first and tail is not None:
                     lines = lines[len(lines) - min(tail, len(lines)) :]
@@ -75,24 +103,77 @@ class LocalJob(JobView):
                     yield LogLine(node=name, text=line)
             if not follow or not running:
                 return
-            time.sleep(_FOLLOW_SECONDS)
+            await asyncio.sleep(_FOLLOW_SECONDS)
 
-    def scale(self, *, num_workers: int | None, num_ps: int | None) -> str:
-        with MasterControl(self.folder) as master:
-            return master.scale(num_workers=num_workers, num_ps=num_ps)
+    async def wait_until_started(self, *, retry: bool = False) -> StartReport:
+        # A local job that cannot start is not submitted in the first place.
+        return StartReport()
 
-    def stop(self, reason: str) -> None:
-        with MasterControl(self.folder) as master:
-            master.stop(reason)
-        while self.is_running():
-            time.sleep(0.1)
+    async def wait(self) -> JobStatus:
+        if self._hosted is not None:
+            return await asyncio.shield(self._hosted)
+        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
 
-    def delete(self) -> None:
-        JobStore().delete(self.name)
+        while self.folder.is_running():
+            # A master that does not answer is restarted by its host, which still holds the lock.
+            with contextlib.suppress(MasterAway):
+                status = await in_thread(lambda: current_status(self.folder))
+                if status.has_report:
+                    self._observer.progressed(status)
+            await asyncio.sleep(_STATUS_POLL_SECONDS)
+        status = last_status(self.folder)
+        if not status.state.is_final:
+            raise UserError(
+                f"Job {self.name} is interrupted: the process that ran it is gone.", hint=self.recovery_hint
+            )
+        self._observer.ended(status, self.logs_location)
+        return status
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    async def scale(
+        self,
+        *,
+        num_workers: int | None = None,
+        num_ps: int | None = None,
+        victims: Sequence[str] = (),
+    ) -> str:
+        if victims:
+            raise UserError(
+                f"Job {self.name} runs on this machine: which nodes it drains cannot be chosen.",
+                hint="Omit the victims: the newest nodes are drained first.",
+            )
+        from elasticdl.catalog.local.master_client import MasterClient
+
+        def call() -> str:
+            with MasterClient(self.folder) as master:
+                return master.scale(num_workers=num_workers, num_ps=num_ps)
+
+        return await in_thread(call)
+
+    async def stop(self, reason: str) -> None:
+        from elasticdl.catalog.local.master_client import MasterClient
+
+        def call() -> None:
+            with MasterClient(self.folder) as master:
+                master.stop(reason)
+
+        await in_thread(call)
+        while self.folder.is_running():
+            await asyncio.sleep(_STOP_POLL_SECONDS)
+
+    async def resume(self) -> None:
+        raise UserError(
+            f"Job {self.name} ran on this machine: it ended with the command that ran it.",
+            hint=self.recovery_hint,
+        )
+
+    async def delete(self) -> None:
+        self._store.delete(self.name)
 
 
-class _Lines:
-    """The lines of a log that is being written: only whole ones, until it is over."""
+class _LineReader:
+    """The lines of a log that is being written: only complete ones, until it is over."""
 
     def __init__(self, path: Path) -> None:
         self._reader = LogReader(path)

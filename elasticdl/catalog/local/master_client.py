@@ -1,10 +1,15 @@
-"""Talking to the master of a running job on this machine, for the commands that look at jobs or change
-them.
+"""Calls to the master of a running job on this machine.
+
+Blocking, because the process that hosts a job has no event loop; `job.py` makes the calls in a thread.
+
+Failure modes
+    The master has not started, or does not answer in time: `MasterAway`. It was killed and is about to come back, or
+    the job has just ended. The master rejects a call: `UserError` with its message.
 """
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from types import TracebackType
 from typing import Any
 
@@ -12,65 +17,68 @@ import grpc
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.status import JobStatus, RunState, StatusError
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
 
-_SECONDS = 10.0
-# A master that ends while it is asked cancels the call.
-_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_TIMEOUT_SECONDS = 10.0
+# A master that ends during a call cancels the call.
+_UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
-class MasterControl:
+class MasterAway(UserError):
+    """The master does not answer: it was killed and is about to come back, or the job has just ended."""
+
+
+class MasterClient:
     """One connection to a job's master, as a context manager."""
 
     def __init__(self, folder: JobFolder) -> None:
         address = folder.master_address()
         if address is None:
-            raise UserError(f"The master of job {folder.name} has not started yet.")
+            raise MasterAway(f"The master of job {folder.name} has not started yet.")
         self._name = folder.name
         self._channel = open_channel(address, folder.token())
         self._stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
 
-    def status(self, *, seconds: float = _SECONDS, brief: bool = False) -> dict[str, Any]:
-        """As of this moment; if `brief`, without the audit and the servers' tables."""
-        document = json.loads(self._ask(self._stub.Status, pb.StatusRequest(brief=brief), seconds).json)
-        assert isinstance(document, dict)
-        return document
+    def status(self, *, timeout_seconds: float = _TIMEOUT_SECONDS, brief: bool = False) -> JobStatus:
+        """Returns the current status; if `brief`, without the audit and the tables of the servers."""
+        request = pb.StatusRequest(brief=brief)
+        return JobStatus.from_text(self._call(self._stub.Status, request, timeout_seconds).json)
 
     def scale(self, *, num_workers: int | None, num_ps: int | None) -> str:
         request = pb.ScaleRequest(num_workers=num_workers, num_ps=num_ps)
-        return str(self._ask(self._stub.Scale, request, _SECONDS).message)
+        return str(self._call(self._stub.Scale, request, _TIMEOUT_SECONDS).message)
 
     def stop(self, reason: str) -> None:
-        self._ask(self._stub.Stop, pb.StopRequest(reason=reason), _SECONDS)
+        self._call(self._stub.Stop, pb.StopRequest(reason=reason), _TIMEOUT_SECONDS)
 
-    def _ask(self, method: Any, request: Any, seconds: float) -> Any:
+    def close(self) -> None:
+        self._channel.close()
+
+    def _call(self, method: Any, request: Any, timeout_seconds: float) -> Any:
         try:
-            return method(request, timeout=seconds, wait_for_ready=True)
+            return method(request, timeout=timeout_seconds, wait_for_ready=True)
         except grpc.RpcError as error:
-            if error.code() in _GONE:
+            if error.code() in _UNREACHABLE:
                 raise MasterAway(f"The master of job {self._name} does not answer.") from None
             raise UserError(error.details() or str(error.code())) from None
 
-    def __enter__(self) -> MasterControl:
+    def __enter__(self) -> MasterClient:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._channel.close()
+        self.close()
 
 
-class MasterAway(UserError):
-    """It was killed and is about to come back, or the job has just ended."""
-
-
-def current_status(folder: JobFolder) -> dict[str, Any]:
-    """The newest there is to know of a job: from its master if it runs, else its last word."""
+def current_status(folder: JobFolder) -> JobStatus:
+    """Returns the newest status of a job: from its master if it runs, else the last one that was written."""
     if folder.is_running() and folder.master_address() is not None:
         try:
-            with MasterControl(folder) as master:
+            with MasterClient(folder) as master:
                 return master.status()
         except MasterAway:
             if folder.is_running():
@@ -78,20 +86,26 @@ def current_status(folder: JobFolder) -> dict[str, Any]:
     return last_status(folder)
 
 
-def last_status(folder: JobFolder) -> dict[str, Any]:
-    try:
-        document = json.loads(folder.status_path.read_text())
-    except FileNotFoundError:
-        document = {}
-    except ValueError as error:
-        raise UserError(
-            f"The status of job {folder.name} is damaged ({folder.status_path}): {error}."
-        ) from None
+def last_status(folder: JobFolder) -> JobStatus:
+    """Returns the status that the master has left behind, with what the record of the job says about its end."""
+    status = read_status(folder) or JobStatus(job=folder.name)
     record = folder.record()
-    return {
-        "job": folder.name,
-        "kind": record.kind,
-        "message": record.message,
-        **document,
-        "state": folder.state(),
-    }
+    return dataclasses.replace(
+        status,
+        job=folder.name,
+        kind=status.kind or record.kind,
+        message=status.message or record.message,
+        state=RunState(folder.state()),
+    )
+
+
+def read_status(folder: JobFolder) -> JobStatus | None:
+    """Returns the status in the job's folder, None if there is none. Raises `UserError` if it is damaged."""
+    try:
+        return JobStatus.from_text(folder.status_path.read_text())
+    except FileNotFoundError:
+        return None
+    except StatusError as error:
+        raise UserError(
+            f"The status of job {folder.name} is damaged ({folder.status_path}): {error.message}"
+        ) from None

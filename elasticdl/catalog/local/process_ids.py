@@ -1,7 +1,7 @@
-"""Which process of this machine is which node of a running job.
+"""Process ids of the nodes of a running local job.
 
-The job's keeper knows, and tells whoever may open the job's socket: the user who runs the job. Meant for people
-who want to look at a node with a debugger or a profiler, or to kill one and see what happens.
+The supervisor of the job knows them and answers on the job's socket, which only the user who runs the job may open. For
+people who attach a debugger or a profiler to a node, or kill one to see what happens.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.platforms.local.messages import Changed, ListNodes, Nodes, Watch, decode, encode
 
-_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 
 
-def node_processes(folder: JobFolder) -> dict[str, int]:
-    """Process ids by node name, of the nodes that run at this moment, the master among them."""
+def node_process_ids(folder: JobFolder) -> dict[str, int]:
+    """Returns process ids by node name, of the nodes that run now, the master among them."""
     found: dict[str, int] = {}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SECONDS)
+            connection.settimeout(_TIMEOUT_SECONDS)
             connection.connect(str(folder.socket_path()))
-            # A watch is answered once for every node and then goes on; the answer to the second request shows
-            # that the first round is over.
+            # A watch sends one message for every node and then goes on; the reply to the second request shows that
+            # the first round is complete.
             connection.sendall(encode(Watch(id=1)) + encode(ListNodes(id=2)))
             with connection.makefile("rb") as lines:
                 for line in lines:
@@ -33,6 +33,6 @@ def node_processes(folder: JobFolder) -> dict[str, int]:
                     if isinstance(answer, Nodes):
                         return found
     except OSError:
-        # It has ended since somebody looked, or its path was never there.
+        # The job has ended meanwhile, or its socket was never there.
         pass
-    raise UserError(f"Job {folder.name} does not tell its processes: it has {folder.state()}.")
+    raise UserError(f"Job {folder.name} does not report its processes: it has {folder.state()}.")

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes import submission
-from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer
+from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer, set_timing
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 SECRET = {"name": RECORD, "labels": {"elasticdl-job-name": "job"}}
@@ -74,7 +73,7 @@ def test_what_is_left_of_a_job_that_was_deleted_is_waited_for(elasticdl: Any, ap
 
 
 def test_but_not_for_ever(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "_GOING_SECONDS", 0.0)
+    set_timing(monkeypatch, leftover_timeout_seconds=0.0)
     api.put("secrets", {"metadata": {**SECRET, "ownerReferences": [{"uid": "that-was"}]}})
     result = elasticdl(*TRAIN)
     assert result.code == 2
@@ -85,7 +84,7 @@ def test_but_not_for_ever(elasticdl: Any, api: ApiServer, monkeypatch: pytest.Mo
 def test_a_pod_that_leaves_has_its_own_time_for_that(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submission, "_GOING_SECONDS", 0.0)
+    set_timing(monkeypatch, leftover_timeout_seconds=0.0)
     leaving = {"deletionTimestamp": "2026-11-16T05:35:39Z", "deletionGracePeriodSeconds": 3600}
     api.put("pods", {"metadata": {"name": MASTER, **leaving, "ownerReferences": [{"uid": "that-was"}]}})
     looks: list[str] = []
@@ -110,7 +109,7 @@ def test_a_master_that_somebody_else_has_started_meanwhile_is_the_jobs_own(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record was there, and no master yet: by `elasticdl jobs resume`."""
-    monkeypatch.setattr(submission, "_GOING_SECONDS", 0.0)
+    set_timing(monkeypatch, leftover_timeout_seconds=0.0)
     started: list[dict[str, Any]] = []
 
     def meanwhile(method: str, kind: str, name: str) -> None:

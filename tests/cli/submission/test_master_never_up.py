@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes import job
-from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer, container, ended
+from tests.catalog.api_server import MASTER, RECORD, RUNNING, ApiServer, container, ended, set_timing
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 NO_MODULE = "/usr/bin/python3: No module named elasticdl"
@@ -151,13 +150,12 @@ def test_not_if_it_has_come_up_meanwhile(elasticdl: Any, api: ApiServer) -> None
             if len(looks) == 2:
                 api.master(**RUNNING)
         if (method, name) == ("PATCH", RECORD):
-            number = api.wishes["id"]
-            api.said(state="stopped", wish={"id": number, "answer": "stopping"})
+            api.said(state="stopped", observedGeneration=api.desired.generation)
 
     api.meanwhile = meanwhile
     result = elasticdl("jobs", "stop", "job")
     assert result.out == "Job job: stopped.\n", result.err
-    assert api.wishes["stop"] == "elasticdl jobs stop"
+    assert api.desired.stop == "elasticdl jobs stop"
     assert ("pods", MASTER) in api.objects
     assert api.deletions == []
 
@@ -166,7 +164,7 @@ def test_nobody_is_waited_for_without_end(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that had come up, and crashes for ever since."""
-    monkeypatch.setattr(job, "_OBEY_SECONDS", 0.05)
+    set_timing(monkeypatch, answer_timeout_seconds=0.05)
     api.submitted()
     api.said(state="running")
     api.master(**CRASHES["waits for its next start"])

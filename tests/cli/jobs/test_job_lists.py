@@ -55,7 +55,7 @@ def test_a_record_that_cannot_be_read(elasticdl: Any, job: ApiServer) -> None:
     assert result.code == 0
     assert row(result.out, "broken")[:3] == ["broken", "?", "?"]
     assert row(result.out, "job")[:3] == ["job", "train", "running"]
-    assert "Job broken: What its master says of it (status.json of its record) cannot be read" in result.err
+    assert "Job broken: What its master has reported (status.json of its record) cannot be read" in result.err
     rows = {entry["job"]: entry for entry in json.loads(elasticdl("jobs", "list", "--json").out)}
     assert "cannot be read" in rows["broken"]["message"]
 

@@ -41,7 +41,7 @@ def test_a_master_that_another_has_started_is_not_ended(elasticdl: Any, api: Api
 
     api.meanwhile = meanwhile
     result = elasticdl("jobs", "resume", "job")
-    assert "Job job has a master: somebody else has started it meanwhile." in result.err
+    assert "Job job has a master: another user has started it meanwhile." in result.err
     assert result.code == 2
     assert uids(api) == after
 
@@ -57,7 +57,7 @@ def test_nor_is_it_started_twice(elasticdl: Any, api: ApiServer) -> None:
 
     api.meanwhile = meanwhile
     result = elasticdl("jobs", "resume", "job")
-    assert "Job job has a master: somebody else has started it meanwhile." in result.err
+    assert "Job job has a master: another user has started it meanwhile." in result.err
     assert result.code == 2
 
 

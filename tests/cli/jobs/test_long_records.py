@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes.observed_job import status_of
 from elasticdl.cli.output.display import final_lines, make_display
-from elasticdl.master.ledger.audit_rows import written_short
+from elasticdl.jobs.status import JobStatus
 
 EPOCHS = 20_000
 
@@ -62,17 +61,12 @@ def status(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_every_epoch_is_there_for_who_reads_the_document() -> None:
-    short = written_short(AUDIT)
-    assert len(short["rows"]) == 1
-    record = {"metadata": {}, "data": {"status.json": json.dumps({"state": "running", "audit": short})}}
-    assert status_of(record)["audit"] == AUDIT
-
-
-def test_the_end_of_a_job_is_told_as_if_all_were_there() -> None:
-    whole = final_lines(status(audit=AUDIT), "here")
-    assert final_lines(status(audit=written_short(AUDIT)), "here") == whole
-    assert any("1-20000/20000" in line for line in "\n".join(whole).split())
+def test_final_lines_of_a_compacted_audit_are_those_of_the_whole() -> None:
+    whole = JobStatus.from_json(status(audit=AUDIT))
+    compacted = JobStatus.from_json(whole.to_json(merge_epochs=True))
+    assert len(whole.to_json(merge_epochs=True)["audit"]["rows"]) == 1
+    assert final_lines(compacted, "here") == final_lines(whole, "here")
+    assert any("1-20000/20000" in line for line in "\n".join(final_lines(whole, "here")).split())
 
 
 def test_evaluations_that_are_not_listed_are_counted(
@@ -97,6 +91,6 @@ def test_new_evaluations_are_told_though_the_list_stays_as_long(capsys: pytest.C
     display = make_display(quiet=False)
     for newest in range(3, 6):
         kept = [evaluation(0), *(evaluation(step) for step in range(newest - 2, newest))]
-        display.show(status(evaluations=kept))
+        display.progressed(JobStatus.from_json(status(evaluations=kept)))
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Evaluation")]
     assert [line.partition("]")[0] for line in told] == [f"Evaluation metrics[step={n}" for n in range(5)]

@@ -53,6 +53,6 @@ def test_a_node_that_is_not_there(host: Host, elasticdl: Any) -> None:
 def test_nobody_answers(folder: JobFolder, elasticdl: Any) -> None:
     silent = elasticdl("jobs", "pid", "sleeper")
     assert silent.code == 2
-    assert "does not tell its processes" in silent.err
+    assert "does not report its processes" in silent.err
     folder.release()
     assert "is not running" in elasticdl("jobs", "pid", "sleeper").err

@@ -27,6 +27,6 @@ def test_it_is_told(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    assert "The job's master cannot have a port of this machine: Address already in use." in ended.stderr
+    assert "No port of this machine is free for the job's master: Address already in use." in ended.stderr
     assert "hint: If all are in use" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -1,4 +1,4 @@
-"""Which pods are removed by force, and when."""
+"""Deleting a job whose pods take their time, or never go."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes import pod_removal
-from elasticdl.catalog.kubernetes.pod_removal import overdue
-from tests.catalog.api_server import RUNNING, UNREACHABLE, ApiServer
-
-LEAVING = {"name": "w", "deletionTimestamp": "2026-11-16T05:35:39Z", "deletionGracePeriodSeconds": 30}
-
-
-@pytest.mark.parametrize(
-    ("status", "seconds", "wanted"),
-    [(RUNNING, 0, False), (RUNNING, 35, False), (RUNNING, 36, True), (UNREACHABLE, 0, True)],
-)
-def test_when_nobody_answers_or_its_time_is_over(status: Any, seconds: float, wanted: bool) -> None:
-    assert overdue({"metadata": LEAVING, "status": status}, seconds=seconds) is wanted
+from tests.catalog.api_server import ApiServer, set_timing
 
 
 def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_removal, "_SILENT_SECONDS", 0.0)
+    set_timing(monkeypatch, deletion_note_seconds=0.0)
     api.submitted()
     api.said(state="stopped")
     api.worker(0)
@@ -43,7 +31,7 @@ def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch:
 
 
 def test_what_never_goes_is_told(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_removal, "_PATIENCE_SECONDS", -30.0)
+    set_timing(monkeypatch, deletion_timeout_seconds=-30.0)
     api.submitted()
     api.said(state="stopped")
     api.worker(0)

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes import job
-from elasticdl.cli.output.display import make_display
-from elasticdl.catalog.kubernetes.submission import submit_and_wait
-from elasticdl.jobs.spec import JobSpec
-from tests.catalog.api_server import RUNNING, ApiServer
+from elasticdl import run
+from tests.catalog.api_server import RUNNING, ApiServer, set_timing
 
 TRAIN = ("train", "--job_name=job", "--image_name=i", "--job_command=x")
 
@@ -40,8 +37,8 @@ class Outage:
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "_PATIENCE_SECONDS", 0.0)
+def no_patience(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_timing(monkeypatch, request_timeout_seconds=0.0)
 
 
 @pytest.mark.parametrize("first", [1, 3], ids=["before its first word", "while it trains"])
@@ -56,8 +53,8 @@ def test_who_waits_is_told_once_and_waits_on(elasticdl: Any, api: ApiServer, fir
 
 def test_so_does_a_program(api: ApiServer) -> None:
     Outage(api, first=3, last=9)
-    spec = JobSpec.build(job_name="job", image_name="i", job_command="x")
-    assert submit_and_wait(spec, make_display(quiet=True))["state"] == "succeeded"
+    result = run(job_name="job", image_name="i", job_command="x")
+    assert (result.state, result.exit_code) == ("succeeded", 0)
 
 
 def test_who_does_not_wait_is_told_at_once(elasticdl: Any, api: ApiServer) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.catalog.kubernetes import pod_logs
-from elasticdl.catalog.kubernetes.pod_logs import Place, Stamped
-from tests.catalog.api_server import BREAK_OFF, MASTER, RUNNING, SILENCE, ApiServer
+from tests.catalog.api_server import BREAK_OFF, MASTER, RUNNING, SILENCE, ApiServer, set_timing
 
 WORKER = "job-edljob-worker-0"
 
@@ -20,7 +18,7 @@ def at(moment: str, text: str) -> str:
 
 @pytest.fixture
 def running(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    monkeypatch.setattr(pod_logs, "_LAST_SECONDS", 0.2)
+    set_timing(monkeypatch, log_drain_seconds=0.2)
     api.submitted()
     api.said(state="running")
     api.master(**RUNNING)
@@ -112,27 +110,3 @@ def test_one_that_waits_is_told_without_follow(elasticdl: Any, running: ApiServe
     result = elasticdl("jobs", "logs", "job")
     assert (result.code, result.out) == (0, "master: hello\n")
     assert "The log of master cannot be read" in result.err
-
-
-def test_a_place_in_a_log() -> None:
-    """Lines of the same moment are not taken for each other; of those in the same second only the new ones are new."""
-    lines = [
-        Stamped.of(text.encode())
-        for text in (
-            "2026-11-16T05:35:01.25Z a",
-            "2026-11-16T05:35:01.3Z b",
-            "2026-11-16T05:35:01.3Z b",
-            "2026-11-16T05:35:01.300000001Z c",
-        )
-    ]
-    place = Place()
-    assert place.query() == {}
-    assert [place.is_new(line) for line in lines[:2]] == [True, True]
-    assert place.query() == {"sinceTime": "2026-11-16T05:35:01Z"}
-    assert [place.is_new(line) for line in lines] == [False, False, True, True]
-
-
-@pytest.mark.parametrize("line", [b"no moment", b"2026-11-16 is no moment", b""])
-def test_what_has_no_moment_is_shown_as_it_is(line: bytes) -> None:
-    assert Stamped.of(line).text == line.decode()
-    assert Place().is_new(Stamped.of(line))

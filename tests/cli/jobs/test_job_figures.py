@@ -11,6 +11,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from elasticdl.cli.output.server_table import duration, number, percent, server_lines, server_table, size
+from elasticdl.jobs.json_codec import decode
+from elasticdl.jobs.status import ServerReport
 
 TOOK = {"count": 20, "seconds": 0.5, "per_second": 4.0, "p50": 0.001, "p95": 0.0021, "p99": 0.004}
 SERVER: dict[str, Any] = {
@@ -48,8 +50,12 @@ SERVER: dict[str, Any] = {
 }
 
 
+def server(document: dict[str, Any]) -> ServerReport:
+    return decode(ServerReport, document)
+
+
 def test_lines() -> None:
-    assert server_lines([SERVER]) == [
+    assert server_lines([server(SERVER)]) == [
         "ps-0: 12,345 rows | 6.4 MB | 4.0 pulls/s | 4.0 pushes/s | 87.5 % hits | staleness 1.5 (max 4) | "
         "p95 pull 150 µs, push 2.1 ms | 2 pushes refused: not finite | 30 rows refused: full",
         "ps-0/embedding: 12,000 rows | 6.3 MB | 100 % hits | hot ids -7 (50.0 %), 5 (50.0 %), 6 (50.0 %)",
@@ -66,9 +72,9 @@ def test_of_a_server_that_has_just_come() -> None:
         "not_finite": 0,
     }
     new |= {"rows_refused": 0, "pull": nothing, "push": nothing}
-    (line,) = server_lines([new])
+    (line,) = server_lines([server(new)])
     assert line.endswith("– pulls/s | – pushes/s | – hits | staleness – (max –) | p95 pull –, push –")
-    assert "ps-0" in shown(server_table([new]))
+    assert "ps-0" in shown(server_table([server(new)]))
 
 
 def shown(block: RenderableType) -> str:
@@ -79,7 +85,7 @@ def shown(block: RenderableType) -> str:
 
 
 def test_table() -> None:
-    found = shown(server_table([SERVER]))
+    found = shown(server_table([server(SERVER)]))
     for word in (
         "ps-0",
         "12,345",
