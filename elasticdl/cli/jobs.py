@@ -102,7 +102,7 @@ def status(job: str, as_json: bool, namespace: str) -> None:
 @_namespaced
 def metrics(job: str, port: int | None, bind: str, namespace: str) -> None:
     """The figures of a job in Prometheus' text format: printed, or served until interrupted."""
-    from elasticdl.dashboard.metrics import job_metrics
+    from elasticdl.dashboard.job_metrics import job_metrics
 
     def read() -> str:
         return job_metrics(_status(job, namespace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from elasticdl.dashboard.metrics import job_metrics
+from elasticdl.dashboard.job_metrics import job_metrics
 from elasticdl.jobs.status import JobStatus
 
 SAMPLE = re.compile(

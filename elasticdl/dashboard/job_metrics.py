@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from elasticdl.dashboard.exposition import Exposition
+from elasticdl.dashboard.prometheus_text import Exposition
 from elasticdl.jobs.status import JobStatus, ServerReport, TableReport
 
 
