@@ -13,10 +13,10 @@ import click
 from elasticdl.cli.flags import JobCommand, given_flags, merged
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
-from elasticdl.jobs.flags import document
 from elasticdl.jobs.flags.flag import JobKind
-from elasticdl.jobs.flags.flag_index import Given
 from elasticdl.jobs.job_store import new_suffix
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.flag_index import Given
 from elasticdl.jobs.spec import JobSpec, to_yaml
 
 

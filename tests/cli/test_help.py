@@ -16,7 +16,7 @@ from elasticdl import __version__
 from elasticdl.cli.group import Entry
 from elasticdl.cli.main import COMMANDS
 from elasticdl.jobs.flags.flag import Topic
-from elasticdl.jobs.flags.flag_index import LEAVES
+from elasticdl.jobs.schema.flag_index import LEAVES
 
 ROOT = Path(__file__).parents[2]
 

@@ -56,7 +56,7 @@ def complete_spec(spec: JobSpec, environment: Mapping[str, str] | None = None) -
             for name, value in sorted(variables.items())
             if re.fullmatch(nodes.populate_env_names, name) and not name.startswith(reserved.OF_THE_CLUSTER)
         }
-        if taken := sorted(found.keys() & reserved.variables(spec) - nodes.envs.keys()):
+        if taken := sorted(found.keys() & reserved.variables(spec.model) - nodes.envs.keys()):
             raise UserError(
                 f"--populate_env_names: {' and '.join(taken)}: set by the master and cannot be given.",
                 hint="Choose a pattern without such names, or unset them here.",

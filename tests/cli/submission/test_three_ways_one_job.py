@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.flags.flag_index import LEAVES
+from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 
 CHOSEN: dict[str, Any] = {

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.flag import KINDS
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, SECTIONS, Given
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given
 
 if TYPE_CHECKING:
     import yaml

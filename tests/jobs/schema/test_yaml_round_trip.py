@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.jobs.flags import document
-from elasticdl.jobs.flags.flag_index import LEAVES
 from elasticdl.jobs.flags.grammar import Boolean, Choice, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.reserved import same_place
 from elasticdl.jobs.sections.resources import ResourcesGrammar
