@@ -4,9 +4,7 @@ is missing.
 
 from __future__ import annotations
 
-from elasticdl.jobs.audit import Audit as Audit
-from elasticdl.jobs.audit import AuditRow, SkippedRange
-from elasticdl.jobs.audit import render as render
+from elasticdl.jobs.audit import Audit, AuditRow, SkippedRange
 from elasticdl.master.ledger.ledger import Ledger
 
 

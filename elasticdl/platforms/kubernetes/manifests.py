@@ -9,10 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.jobs.job_record import MASTER_KEY as MASTER_KEY
-from elasticdl.jobs.job_record import SNAPSHOT_KEY, new_record
-from elasticdl.jobs.job_record import SPEC_KEY as SPEC_KEY
-from elasticdl.jobs.job_record import STATUS_KEY as STATUS_KEY
+from elasticdl.jobs.job_record import new_record
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.pod_manifests import master_pod, owner_references
@@ -23,10 +20,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-# TODO: kept until the catalog writes `desired.json`.
-WISHES_KEY = "wishes.json"
-STATE_KEY = SNAPSHOT_KEY
-NO_WISHES = "{}"
 # An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
 # the same one; the clocks of machines differ.
 WRITTEN_AT = "elasticdl-written-at"
