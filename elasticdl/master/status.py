@@ -7,16 +7,13 @@ job.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.status import DesiredResult, Evaluation, JobStatus, NodeReport, RunState
 from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import audit_ledger
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
+from elasticdl.master.master import Master
 
 # What a plot on a terminal or a page needs.
 _LOSS_POINTS = 200
