@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.status import JobStatus, RunState
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,9 @@ class Job(abc.ABC):
         num_workers: int | None = None,
         num_ps: int | None = None,
         victims: Sequence[str] = (),
-    ) -> str:
-        """Sets the desired size. Returns what the master does about it, or nothing if it has not answered yet.
-        `victims`: nodes to drain first if a role shrinks.
+    ) -> DesiredResult | None:
+        """Sets the desired size. Returns what the master does about it, None if it has not answered yet. Raises
+        `UserError` with what it rejects. `victims`: nodes to drain first.
         """
 
     @abc.abstractmethod

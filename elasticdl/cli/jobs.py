@@ -20,7 +20,7 @@ from elasticdl.cli.output.job_list import job_document, print_jobs
 from elasticdl.cli.output.notes import NoteObserver, note
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.jobs.status import JobStatus
+from elasticdl.jobs.status import DesiredResult, JobStatus
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
@@ -198,18 +198,32 @@ def pid(job: str, node: str) -> None:
 @click.argument("job")
 @click.option("--num_workers", type=int, default=None, help="How many workers the job shall have.")
 @click.option("--num_ps", type=int, default=None, help="How many parameter servers the job shall have.")
+@click.option(
+    "--victim",
+    "victims",
+    multiple=True,
+    metavar="NODE",
+    help="Drain this node first, such as worker-3; may be given several times.",
+)
 @_namespaced
-def scale(job: str, num_workers: int | None, num_ps: int | None, namespace: str) -> None:
+def scale(
+    job: str, num_workers: int | None, num_ps: int | None, victims: tuple[str, ...], namespace: str
+) -> None:
     """Change the number of nodes of a running job."""
-    if num_workers is None and num_ps is None:
+    if num_workers is None and num_ps is None and not victims:
         raise UserError("Give the desired size.", hint=f"elasticdl jobs scale {job} --num_workers=4")
 
-    async def apply(found: Job) -> str:
+    async def apply(found: Job) -> DesiredResult | None:
         await found.check_running()
-        return await found.scale(num_workers=num_workers, num_ps=num_ps)
+        return await found.scale(num_workers=num_workers, num_ps=num_ps, victims=victims)
 
-    answer = _with_job(job, namespace, apply)
-    click.echo(f"Job {job} goes {answer or 'to the desired size as soon as its master has seen it'}.")
+    result = _with_job(job, namespace, apply)
+    if result is None:
+        click.echo(f"Job {job} goes to the desired size as soon as its master has seen it.")
+        return
+    for name, reason in result.ignored_victims.items():
+        note(f"{name} is not drained: {reason}")
+    click.echo(f"Job {job} goes {result.message}." if result.message else f"Job {job} has that size.")
 
 
 @jobs.command(context_settings=_CONTEXT)

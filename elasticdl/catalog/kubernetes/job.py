@@ -25,7 +25,7 @@ from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.job_record import status_entry
-from elasticdl.jobs.status import JobStatus, RunState
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, uid_of
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, ROLE_LABEL, master_name, record_name
 from elasticdl.platforms.kubernetes.pod_manifests import master_pod
@@ -152,7 +152,7 @@ class KubernetesJob(Job):
         num_workers: int | None = None,
         num_ps: int | None = None,
         victims: Sequence[str] = (),
-    ) -> str:
+    ) -> DesiredResult | None:
         sizes = {_WORKER_ROLE: num_workers, _PS_ROLE: num_ps}
         nodes = {role: count for role, count in sizes.items() if count is not None}
         generation = await self._write_desired(lambda desired: desired.with_nodes(nodes, victims=victims))
@@ -163,11 +163,11 @@ class KubernetesJob(Job):
                 result = job.reported.desired_result
                 if result.error:
                     raise UserError(result.error)
-                return result.message
+                return result
             if not job.state.is_active:
                 break
             await asyncio.sleep(self._timing.poll_seconds)
-        return ""
+        return None
 
     async def stop(self, reason: str) -> None:
         generation: int | None = None

@@ -13,7 +13,7 @@ from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
-from elasticdl.jobs.status import JobStatus, RunState
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 from elasticdl.platforms.local.log_files import LogReader
 
 LOCATION = "here"
@@ -137,17 +137,12 @@ class LocalJob(Job):
         num_workers: int | None = None,
         num_ps: int | None = None,
         victims: Sequence[str] = (),
-    ) -> str:
-        if victims:
-            raise UserError(
-                f"Job {self.name} runs on this machine: which nodes it drains cannot be chosen.",
-                hint="Omit the victims: the newest nodes are drained first.",
-            )
+    ) -> DesiredResult:
         from elasticdl.catalog.local.master_client import MasterClient
 
-        def call() -> str:
+        def call() -> DesiredResult:
             with MasterClient(self.folder) as master:
-                return master.scale(num_workers=num_workers, num_ps=num_ps)
+                return master.scale(num_workers=num_workers, num_ps=num_ps, victims=victims)
 
         return await in_thread(call)
 

@@ -10,6 +10,7 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +18,7 @@ import grpc
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
-from elasticdl.jobs.status import JobStatus, RunState, StatusError
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState, StatusError
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
@@ -47,9 +48,12 @@ class MasterClient:
         request = pb.StatusRequest(brief=brief)
         return JobStatus.from_text(self._call(self._stub.Status, request, timeout_seconds).json)
 
-    def scale(self, *, num_workers: int | None, num_ps: int | None) -> str:
-        request = pb.ScaleRequest(num_workers=num_workers, num_ps=num_ps)
-        return str(self._call(self._stub.Scale, request, _TIMEOUT_SECONDS).message)
+    def scale(
+        self, *, num_workers: int | None, num_ps: int | None, victims: Sequence[str] = ()
+    ) -> DesiredResult:
+        request = pb.ScaleRequest(num_workers=num_workers, num_ps=num_ps, victims=victims)
+        reply = self._call(self._stub.Scale, request, _TIMEOUT_SECONDS)
+        return DesiredResult(message=reply.message, ignored_victims=dict(reply.ignored_victims))
 
     def stop(self, reason: str) -> None:
         self._call(self._stub.Stop, pb.StopRequest(reason=reason), _TIMEOUT_SECONDS)

@@ -44,6 +44,15 @@ def test_sizes_that_were_acted_on_are_dropped(elasticdl: Any, away: ApiServer) -
     ("result", "code", "words"),
     [
         ({"message": "from 2 to 3 workers"}, 0, "Job job goes from 2 to 3 workers."),
+        ({}, 0, "Job job has that size."),
+        (
+            {
+                "message": "from 4 to 3 workers",
+                "ignoredVictims": {"worker-7": "there is no node of that name."},
+            },
+            0,
+            "note: worker-7 is not drained: there is no node of that name.",
+        ),
         ({"error": "The training is over."}, 2, "error: The training is over."),
     ],
 )
@@ -62,6 +71,11 @@ def test_scale_prints_the_masters_result(
     shown = elasticdl("jobs", "scale", "job", "--num_workers=3")
     assert shown.code == code
     assert words in shown.out + shown.err
+
+
+def test_victims_are_written_beside_the_size(elasticdl: Any, away: ApiServer) -> None:
+    elasticdl("jobs", "scale", "job", "--num_workers=3", "--victim=worker-0", "--victim=worker-2")
+    assert away.desired == Desired(generation=2, nodes={"worker": 3}, victims=("worker-0", "worker-2"))
 
 
 def test_stop_written_at_the_same_moment_is_not_overwritten(elasticdl: Any, away: ApiServer) -> None:
