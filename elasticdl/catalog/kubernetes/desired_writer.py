@@ -22,6 +22,7 @@ _CONFLICT = 409
 
 async def write_desired(
     cluster: Cluster,
+    name: str,
     observe: Callable[[], Awaitable[ObservedJob]],
     change: Callable[[Desired], Desired],
 ) -> int:
@@ -32,18 +33,17 @@ async def write_desired(
         after = change(before)
         if before.stop and not after.stop:
             raise UserError(
-                f"Job {job.name} is to be stopped ({before.stop}), which its master has not seen yet.",
-                hint=f"`elasticdl jobs status {job.name} --namespace={cluster.namespace}` shows its state.",
+                f"Job {name} is to be stopped ({before.stop}), which its master has not seen yet.",
+                hint=f"`elasticdl jobs status {name} --namespace={cluster.namespace}` shows its state.",
             )
         patch = {
             "metadata": {"resourceVersion": job.document["metadata"]["resourceVersion"]},
             "data": desired_entry(after),
         }
         try:
-            await cluster.patch("ConfigMap", record_name(job.name), patch)
+            await cluster.patch("ConfigMap", record_name(name), patch)
             return after.generation
         except ClusterError as error:
             if error.status != _CONFLICT:
                 raise
-            name = job.name
     raise UserError(f"The record of job {name} changes faster than it can be written. Try again.")

@@ -146,6 +146,12 @@ class KubernetesJob(Job):
 
     # -- changing --------------------------------------------------------------------------------------------
 
+    async def write_desired(self, change: Callable[[Desired], Desired]) -> int:
+        """Writes the desired state and returns its generation, without waiting for the master. `change`: from what the
+        master has not seen yet.
+        """
+        return await write_desired(self._cluster, self.name, self.observe, change)
+
     async def scale(
         self,
         *,
@@ -155,7 +161,7 @@ class KubernetesJob(Job):
     ) -> DesiredResult | None:
         sizes = {_WORKER_ROLE: num_workers, _PS_ROLE: num_ps}
         nodes = {role: count for role, count in sizes.items() if count is not None}
-        generation = await self._write_desired(lambda desired: desired.with_nodes(nodes, victims=victims))
+        generation = await self.write_desired(lambda desired: desired.with_nodes(nodes, victims=victims))
         deadline = time.monotonic() + self._timing.answer_timeout_seconds
         while time.monotonic() < deadline:
             job = await self.observe()
@@ -185,7 +191,7 @@ class KubernetesJob(Job):
                 if await self._stop_before_start(job.master, reason):
                     continue
             elif generation is None:
-                generation = await self._write_desired(lambda desired: desired.with_stop(reason))
+                generation = await self.write_desired(lambda desired: desired.with_stop(reason))
             # A restarted master reports an older generation until it has acted again: once is enough.
             observed = observed or (generation is not None and job.record.has_observed(generation))
             late = time.monotonic() > deadline
@@ -229,9 +235,6 @@ class KubernetesJob(Job):
             observer=self._observer,
             timing=self._timing,
         )
-
-    async def _write_desired(self, change: Callable[[Desired], Desired]) -> int:
-        return await write_desired(self._cluster, self.observe, change)
 
     def _no_answer(self, trouble: str) -> UserError:
         seconds = self._timing.answer_timeout_seconds
