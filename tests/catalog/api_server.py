@@ -1,4 +1,4 @@
-"""An API server for the commands: it keeps objects as the real one does, and pods end, start and are lost as told."""
+"""A fake API server: it keeps objects as the real one does; tests say how pods end, start and are lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ApiServer:
         # Asked before each request, with the same: whether it gets no answer.
         self.hangs_up: Callable[[str, str, str], bool] = lambda method, kind, name: False
         self.asked: list[tuple[str, str, str]] = []
-        # Pods whose end nobody confirms.
+        # Pods whose end is never confirmed.
         self.stuck: set[str] = set()
         self.logs: dict[str, Log] = {}
         self.deletions: list[tuple[str, Document]] = []

@@ -1,4 +1,4 @@
-"""An observer that remembers what it was told."""
+"""An observer that records every call."""
 
 from __future__ import annotations
 

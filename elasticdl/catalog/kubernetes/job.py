@@ -1,7 +1,7 @@
 """The handle of a job on a cluster.
 
 All that is known of a job is in its job record, a ConfigMap that outlives the pods: the JobSpec, the status that the
-master reports, and the desired state. Nothing here talks to a master, so whoever may use kubectl in the namespace can
+master reports, and the desired state. Nothing here talks to a master, so a user of kubectl in the namespace can
 read and change jobs, from anywhere.
 """
 

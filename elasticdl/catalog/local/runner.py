@@ -94,7 +94,7 @@ class LocalRunner:
         def run() -> None:
             try:
                 status = self.run()
-            except BaseException as error:  # noqa: BLE001 - raised by whoever waits for the job
+            except BaseException as error:  # noqa: BLE001 - raised by the caller that waits
                 self.done.set_exception(error)
             else:
                 self.done.set_result(status)
