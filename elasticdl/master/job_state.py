@@ -86,7 +86,7 @@ from elasticdl.master.lifecycle.job_outcome import JobOutcome
 from elasticdl.master.lifecycle.leader_task import EXPORT, LeaderTask
 from elasticdl.master.lifecycle.roster import JobFailure, Node, Roster
 from elasticdl.master.lifecycle.unreadable_samples import UnreadableSampleLimit
-from elasticdl.master.programs.completion import ProgramCompletion
+from elasticdl.master.programs.program_completion import ProgramCompletion
 from elasticdl.master.programs.program_datasets import ProgramDatasets
 from elasticdl.master.recovery.reclaim_round import ReclaimRound
 from elasticdl.master.servers.bucket_placement import BucketPlacement
@@ -454,7 +454,7 @@ class JobState:
             self.roster.targets[role] = target
             self.placing.scaled()
         else:
-            self.roster.scale(role, target)
+            self.roster.scale(role, target, victims=command.victims)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elasticdl.master.commands.command import Command
 from elasticdl.platforms.platform import NodeStatus
@@ -73,5 +73,8 @@ class ReportHungNode(Command[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRole(Command[None]):
+    """Sets the desired number of nodes. `victims` are drained first."""
+
     role: str
     target: int
+    victims: list[str] = field(default_factory=list)

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from elasticdl.jobs.status import BucketReport
 from elasticdl.master.commands.placement import (
     AdoptBucketMap,
     AdvanceMigration,
@@ -293,17 +294,17 @@ class BucketPlacement:
         """Of the servers that hold something."""
         return {server: node.address for server, node in self.holders().items()}
 
-    def described(self) -> dict[str, Any]:
-        """For people: how buckets are spread, and whether that is about to change. Nothing if there is no map."""
+    def report(self) -> BucketReport | None:
+        """Returns how buckets are spread over the servers. None while there is no map."""
         if self.map is None:
-            return {}
+            return None
         primaries = Counter(self.map.primary)
-        return {
-            "map": self.map.version,
-            "by_server": {node.name: primaries[server] for server, node in self.holders().items()},
-            "moving": self.moving or self._due,
-            "with_one_copy": self.map.backup.count(NOBODY),
-        }
+        return BucketReport(
+            map_version=self.map.version,
+            by_server={node.name: primaries[server] for server, node in self.holders().items()},
+            is_migrating=self.moving or self._due,
+            without_backup=self.map.backup.count(NOBODY),
+        )
 
     def next_for(self, loads: list[int]) -> bool:
         """These loads call for moves, and there is time for them."""

@@ -21,7 +21,7 @@ from elasticdl.master.commands.recovery import (
 )
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase
@@ -208,7 +208,7 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
             "report_id": 0,
         }
         assert state.apply(ReportProgress(worker=worker, progress=progress, **report)) == []
-    audit = Audit.of(state.ledger)
+    audit = audit_ledger(state.ledger)
     assert audit.exact, audit.reason
     assert trained == Counter({(epoch, sample): 1 for epoch in range(4) for sample in range(42)})
     assert all(row.again == 0 for row in audit.rows)
