@@ -18,9 +18,9 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import write_atomically
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.jobs.status import JobStatus, RunState
-from elasticdl.master.endpoints import Servers
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
+from elasticdl.master.services.endpoints import Servers
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local.local_platform import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR

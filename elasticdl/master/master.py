@@ -1,6 +1,6 @@
 """The master of one job: the state machine, its journal, and what has to be done about them.
 
-Commands come from the gRPC service (`service.py`), from the platform's events and from here. Each is
+Commands come from the gRPC service (`master_service.py`), from the platform's events and from here. Each is
 applied, written to the journal and only then answered. Everything with an effect outside (starting nodes,
 freezing and saving the model, ending the job) is done by `reconcile`, which looks at the state, does what
 is missing, and may be repeated: a master that comes back after a kill just looks again.

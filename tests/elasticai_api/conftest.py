@@ -19,7 +19,7 @@ from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
-from elasticdl.master.programs.shard_service import ShardService
+from elasticdl.master.services.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
 from elasticdl.wire.reserved_ports import KeptPort

@@ -28,9 +28,9 @@ from elasticdl.master.commands.nodes import JoinNode, ObserveNode
 from elasticdl.master.commands.placement import AdvanceMigration
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress, TruncateLease
 from elasticdl.master.job_state import JobState
-from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.lifecycle.evaluation import journaled
 from elasticdl.master.master import Master
+from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.ps.checkpoint.checkpoints import SavedFile

@@ -16,7 +16,7 @@ from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier
 from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import PushCredit, ReportFailure
 from elasticdl.master.commands.shards import ReportProgress, TruncateLease
-from elasticdl.master.lifecycle.directives import directive_for
+from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 from tests.master.conftest import ToyJob, ToyWorker

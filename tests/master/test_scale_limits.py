@@ -10,7 +10,7 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
-from elasticdl.master.scale_limits import CannotScale, scale
+from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
 

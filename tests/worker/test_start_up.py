@@ -34,6 +34,6 @@ def test_a_worker_has_what_its_job_needs(unwanted: str) -> None:
     assert not _loads("elasticdl.worker.assembly", unwanted)
 
 
-@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.master.programs.shard_service"])
+@pytest.mark.parametrize("unwanted", ["numpy", "yaml", "elasticdl.master.services.shard_service"])
 def test_a_master_begins_with_little(unwanted: str) -> None:
     assert not _loads("elasticdl.master.kubernetes.pod_master", unwanted)

@@ -35,7 +35,6 @@ from typing import Any
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_record import JobRecord
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.endpoints import Servers
 from elasticdl.master.journal import Holder, Journal, JournalTaken, holder_of
 from elasticdl.master.kubernetes.journal_takeover import BEAT_SECONDS, Handover, in_words
 from elasticdl.master.kubernetes.record_sync import RecordSync, report_failure, report_waiting
@@ -43,6 +42,7 @@ from elasticdl.master.kubernetes.record_writer import RecordWriter, Replaced
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.programs.node_environment import IN_PODS
+from elasticdl.master.services.endpoints import Servers
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.client import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform

@@ -34,7 +34,7 @@ from elasticdl.master.commands.job import StopJob
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.master.kubernetes.status_compaction import compacted, outcome_only
 from elasticdl.master.master import Master
-from elasticdl.master.scale_limits import CannotScale, scale
+from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError

@@ -9,14 +9,12 @@ metric the lowest and the highest, as it is unknown here which of them is the be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from elasticdl.jobs.json_codec import encode
 from elasticdl.jobs.status import JobStatus, ServerReport
+from elasticdl.master.lifecycle.evaluation_history import kept_indices
 
-EVALUATIONS_KEPT = 200
 # Reports of many servers with many tables would fill the object alone.
 _SERVERS_LENGTH = 200_000
 # The end of a traceback says most.
@@ -56,29 +54,6 @@ def outcome_only(status: JobStatus) -> JobStatus:
         servers=status.without_tables().servers[:1],
         audit=status.audit.totals_only() if status.audit else None,
     )
-
-
-def kept_indices(metrics: Sequence[Mapping[str, float]]) -> list[int]:
-    """Returns which evaluations to keep: the first, the newest, and those with the extremes of each metric."""
-    if len(metrics) <= EVALUATIONS_KEPT:
-        return [*range(len(metrics))]
-    kept = {0, *range(len(metrics) - EVALUATIONS_KEPT, len(metrics))}
-    lowest: dict[str, tuple[float, int]] = {}
-    highest: dict[str, tuple[float, int]] = {}
-    for index, values in enumerate(metrics):
-        for name, value in values.items():
-            # A comparison with NaN, as of a training that diverged, is false: it is neither.
-            if name not in lowest or value < lowest[name][0] or lowest[name][0] != lowest[name][0]:
-                lowest[name] = value, index
-            if name not in highest or value > highest[name][0] or highest[name][0] != highest[name][0]:
-                highest[name] = value, index
-    kept.update(index for _, index in (*lowest.values(), *highest.values()))
-    return sorted(kept)
-
-
-def kept_results(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns those evaluations of a snapshot that `compacted` keeps in a status."""
-    return [results[index] for index in kept_indices([result["metrics"] for result in results])]
 
 
 def shortened(servers: tuple[ServerReport, ...], most: int) -> tuple[ServerReport, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec, to_yaml
-from elasticdl.master.kubernetes.status_compaction import kept_results
+from elasticdl.master.lifecycle.evaluation_history import kept_results
 
 _FORMAT = 2
 # Beyond this it is compressed.

@@ -13,7 +13,7 @@ import pytest
 
 from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.master import Master
-from elasticdl.master.service import MasterService
+from elasticdl.master.services.master_service import MasterService
 from elasticdl.platforms.platform import Platform
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import add_port, new_aio_server, open_aio_channel

@@ -12,7 +12,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.health.restart_backoff import Pauses
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.master import Master
-from elasticdl.master.scale_limits import scale
+from elasticdl.master.services.scale_limits import scale
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
 from tests.master.fake_time import FakeTime
 

@@ -12,12 +12,8 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.job_state import JobState
-from elasticdl.master.kubernetes.status_compaction import (
-    EVALUATIONS_KEPT,
-    compacted,
-    kept_results,
-    outcome_only,
-)
+from elasticdl.master.kubernetes.status_compaction import compacted, outcome_only
+from elasticdl.master.lifecycle.evaluation_history import EVALUATIONS_KEPT, kept_results
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
 from elasticdl.master.settings import JobSettings

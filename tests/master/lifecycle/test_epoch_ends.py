@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.lifecycle.directives import directive_for, epoch_ends
+from elasticdl.master.services.directives import directive_for, epoch_ends
 from elasticdl.master.settings import JobSettings
 
 PLAN = JobSettings(workers=1, servers=0, batch_size=4, shard_size=8, epochs=6, evaluates=True)

@@ -16,8 +16,8 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterStub
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
-from elasticdl.master.endpoints import Servers
 from elasticdl.master.master import Master
+from elasticdl.master.services.endpoints import Servers
 from elasticdl.platforms.platform import NodePhase, Platform
 from elasticdl.wire.channel import add_port, open_aio_channel
 from tests.master.node_statuses import node_status

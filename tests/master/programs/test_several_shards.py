@@ -20,7 +20,7 @@ from elasticdl.master.commands.shards import LeaseShards
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
-from elasticdl.master.programs.shard_service import ShardService
+from elasticdl.master.services.shard_service import ShardService
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status

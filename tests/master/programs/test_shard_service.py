@@ -19,7 +19,7 @@ from elasticai_api.proto.progress_pb2_grpc import ProgressStub, add_ProgressServ
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
-from elasticdl.master.programs.shard_service import ShardService
+from elasticdl.master.services.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status
 

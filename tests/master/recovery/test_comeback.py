@@ -22,7 +22,7 @@ from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.lost_journal import Comeback
-from elasticdl.master.service import MasterService
+from elasticdl.master.services.master_service import MasterService
 from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import add_port, new_aio_server

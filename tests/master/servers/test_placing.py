@@ -17,8 +17,8 @@ from elasticdl.master.commands.placement import (
     RebalanceBuckets,
     ReplanBuckets,
 )
-from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.servers.bucket_placement import plain
+from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map

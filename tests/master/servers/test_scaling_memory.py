@@ -9,9 +9,9 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ScaleRole
-from elasticdl.master.scale_limits import CannotScale, scale
 from elasticdl.master.servers.bucket_placement import fewest_servers
 from elasticdl.master.servers.server_metrics import ServerFigures
+from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.wire import ps_pb2
 
 MEBI = 1 << 20

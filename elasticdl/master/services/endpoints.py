@@ -6,7 +6,7 @@ import grpc.aio
 
 from elasticdl.jobs.sections.training import ALLREDUCE
 from elasticdl.master.master import Master
-from elasticdl.master.service import MasterService
+from elasticdl.master.services.master_service import MasterService
 from elasticdl.wire.channel import new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
 
@@ -26,7 +26,7 @@ class Servers:
             from elasticai_api.proto.allreduce_pb2_grpc import (
                 add_AllReduceServicer_to_server as add_allreduce_calls,
             )
-            from elasticdl.master.allreduce.service import AllReduceService
+            from elasticdl.master.services.allreduce_service import AllReduceService
 
             add_allreduce_calls(AllReduceService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.program == "command":
@@ -36,7 +36,7 @@ class Servers:
             from elasticai_api.proto.progress_pb2_grpc import (
                 add_ProgressServicer_to_server as add_progress_calls,
             )
-            from elasticdl.master.programs.shard_service import PublicShardService, ShardService
+            from elasticdl.master.services.shard_service import PublicShardService, ShardService
 
             shards, public = ShardService(master), PublicShardService(master)
             master.waits_for_shard = lambda worker: shards.waiting[worker] + public.waiting[worker] > 0

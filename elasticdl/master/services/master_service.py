@@ -29,9 +29,9 @@ from elasticdl.master.commands.shards import (
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.ledger.ledger import LedgerError, LostLease
 from elasticdl.master.lifecycle import evaluation
-from elasticdl.master.lifecycle.directives import directive_for, epoch_ends
 from elasticdl.master.master import Master
-from elasticdl.master.scale_limits import CannotScale, scale
+from elasticdl.master.services.directives import directive_for, epoch_ends
+from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.ps.checkpoint.checkpoints import SavedFile
 from elasticdl.wire import master_pb2 as pb
