@@ -68,7 +68,7 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
                 "joined": n.joined,
                 "shards": state.ledger.leases.count(n.name),
                 # Nothing is heard of it since then, in seconds since 1970.
-                "unheard_since": master.unheard.since.get(n.name),
+                "unheard_since": master.supervisor.unresponsive.since.get(n.name),
             }
             for n in state.roster.nodes.values()
         ],
