@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.lifecycle.roster import Node
@@ -14,10 +13,11 @@ from elasticdl.platforms.platform import NodeRequest
 
 class NodeRequests:
     def __init__(
-        self, spec: JobSpec, *, environment: Mapping[str, str], surroundings: Surroundings | None = None
+        self, spec: JobSpec, *, environment: dict[str, str], surroundings: Surroundings | None = None
     ) -> None:
         self._spec = spec
-        self._environment = dict(environment)
+        # Not copied: the addresses of the master are added when it listens, before the first node starts.
+        self._environment = environment
         self._surroundings = surroundings or Surroundings()
         self._programs = ProgramNodes(spec, environment=self._environment, surroundings=self._surroundings)
 
