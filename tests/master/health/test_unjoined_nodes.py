@@ -61,7 +61,7 @@ def wait(master: Master, clock: Clock, seconds: int) -> None:
 
 
 def unresponsive(master: Master) -> list[str]:
-    return [node["name"] for node in job_status(master)["nodes"] if node["unheard_since"]]
+    return [node.name for node in job_status(master).nodes if node.unresponsive_since_seconds]
 
 
 def test_unjoined_node_is_reported_after_half_a_minute(
@@ -113,7 +113,7 @@ def test_unjoined_nodes_fail_the_job_after_the_allowed_failures(
     assert master.state.outcome == ""
     wait(master, clock, 1)
     assert stopped == ["ps-1", "ps-2"]
-    assert job_status(master)["state"] == "failed"
+    assert job_status(master).state == "failed"
     assert master.state.message.startswith(
         "ps-2 has not joined the job within 100 s of its start (--start_timeout_seconds)"
     )

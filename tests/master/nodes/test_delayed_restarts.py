@@ -93,7 +93,7 @@ def test_delayed_node_that_is_no_longer_wanted_does_not_start(tmp_path: Path) ->
     async def fewer(master: Master) -> None:
         await asyncio.sleep(100)
         first, second = master.state.roster.alive("worker")
-        scale(master, workers=1, servers=None)
+        scale(master, {"worker": 1})
         await asyncio.sleep(1)
         assert master.state.roster.alive("worker") == [first]
         assert master.state.roster.nodes[second.name].reason is EndReason.STOPPED
