@@ -78,6 +78,12 @@ class CheckpointedState(Protocol):
     def outcome(self) -> str: ...
 
 
+class StallTimers(Protocol):
+    """The failure detector, as far as barriers concern it."""
+
+    def restart_stall_timers(self) -> None: ...
+
+
 class CheckpointedJob(CommandExecutor, Protocol):
     """What is needed of the master."""
 
@@ -96,8 +102,8 @@ class CheckpointedJob(CommandExecutor, Protocol):
     @property
     def run_id(self) -> str: ...
 
-    def excuse_waiting(self) -> None:
-        """Nodes that made no progress waited at a barrier."""
+    @property
+    def detector(self) -> StallTimers: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +239,8 @@ class Checkpointer:
                 log.warning("Retrying the snapshot of barrier %d: %s", number, said(error))
                 return False
         self._job.do(PassBarrier(barrier=number))
-        self._job.excuse_waiting()
+        # Workers that made no progress waited here.
+        self._job.detector.restart_stall_timers()
         if state.cycle.pending is None and state.evaluation is None and addresses:
             await self._servers.release_all(addresses, checkpoints.copy_name(number))
         return True

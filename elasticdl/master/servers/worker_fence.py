@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elasticdl.master.commands.nodes import PushCredit
-from elasticdl.master.health.server_monitor import longest_silence
+from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.servers.bucket_placement import BucketPlacement
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.wakeup import Signal
@@ -52,7 +52,7 @@ class LastWord:
 
 def patience(plan: JobSettings) -> float:
     """How many seconds it takes until all have answered, or are known to be lost."""
-    return _PATIENCE_SECONDS + longest_silence(plan)
+    return _PATIENCE_SECONDS + Timeouts.of(plan).server_seconds(replaceable=False)
 
 
 class FencedState(Protocol):

@@ -128,7 +128,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"Nobody has announced the data set {dataset} (there are: {known}).",
             )
-        master.liveness.heard(worker)
+        master.detector.program_reported(worker, master.clock())
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
@@ -156,7 +156,7 @@ class ShardService(MasterServicer, ProgressServicer):
             log.warning("%s", error)
             return []
         if leases:
-            self._master.liveness.leased(worker)
+            self._master.detector.lease_granted(worker, self._master.clock())
         return leases
 
     def _shard(self, lease: Lease) -> pb.Task:
@@ -266,7 +266,7 @@ class ShardService(MasterServicer, ProgressServicer):
             lost += self._progress(worker, positions, loss)
         if request.given_back:
             self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
-        self._master.liveness.heard(worker)
+        self._master.detector.program_reported(worker, self._master.clock())
         return progress_pb.ProgressReply(lost=lost)
 
     def _progress(
@@ -290,7 +290,7 @@ class ShardService(MasterServicer, ProgressServicer):
             if lease is not None and task not in lost:
                 samples += max(0, position - lease.position)
                 batches += max(0, count - lease.batches)
-        self._master.liveness.moved(worker, batches=batches)
+        self._master.detector.progress_reported(worker, self._master.clock(), batches=batches)
         self._master.note_progress(samples, loss)
         return lost
 

@@ -22,7 +22,6 @@ import importlib
 import json
 import logging
 import math
-import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -30,6 +29,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.backoff import Backoff
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.kubeconfig import Access, find_access, inside_access
 
@@ -49,8 +49,8 @@ KINDS = {
     "Secret": ("api/v1", "secrets"),
     "Service": ("api/v1", "services"),
 }
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
+# With jitter, so that clients of a server that restarts do not all retry at once.
+_BACKOFF = Backoff(initial_seconds=0.1, max_seconds=5.0, jitter=0.5)
 _REQUEST_SECONDS = 30.0
 _HTTP_COMMAND = "httpx._main"
 _ERROR_INSIDE = 500
@@ -393,15 +393,13 @@ class Pauses:
 
     def __init__(self, *, patience: float) -> None:
         self.taken = 0
-        self._pause = _FIRST_PAUSE_SECONDS
         self._deadline = time.monotonic() + patience
 
     async def wait(self, at_least: float | None = None) -> bool:
         """False if there is no more patience. `at_least`: what the server asks for, which it asks of everybody."""
-        pause = (at_least or 0.0) + self._pause * random.uniform(0.5, 1.0)
+        pause = (at_least or 0.0) + _BACKOFF.delay(self.taken + 1)
         if time.monotonic() + pause > self._deadline:
             return False
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self.taken += 1
         await asyncio.sleep(pause)
         return True
