@@ -30,7 +30,7 @@ from elasticdl.ps.core.memory_limit import room_for_rows
 from elasticdl.ps.server.identity import ADVERTISE, BIND, PORT, Identity, port_of
 from elasticdl.ps.server.membership import Member, NotWanted
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings
+from elasticdl.ps.storage.holdings import ServerSettings
 from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")

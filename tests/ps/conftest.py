@@ -12,9 +12,11 @@ from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.protocol.answers import Pulled, Pushed
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import Initial, Pulled, Push, Pushed, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 
 STEPS = 300
@@ -89,7 +91,7 @@ class SmallStore:
             state={"mean": np.array([0.0])},
             optimizer=self.optimizer,
         )
-        return self.store.initialize(initial, generation=1).done_before
+        return self.store.workers.initialize(initial, generation=1).done_before
 
     def push(
         self,
@@ -102,7 +104,7 @@ class SmallStore:
     ) -> Pushed:
         fields = {"learning_rate": 0.5, "generation": 1, **fields}
         gradients = {"x": np.array(gradient, np.float32)}
-        return self.store.push(
+        return self.store.workers.push(
             Push(worker=worker, sequence=sequence, version=version, gradients=gradients, **fields)
         )
 
@@ -116,7 +118,9 @@ class SmallStore:
                 state={name: value.copy() for name, value in pulled.state.items()},
             )
 
-        return self.store.pull(copy, generation=generation, frozen=frozen, known_version=known_version)
+        return self.store.workers.pull(
+            copy, generation=generation, frozen=frozen, known_version=known_version
+        )
 
     @property
     def x(self) -> list[float]:
@@ -144,7 +148,7 @@ class Servers:
         self.clients: list[ParameterClient] = []
         for store, server in zip(self.stores, self.servers, strict=True):
             store.close(1)
-            store.see(Routes(map=first_map(count, replicas=1)))
+            store.peers.see(Routes(map=first_map(count, replicas=1)))
             store.open()
             server.serve(store)
 

@@ -31,15 +31,15 @@ from elasticdl.ps.embedding.custom_optimizer import to_config
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TableSpec, buckets_of, convert
 from elasticdl.ps.protocol import messages
-from elasticdl.ps.protocol.answers import Fencing, Initializing, Pushed
+from elasticdl.ps.protocol.answers import Fencing, Initializing, Pushed, Pushing
 from elasticdl.ps.protocol.messages import read_initialize, read_push, rows_parts
 from elasticdl.ps.replication import peers
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 from elasticdl.ps.replication.replica_log import Outbox, Routes
 from elasticdl.ps.server.generations import Generations
-from elasticdl.ps.server.store import Pushing, ServerSettings, Store
+from elasticdl.ps.server.store import Store
 from elasticdl.ps.storage.applied_updates import LastPush
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.ps.storage.table_set import to_config as table_config
 from elasticdl.wire import master_pb2, ps_pb2
 
@@ -77,9 +77,9 @@ def checkpoint() -> str:
     store = Store(ServerSettings())
     store.close(1)
     store.open()
-    store.initialize(Initial(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1)
-    store.freeze("cut", generation=1)
-    written = store.save("cut", folder / file_name(0, 1))
+    store.workers.initialize(Initial(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1)
+    store.master.freeze("cut", generation=1)
+    written = store.master.save("cut", folder / file_name(0, 1))
     file = SavedFile(name=file_name(0, 1), bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=0, files=(file,)), None)
     return str(folder)
@@ -165,7 +165,7 @@ class Copies:
 
     def compare(self, store: Store, mask: Mask, rows: NDArray[np.float64]) -> None:
         """What a server has of some buckets, and of their ids."""
-        for name, value in store._holdings.values(mask)[0].items():
+        for name, value in store.state.holdings.values(mask)[0].items():
             known = self._dense.setdefault(name, value.copy())
             np.testing.assert_array_equal(value, known, err_msg=f"{name} on {store.number}")
         mine = mask[ID_BUCKETS]
@@ -325,7 +325,7 @@ class World:
         for server, fencing in fence.asked:
             if server not in self.living.values():
                 continue
-            if not server.store.poll(fencing.waiting):
+            if not server.store.state.is_replicated(fencing.waiting):
                 still.append((server, fencing))
                 continue
             fenced = fencing.answer()
@@ -344,7 +344,9 @@ class World:
                 # One that cannot be reached is asked again.
                 if number in self.map.servers and (self.settling or self.chance.random() < 0.8):
                     try:
-                        fencing = server.store.begin_fence(fence.worker.name, generation=self.generation)
+                        fencing = server.store.master.begin_fence(
+                            fence.worker.name, generation=self.generation
+                        )
                     except ServerFailure:
                         continue
                     fence.asked.append((server, fencing))
@@ -365,7 +367,7 @@ class World:
     def plan(self) -> None:
         filled, taken = {}, []
         for server in self.living.values():
-            status = server.store.status()
+            status = server.store.master.status()
             if status.map is None or status.map.version != self.map.version:
                 # What it says by an older map may have been undone since.
                 continue
@@ -404,7 +406,9 @@ class World:
     def deliver(self, server: Server) -> bool:
         """An entry from a server to each of the others, or to some."""
         moved = False
-        for outbox in server.store.correspondents(list(server.store._peers.outboxes.values()), seconds=0):
+        for outbox in server.store.peers.correspondents(
+            list(server.store.state.peers.outboxes.values()), seconds=0
+        ):
             if not self.settling and self.chance.random() < 0.4:
                 # Connections are not equally fast.
                 continue
@@ -418,17 +422,17 @@ class World:
             if self.chance.random() < 0.05:
                 # The connection breaks; all that is not known to have arrived is sent again.
                 try:
-                    position = peer.store.received(server.number, server.incarnation, generation)
+                    position = peer.store.peers.received(server.number, server.incarnation, generation)
                 except ServerFailure:
                     continue
-            told = server.store.next_told(outbox, position, seconds=0)
+            told = server.store.peers.next_told(outbox, position, seconds=0)
             if told is None:
                 server.sent[outbox.peer] = (outbox, position)
                 continue
             entry = ps_pb2.Entry.FromString(told[1])
             body = memoryview(b"".join(told[2]))
             try:
-                peer.store.receive(
+                peer.store.peers.receive(
                     server.number,
                     server.incarnation,
                     generation,
@@ -447,7 +451,7 @@ class World:
         if not server.acks:
             return False
         outbox, position = server.acks.pop(0)
-        server.store.acknowledge(outbox, position)
+        server.store.peers.acknowledge(outbox, position)
         return True
 
     # -- workers ---------------------------------------------------------------------------------------------
@@ -477,7 +481,7 @@ class World:
             if server not in self.running() or self.chance.random() < (0 if self.settling else 0.02):
                 # It is gone, or the answer is lost: it will be asked again.
                 continue
-            if server.store.poll(call.waiting):
+            if server.store.state.is_replicated(call.waiting):
                 answer = call.answer()
                 done = mask if answer.moved is None else mask & ~answer.moved
                 worker.left &= ~done
@@ -538,7 +542,9 @@ class World:
         if server is None:
             return False
         try:
-            pulled = server.store.pull(lambda pulled: pulled, generation=self.generation, buckets=mask)
+            pulled = server.store.workers.pull(
+                lambda pulled: pulled, generation=self.generation, buckets=mask
+            )
         except ServerFailure:
             return False
         assert pulled.moved is not None
@@ -560,7 +566,7 @@ class World:
         )
         body = memoryview(b"".join(parts))
         initial = read_initialize(request, body)
-        return server.store.begin_initialize(
+        return server.store.workers.begin_initialize(
             initial, generation=self.generation, buckets=mask, message=request, body=(body,)
         )
 
@@ -568,7 +574,7 @@ class World:
         request, body = self.push_of(worker, mask)
         for other in self.workers:
             other.alone = other.alone and other is worker
-        return server.store.begin_push(read_push(request, body), message=request, body=(body,))
+        return server.store.workers.begin_push(read_push(request, body), message=request, body=(body,))
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
         version, newer = within(worker.versions, mask)
@@ -607,11 +613,11 @@ class World:
             return
         for number, server in self.living.items():
             store = server.store
-            if not store._ready or store.generation != self.generation:
+            if not store.state.is_ready or store.generation != self.generation:
                 continue
-            with store._lock:
-                serving = store._roles.serving & (np.array(self.map.primary) == number)
-                for name, value in store._holdings.values(serving)[0].items():
+            with store.state.lock:
+                serving = store.state.roles.serving & (np.array(self.map.primary) == number)
+                for name, value in store.state.holdings.values(serving)[0].items():
                     assert (value >= least).all(), (name, value, least)
                 if serving.any():
                     mine = serving[ID_BUCKETS]
@@ -622,7 +628,7 @@ class World:
 
     def sums(self, store: Store, mask: Mask) -> NDArray[np.float64]:
         """Of each id in some buckets, what all pushes have added up to: those that were applied, those that wait."""
-        tables = store._holdings.tables
+        tables = store.state.holdings.tables
         mine = mask[ID_BUCKETS]
         rows = np.empty((int(mine.sum()), TABLE.width), np.float32)
         tables.gather_into(TABLE.name, IDS[mine], rows)
@@ -646,9 +652,9 @@ class World:
             backup = np.array(self.map.backup) == number
             seen += primary
             store = server.store
-            with store._lock:
-                assert (store._roles.serving == primary).all()
-                for cohort in store._holdings.cohorts.select(primary | backup):
+            with store.state.lock:
+                assert (store.state.roles.serving == primary).all()
+                for cohort in store.state.holdings.cohorts.select(primary | backup):
                     had = {
                         worker.name: cohort.last.get(worker.name, NOTHING).sequence for worker in self.workers
                     }
@@ -675,7 +681,7 @@ class World:
     def check_cohort(self, store: Store, mask: Mask, had: dict[str, int]) -> None:
         """These buckets are what so many batches of each worker make of them."""
         pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
-        for name, value in store._holdings.values(mask)[0].items():
+        for name, value in store.state.holdings.values(mask)[0].items():
             np.testing.assert_array_equal(
                 value, np.full(3, pushes // self.waits), err_msg=f"{name} on {store.number}"
             )
@@ -695,8 +701,8 @@ class World:
     def dense(self) -> dict[str, NDArray[np.float32]]:
         found: dict[str, NDArray[np.float32]] = {}
         for server in self.living.values():
-            with server.store._lock:
-                values, _ = server.store._holdings.values(server.store._roles.serving)
+            with server.store.state.lock:
+                values, _ = server.store.state.holdings.values(server.store.state.roles.serving)
                 found |= {name: value.copy() for name, value in values.items()}
         assert found.keys() == DENSE.keys()
         return found

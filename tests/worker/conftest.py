@@ -60,7 +60,7 @@ def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
     servers = [ParameterServer(token="token") for _ in stores]
     for store, server in zip(stores, servers, strict=True):
         store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.see(Routes(map=first_map(2, replicas=1)))
         store.open()
         server.serve(store)
     yield stores, [server.address for server in servers]

@@ -46,8 +46,8 @@ class Peers:
     def __init__(self, number: int, incarnation: str) -> None:
         self.roles = Roles(number, incarnation)
         self.outboxes: dict[int, Outbox] = {}
-        # By sender and its incarnation: the last entry carried out.
-        self.received: dict[tuple[int, str], int] = {}
+        # By sender and its incarnation: the last entry applied.
+        self._received: dict[tuple[int, str], int] = {}
         # Buckets to be handed over, and what must have been acknowledged before.
         self._handing: list[tuple[int, Ticket]] = []
         # Those that were, and to which incarnation of whom: maps go on to list a handover until the master has heard of
@@ -89,8 +89,8 @@ class Peers:
                 outbox.prune(self.roles.concerning(peer))
         return True
 
-    def obey(self, holdings: Holdings, fenced: Collection[str]) -> None:
-        """Does what the map wants done: copies buckets, hands them over, forgets them."""
+    def apply_map(self, holdings: Holdings, fenced: Collection[str]) -> None:
+        """Reconciles with the map: copies buckets, hands them over, drops them."""
         self.fill(holdings, fenced)
         self._handing = [
             (bucket, self._told_of(bucket))
@@ -178,8 +178,8 @@ class Peers:
             self.outboxes[peer] = Outbox(peer, self.roles.routes.incarnations.get(peer, ""))
         return self.outboxes[peer]
 
-    def tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
-        """Has everybody told who has to know what happens to some buckets."""
+    def replicate(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
+        """Appends an entry to the outbox of every other replica of some buckets."""
         ticket: Ticket = {}
         for peer, theirs in self.roles.targets.items():
             common = mask & theirs
@@ -225,7 +225,7 @@ class Peers:
 
         Raises `NotHere` if the sender has no say in them any more.
         """
-        if entry.position <= self.received.get((sender, incarnation), 0):
+        if entry.position <= self.last_received(sender, incarnation):
             return None
         if not self.roles.may_tell(sender, incarnation, entry, mask):
             raise NotHere(f"server {sender} is not the primary of these buckets any more")
@@ -237,6 +237,13 @@ class Peers:
         if entry.HasField("handover"):
             self.roles.take(mask, entry.version)
         return mask
+
+    def last_received(self, sender: int, incarnation: str) -> int:
+        """The position of the last entry of a sender that was applied; 0 if there is none."""
+        return self._received.get((sender, incarnation), 0)
+
+    def mark_received(self, sender: int, incarnation: str, position: int) -> None:
+        self._received[sender, incarnation] = position
 
     # -- what the master wants to know -----------------------------------------------------------------------
 

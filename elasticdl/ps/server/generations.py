@@ -39,7 +39,7 @@ class Generations:
         if not directive.HasField("ps_map"):
             return
         routes = routes_of(directive)
-        self._store.see(routes)
+        self._store.peers.see(routes)
         if self._opened < directive.generation:
             mine = routes.map.copies_on(self._store.number)
             # One that comes later has nothing to restore: others fill it.

@@ -18,7 +18,8 @@ from elasticdl.errors import UserError
 from elasticdl.ps.server.generations import Generations
 from elasticdl.ps.server.identity import Identity
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import ServerSettings
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub

@@ -56,7 +56,7 @@ class Streams:
     def _watch(self) -> None:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
-            outboxes = self._store.correspondents(self._known, seconds=_IDLE_SECONDS)
+            outboxes = self._store.peers.correspondents(self._known, seconds=_IDLE_SECONDS)
             # Those of servers that have gone have ended.
             threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
@@ -69,7 +69,7 @@ class Streams:
             thread.join()
 
     def _wanted(self, outbox: Outbox) -> bool:
-        return not self._stopped.is_set() and self._store.address_of(outbox) is not None
+        return not self._stopped.is_set() and self._store.peers.address_of(outbox) is not None
 
     def _empty(self, outbox: Outbox) -> None:
         """Sends what is in an outbox, until nobody wants it sent any more."""
@@ -85,7 +85,7 @@ class Streams:
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _send(self, outbox: Outbox) -> None:
-        address = self._store.address_of(outbox)
+        address = self._store.peers.address_of(outbox)
         if not address:
             return
         connection = connect(address, self._token, waiting=lambda: self._check(outbox))
@@ -95,14 +95,14 @@ class Streams:
         try:
             position = self._greet(connection, outbox)
             connection.share()
-            self._store.acknowledge(outbox, position)
+            self._store.peers.acknowledge(outbox, position)
             broken = threading.Event()
             hearing = threading.Thread(
                 target=self._hear, args=(connection, outbox, broken), name="stream-acks", daemon=True
             )
             hearing.start()
             while not broken.is_set() and self._wanted(outbox):
-                told = self._store.next_told(outbox, position, seconds=_IDLE_SECONDS)
+                told = self._store.peers.next_told(outbox, position, seconds=_IDLE_SECONDS)
                 if told is not None:
                     position, entry, body = told
                     connection.send(messages.ENTRY, entry, body, ticket=position)
@@ -136,12 +136,12 @@ class Streams:
                     return
                 position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
                 connection.release(position)
-                self._store.acknowledge(outbox, position)
+                self._store.peers.acknowledge(outbox, position)
         except (OSError, DecodeError):
             return
         finally:
             broken.set()
-            self._store.wake()
+            self._store.peers.wake()
 
     def _check(self, outbox: Outbox) -> None:
         if not self._wanted(outbox):
@@ -155,7 +155,7 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
     nobody to tell any more.
     """
     try:
-        position = store.received(hello.server, hello.incarnation, hello.generation)
+        position = store.peers.received(hello.server, hello.incarnation, hello.generation)
     except (ServerFailure, UserError) as error:
         _refuse(connection, hello, error)
         return
@@ -168,7 +168,7 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
             return
         entry = ps_pb2.Entry.FromString(frame.head)
         try:
-            store.receive(
+            store.peers.receive(
                 hello.server,
                 hello.incarnation,
                 hello.generation,

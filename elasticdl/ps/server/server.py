@@ -27,9 +27,10 @@ from elasticdl.ps.core.errors import NotReady, ServerFailure, status_code, statu
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.table import TRANSFER
 from elasticdl.ps.protocol import messages
+from elasticdl.ps.protocol.answers import Pulled
 from elasticdl.ps.server.replication_streams import Streams, follow
 from elasticdl.ps.server.save_queue import Saves
-from elasticdl.ps.server.store import Pulled, Store
+from elasticdl.ps.server.store import Store
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import add_port, new_server
 from elasticdl.wire.frames import OK, Connection, ConnectionLost, Frame
@@ -128,7 +129,7 @@ class _Calls:
         # Whether the last call's own memory must stay as it is.
         self.in_use = False
         # A connection is one thread's.
-        calls = store.tallies.mine().calls
+        calls = store.state.statistics.of_thread().calls
         self._took = {
             messages.PULL: calls["pull"],
             messages.PULL_ROWS: calls["pull_rows"],
@@ -149,7 +150,7 @@ class _Calls:
 
     def _initialize(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.InitializeRequest.FromString(head)
-        done = self._store.initialize(
+        done = self._store.workers.initialize(
             messages.read_initialize(request, body),
             generation=request.generation,
             buckets=unpack(request.buckets),
@@ -161,7 +162,7 @@ class _Calls:
 
     def _push(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.PushRequest.FromString(head)
-        pushed = self._store.push(messages.read_push(request, body), message=request, body=(body,))
+        pushed = self._store.workers.push(messages.read_push(request, body), message=request, body=(body,))
         self.in_use = pushed.in_use
         reply = ps_pb2.PushReply(
             accepted=pushed.accepted,
@@ -173,7 +174,7 @@ class _Calls:
 
     def _pull(self, head: bytes, body: memoryview) -> _Answer:
         request = ps_pb2.PullRequest.FromString(head)
-        return self._store.pull(
+        return self._store.workers.pull(
             self._pulled,
             generation=request.generation,
             frozen=request.frozen,
@@ -213,7 +214,7 @@ class _Calls:
                 for (count, width), end in zip(shapes, ends, strict=True)
             ]
 
-        moved = self._store.pull_rows(
+        moved = self._store.workers.pull_rows(
             messages.read_ids(request, body),
             reserve,
             generation=request.generation,
@@ -227,7 +228,7 @@ class _Calls:
         if len(request.rows) != 1:
             raise ValueError("one table is exported at a time")
         name = request.rows[0].table
-        ids, values, moved = self._store.export_rows(
+        ids, values, moved = self._store.workers.export_rows(
             name, generation=request.generation, buckets=unpack(request.buckets)
         )
         heads, parts = messages.write_arrays({name: {"ids": ids, "values": values}}, {})
@@ -270,7 +271,7 @@ class _Service:
     def Flush(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FlushRequest.FromString(message)
         with self._waiting():
-            self._store.flush(
+            self._store.master.flush(
                 generation=request.generation,
                 map_version=request.map_version,
                 seconds=_MAP_SECONDS,
@@ -281,7 +282,7 @@ class _Service:
     def Freeze(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FreezeRequest.FromString(message)
         with self._waiting():
-            version = self._store.freeze(
+            version = self._store.master.freeze(
                 request.name,
                 generation=request.generation,
                 flush=request.flush,
@@ -292,13 +293,13 @@ class _Service:
         return ps_pb2.FreezeReply(version=version).SerializeToString()
 
     def Release(self, message: bytes, context: Any) -> bytes:
-        self._store.release(ps_pb2.ReleaseRequest.FromString(message).name)
+        self._store.master.release(ps_pb2.ReleaseRequest.FromString(message).name)
         return ps_pb2.ReleaseReply().SerializeToString()
 
     def Save(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.SaveRequest.FromString(message)
         written = self._saves.save(
-            lambda check: self._store.save(
+            lambda check: self._store.master.save(
                 request.name, Path(request.path), request.buckets, since=request.since, check=check
             ),
             wanted=context.is_active,
@@ -311,7 +312,7 @@ class _Service:
     def Fence(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.FenceRequest.FromString(message)
         with self._waiting():
-            fenced = self._store.fence(
+            fenced = self._store.master.fence(
                 request.worker, generation=request.generation, wanted=context.is_active
             )
         last = fenced.last
@@ -325,9 +326,9 @@ class _Service:
 
     def ServerStatus(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.ServerStatusRequest.FromString(message)
-        if not self._store.has_time(_BUSY_SECONDS):
+        if not self._store.master.has_time(_BUSY_SECONDS):
             return ps_pb2.ServerStatusReply(generation=-1).SerializeToString()
-        status = self._store.status()
+        status = self._store.master.status()
         return ps_pb2.ServerStatusReply(
             initialized=status.initialized,
             version=status.version,
@@ -347,7 +348,7 @@ class _Service:
             ],
             taken=status.taken,
             frozen=status.frozen,
-            figures=self._store.figures() if request.figures else None,
+            figures=self._store.master.figures() if request.figures else None,
         ).SerializeToString()
 
 

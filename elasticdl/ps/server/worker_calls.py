@@ -1,8 +1,8 @@
-"""What workers ask of a parameter server: initial values, pulls, pushes.
+"""The calls of workers to a parameter server: initialize, pull, push.
 
-Exactly once: every worker numbers its batches. A bucket that has had a batch passes over it when it comes again, so a
-worker may repeat a push until it hears the answer. A push that was refused because its values were too old used no
-number up: the batch, computed again, comes under the same one, and buckets that had taken it before pass over it.
+Pushes are idempotent: every worker numbers its batches, and a bucket skips a batch that it has had, so that a worker
+may retry until it gets the reply. A push rejected as stale uses no number: the batch, computed again, has the same
+number, and buckets that had applied it skip it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from elasticdl.ps.embedding.table import Ids, TableFull, buckets_of
 from elasticdl.ps.protocol.answers import Initialized, Initializing, Pulled, Pushed, Pushing
 from elasticdl.ps.replication.peers import Waiting
 from elasticdl.ps.replication.replica_log import Roles, Ticket
-from elasticdl.ps.server.guarded_store import EVERYTHING, Guarded
+from elasticdl.ps.server.server_state import ALL_BUCKETS, ServerState
 from elasticdl.ps.storage.applied_updates import NO_BATCH, Cohort
 from elasticdl.ps.storage.holdings import Initial, Push
-from elasticdl.ps.storage.table_set import NotFinite, count_by_bucket
+from elasticdl.ps.storage.table_set import NotFinite
 from elasticdl.wire import ps_pb2
 
 _Result = TypeVar("_Result")
-# Of so many pushes one is looked at to see which buckets are much used.
-_SAMPLED = 8
 
 
-class WorkerCalls(Guarded):
+class WorkerCalls:
+    """Safe to call from many threads."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
     def initialize(
         self,
         initial: Initial,
@@ -52,8 +55,8 @@ class WorkerCalls(Guarded):
         initializing = self.begin_initialize(
             initial, generation=generation, buckets=buckets, message=message, body=body
         )
-        with self._lock:
-            self._wait(initializing.waiting)
+        with self._state.lock:
+            self._state.wait_replicated(initializing.waiting)
         return initializing.answer()
 
     def begin_initialize(
@@ -66,16 +69,16 @@ class WorkerCalls(Guarded):
         body: Sequence[memoryview] = (),
     ) -> Initializing:
         """The same up to where others have to be waited for."""
-        self._import(initial.optimizer)
-        with self._lock:
-            self._check_generation(generation)
-            asked = EVERYTHING if buckets is None else buckets
-            mine = asked & self._roles.serving
-            done_before = self._holdings.initialize(mine, initial) if mine.any() else False
-            ticket = self._tell(mine, body, initialize=message) if message is not None else {}
+        self._state.import_optimizer(initial.optimizer)
+        with self._state.lock:
+            self._state.check_generation(generation)
+            asked = ALL_BUCKETS if buckets is None else buckets
+            mine = asked & self._state.roles.serving
+            done_before = self._state.holdings.initialize(mine, initial) if mine.any() else False
+            ticket = self._state.replicate(mine, body, initialize=message) if message is not None else {}
             # Who is to be filled may have had to wait for this.
-            if self._peers.fill(self._holdings, self._fenced):
-                self._wake()
+            if self._state.peers.fill(self._state.holdings, self._state.fenced):
+                self._state.wake_all()
             return Initializing(
                 done_before=done_before,
                 moved=asked & ~mine,
@@ -95,13 +98,13 @@ class WorkerCalls(Guarded):
 
         Live values change as soon as `use` is over: it has to take a copy.
         """
-        with self._lock:
-            self._check_generation(generation)
+        with self._state.lock:
+            self._state.check_generation(generation)
             if not frozen:
-                return use(self._pull_live(known_version, EVERYTHING if buckets is None else buckets))
-            copy = self._find_frozen(frozen)
+                return use(self._pull_live(known_version, ALL_BUCKETS if buckets is None else buckets))
+            copy = self._state.find_snapshot(frozen)
         # A frozen copy never changes, so others need not wait for this.
-        asked = EVERYTHING if buckets is None else buckets
+        asked = ALL_BUCKETS if buckets is None else buckets
         moved = asked & ~copy.mask
         if copy.version == known_version:
             return use(Pulled(initialized=True, version=copy.version, unchanged=True, moved=moved))
@@ -118,10 +121,10 @@ class WorkerCalls(Guarded):
         )
 
     def _pull_live(self, known_version: int, asked: Mask) -> Pulled:
-        mine = asked & self._roles.serving
+        mine = asked & self._state.roles.serving
         moved = asked & ~mine
-        cohorts = self._holdings.cohorts.select(mine)
-        self._holdings.cohorts.merge(cohorts)
+        cohorts = self._state.holdings.cohorts.select(mine)
+        self._state.holdings.cohorts.merge(cohorts)
         cohorts = [cohort for cohort in cohorts if cohort.mask.any()]
         if not all(cohort.initialized for cohort in cohorts):
             return Pulled(initialized=False, moved=moved)
@@ -129,7 +132,7 @@ class WorkerCalls(Guarded):
         newer = [(cohort.mask, cohort.version) for cohort in cohorts if cohort.version > version]
         if known_version == version and not newer and not moved.any():
             return Pulled(initialized=True, version=version, unchanged=True, moved=moved)
-        trainable, state = self._holdings.values(mine)
+        trainable, state = self._state.holdings.values(mine)
         return Pulled(
             initialized=True, version=version, newer=newer, trainable=trainable, state=state, moved=moved
         )
@@ -147,50 +150,50 @@ class WorkerCalls(Guarded):
 
         If there are any, what is in the arrays means nothing.
         """
-        asked = EVERYTHING if buckets is None else buckets
-        with self._lock:
-            self._check_generation(generation)
-            copy = self._find_frozen(frozen) if frozen else None
-            roles = self._roles
+        asked = ALL_BUCKETS if buckets is None else buckets
+        with self._state.lock:
+            self._state.check_generation(generation)
+            copy = self._state.find_snapshot(frozen) if frozen else None
+            roles = self._state.roles
             here, since = copy.mask if copy else roles.serving, roles.serving_since
             moved = asked & ~here
             if moved.any():
                 return moved
-            tables = self._holdings.tables
+            tables = self._state.holdings.tables
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
-        tally = self.tallies.mine()
+        statistics = self._state.statistics.of_thread()
         try:
             # Lookups may go on while pushes are applied, and meet them row by row.
             for (name, ids), array in zip(wanted, arrays, strict=True):
-                counted = tally.table(name)
+                counted = statistics.table(name)
                 counted.found += tables.gather_into(name, ids, array, copies.get(name))
                 counted.pulled += len(ids)
         except ValueError:
             if copy is not None:
-                self._check_kept(frozen, copy)
+                self._state.check_not_released(frozen, copy)
             raise
-        if copy is None and self._roles.serving is not here:
+        if copy is None and self._state.roles.serving is not here:
             # Buckets are forgotten after that, never before.
             moved = asked & ~self._still_served(roles, since, generation)
-        if tally.looks():
-            self.tallies.look(wanted)
+        if statistics.looks():
+            self._state.statistics.look(wanted)
         return moved
 
     def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
         """The buckets of which whatever was read without the lock is right: they have been here all the time."""
-        with self._lock:
-            self._check_generation(generation)
-            if self._roles is not roles:
+        with self._state.lock:
+            self._state.check_generation(generation)
+            if self._state.roles is not roles:
                 raise NotReady("everything here has just been dropped")
             served: Mask = roles.serving & (roles.serving_since == since)
             return served
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
         """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
-        with self._lock:
-            self._check_generation(generation)
-            roles, tables = self._roles, self._holdings.tables
+        with self._state.lock:
+            self._state.check_generation(generation)
+            roles, tables = self._state.roles, self._state.holdings.tables
             mine, since = buckets & roles.serving, roles.serving_since
         ids, values = tables.export(table, mine)
         there = mine & self._still_served(roles, since, generation)
@@ -208,8 +211,8 @@ class WorkerCalls(Guarded):
         as soon as this returns, unless the answer says otherwise.
         """
         pushing = self.begin_push(push, message=message, body=body)
-        with self._lock:
-            self._wait(pushing.waiting)
+        with self._state.lock:
+            self._state.wait_replicated(pushing.waiting)
         return pushing.answer()
 
     def begin_push(
@@ -217,13 +220,13 @@ class WorkerCalls(Guarded):
     ) -> Pushing:
         """A push up to where others have to be waited for."""
         bad = find_not_finite(push.gradients)
-        with self._lock:
-            self._check_generation(push.generation)
-            if push.worker in self._fenced:
+        with self._state.lock:
+            self._state.check_generation(push.generation)
+            if push.worker in self._state.fenced:
                 raise WorkerFenced(f"the master has given up {push.worker}")
-            asked = EVERYTHING if push.buckets is None else push.buckets
-            mine = asked & self._roles.serving
-            cohorts = self._holdings.cohorts_of(push, mine)
+            asked = ALL_BUCKETS if push.buckets is None else push.buckets
+            mine = asked & self._state.roles.serving
+            cohorts = self._state.holdings.cohorts_of(push, mine)
             new = self._not_yet(push, cohorts)
             if new:
                 self._check(push, new, bad)
@@ -233,21 +236,19 @@ class WorkerCalls(Guarded):
             ticket: Ticket = {}
             # Told first: others apply it while this server does. But what the user's own code says to it nobody knows
             # before it has been run.
-            tells_first = not self._holdings.runs_users_code
+            tells_first = not self._state.holdings.runs_users_code
             if message is not None and tells_first:
-                ticket = self._tell(applied, body, push=message)
+                ticket = self._state.replicate(applied, body, push=message)
             if accepted:
                 self._count(push, max(push.age(cohort) for cohort in accepted))
-                with self._updating():
-                    self._holdings.apply(push, accepted)
-                if self._pushes % _SAMPLED == 0:
-                    self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
-                self._pushes += 1
+                with self._state.update():
+                    self._state.holdings.apply(push, accepted)
+                self._state.counters.add_push(part.ids for part in push.rows.values())
             if message is not None and not tells_first:
-                ticket = self._tell(applied, body, push=message)
+                ticket = self._state.replicate(applied, body, push=message)
             if message is not None and len(accepted) < len(cohorts):
                 # It is a repetition: what it repeats may not have been acknowledged yet.
-                ticket = self._peers.told(mine)
+                ticket = self._state.peers.told(mine)
             versions = [cohort.last.get(push.worker, NO_BATCH).version for cohort in cohorts]
             if stale:
                 versions = [cohort.version for cohort in stale]
@@ -265,7 +266,7 @@ class WorkerCalls(Guarded):
         for cohort in cohorts:
             if not cohort.initialized:
                 raise NothingHeld("no worker has given this server its initial values yet")
-            if not self._holdings.has_optimizer:
+            if not self._state.holdings.has_optimizer:
                 raise NothingHeld("no worker has told this server the optimizer yet")
             last = cohort.last.get(push.worker, NO_BATCH)
             if push.sequence < last.sequence or push.sequence < 1:
@@ -283,7 +284,7 @@ class WorkerCalls(Guarded):
         if not math.isfinite(push.learning_rate):
             raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
         try:
-            self._holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
+            self._state.holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
         except NotFinite as error:
             self._count_not_finite()
             raise NotFinite(
@@ -291,11 +292,11 @@ class WorkerCalls(Guarded):
             ) from None
         except TableFull as error:
             for name, refused in error.refused.items():
-                self.tallies.mine().table(name).refused += refused
+                self._state.statistics.of_thread().table(name).refused += refused
             raise
 
     def _check_refused(self, push: Push, cohorts: Sequence[Cohort]) -> None:
-        allowed = self._settings.max_bad_gradients
+        allowed = self._state.settings.max_bad_gradients
         if max(cohort.refused for cohort in cohorts) >= allowed:
             self._count_not_finite()
             raise NotFinite.of(push.not_finite, worker=push.worker, allowed=allowed)
@@ -304,16 +305,16 @@ class WorkerCalls(Guarded):
         if push.not_finite:
             self._count_not_finite()
             return
-        tally = self.tallies.mine()
-        tally.staleness.add(max(0, staleness))
+        statistics = self._state.statistics.of_thread()
+        statistics.staleness.add(max(0, staleness))
         for name, part in push.rows.items():
-            tally.table(name).pushed += len(part.ids)
+            statistics.table(name).pushed += len(part.ids)
 
     def _count_not_finite(self) -> None:
-        self._not_finite += 1
-        self.tallies.mine().not_finite += 1
+        self._state.counters.add_non_finite()
+        self._state.statistics.of_thread().not_finite += 1
 
     def _is_stale(self, cohort: Cohort, push: Push) -> bool:
-        too_old = push.age(cohort) > self._settings.sync_version_tolerance
+        too_old = push.age(cohort) > self._state.settings.sync_version_tolerance
         # Where nothing is applied, nothing is too old for it.
-        return self._settings.synchronous and too_old and not push.not_finite
+        return self._state.settings.synchronous and too_old and not push.not_finite

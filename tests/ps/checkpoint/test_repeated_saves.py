@@ -32,7 +32,7 @@ LONG_SECONDS = 40.0
 def servers(start_servers: Any) -> Any:
     started = start_servers(1)
     started.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
-    started.stores[0].freeze("cut", generation=1)
+    started.stores[0].master.freeze("cut", generation=1)
     return started
 
 
@@ -105,9 +105,9 @@ def test_when_one_server_fails_the_others_stop_writing(
     servers = start_servers(2)
     servers.client().initialize({f"a{number}": np.ones(9, np.float32) for number in range(8)}, {}, SGD)
     # The other one has no such copy.
-    servers.stores[0].freeze("cut", generation=1)
+    servers.stores[0].master.freeze("cut", generation=1)
     begun, stopped, tick = threading.Event(), threading.Event(), threading.Event()
-    add, save_nothing = SnapshotWriter.add, servers.stores[1].save
+    add, save_nothing = SnapshotWriter.add, servers.stores[1].master.save
 
     def late(*arguments: Any, **options: Any) -> Any:
         # A call that ends before the other one has begun would leave nothing to be stopped.
@@ -126,7 +126,7 @@ def test_when_one_server_fails_the_others_stop_writing(
         add(file, group, name, given)
 
     monkeypatch.setattr(SnapshotWriter, "add", slow)
-    monkeypatch.setattr(servers.stores[1], "save", late)
+    monkeypatch.setattr(servers.stores[1].master, "save", late)
 
     async def inside() -> None:
         coordinator = Coordinator(token)

@@ -12,7 +12,9 @@ from elasticdl.ps.checkpoint.array_file import Snapshot
 from elasticdl.ps.checkpoint.resharding import merge, owners, share
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.optimizers import RULES
-from elasticdl.ps.server.store import Initial, Pulled, Push, ServerSettings, Store
+from elasticdl.ps.protocol.answers import Pulled
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SIZES = {"a": 40, "b": 30, "c": 20, "d": 11, "e": 1}
@@ -44,7 +46,7 @@ class Cluster:
 
     def initialize(self, server: int, config: ps_pb2.OptimizerConfig) -> None:
         initial = Initial(trainable=self._part(self.model, server), state={}, optimizer=config)
-        self.stores[server].initialize(initial, generation=1)
+        self.stores[server].workers.initialize(initial, generation=1)
 
     def _part(self, arrays: dict[str, Array], server: int) -> dict[str, Array]:
         return {name: array for name, array in arrays.items() if self.owners[name] == server}
@@ -54,11 +56,11 @@ class Cluster:
             chance = np.random.default_rng(step)
             gradients = {name: chance.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
             for server, store in enumerate(self.stores):
-                store.push(
+                store.workers.push(
                     Push(
                         worker="w",
                         sequence=step + 1,
-                        version=store.status().version,
+                        version=store.master.status().version,
                         learning_rate=0.1,
                         gradients=self._part(gradients, server),
                         generation=1,
@@ -67,14 +69,16 @@ class Cluster:
 
     def freeze(self) -> Snapshot:
         for store in self.stores:
-            store.freeze("cut", generation=1)
-        return merge([store.frozen("cut") for store in self.stores])
+            store.master.freeze("cut", generation=1)
+        return merge([store.master.frozen("cut") for store in self.stores])
 
     def values(self) -> dict[str, Array]:
         def copy(pulled: Pulled) -> dict[str, Array]:
             return {name: value.copy() for name, value in pulled.trainable.items()}
 
-        return {name: v for store in self.stores for name, v in store.pull(copy, generation=1).items()}
+        return {
+            name: v for store in self.stores for name, v in store.workers.pull(copy, generation=1).items()
+        }
 
 
 ALL = [(flavor, name) for flavor, rules in RULES.items() for name in rules]
@@ -88,7 +92,7 @@ def test_as_if_never_stopped(flavor: str, name: str, before: int, after: int) ->
     stopped = Cluster(before, config)
     stopped.train(range(10))
     restored = Cluster(after, config, stopped.freeze())
-    assert {store.status().version for store in restored.stores} == {10}
+    assert {store.master.status().version for store in restored.stores} == {10}
     restored.train(range(10, 20))
     straight = Cluster(1, config)
     straight.train(range(20))
@@ -114,7 +118,7 @@ def test_gradients_that_waited_are_applied_if_nobody_waits_any_more() -> None:
     stopped.train(range(6))
     before = stopped.values()
     restored = Cluster(1, config, stopped.freeze())
-    assert restored.stores[0].status().version == 2
+    assert restored.stores[0].master.status().version == 2
     assert not np.array_equal(restored.values()["a"], before["a"])
 
 

@@ -24,7 +24,8 @@ from elasticdl.ps.replication.placement_planner import promote
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.ps.server.generations import Generations
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import ServerSettings
 from elasticdl.wire import master_pb2, ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -47,8 +48,8 @@ def checkpoint(start_servers: Any, tmp_path: Path) -> tuple[Path, Array]:
     folder = tmp_path / "version-1"
     folder.mkdir()
     name = file_name(0, 1)
-    store.freeze("cut", generation=1)
-    written = store.save("cut", folder / name)
+    store.master.freeze("cut", generation=1)
+    written = store.master.save("cut", folder / name)
     file = SavedFile(name=name, bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=1, files=(file,)), None)
     return folder, client.pull_rows({"users": IDS})["users"]
@@ -88,7 +89,7 @@ class Cluster:
         self.map = promoted
         for store in self.stores:
             if store.number != number:
-                store.see(self.routes())
+                store.peers.see(self.routes())
 
 
 @pytest.fixture
@@ -107,13 +108,13 @@ def make_cluster(token: str) -> Iterator[Any]:
 
 def copies(store: Store) -> tuple[dict[str, Array], Array]:
     """All that a server has all of, whoever serves it: of rows, those that are elsewhere are not a number."""
-    mask = store._roles.complete
+    mask = store.state.roles.complete
     rows = np.full((len(IDS), TABLE.width), np.nan, np.float32)
     there = mask[buckets_of(IDS, BUCKETS)]
     found = np.empty((int(there.sum()), TABLE.width), np.float32)
-    store._holdings.tables.gather_into("users", IDS[there], found)
+    store.state.holdings.tables.gather_into("users", IDS[there], found)
     rows[there] = found
-    return store._holdings.values(mask)[0], rows
+    return store.state.holdings.values(mask)[0], rows
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -155,9 +156,9 @@ def test_the_next_generation_waits_for_its_map_too(
         cluster.tell(number, restore_from=folder, mapped=True)
     for number in range(3):
         cluster.tell(number, generation=2, restore_from=folder, mapped=False)
-        assert not cluster.stores[number].status().ready
+        assert not cluster.stores[number].master.status().ready
         with pytest.raises(NotReady):
-            cluster.stores[number].pull(lambda pulled: pulled, generation=2)
+            cluster.stores[number].workers.pull(lambda pulled: pulled, generation=2)
     cluster.map = replace(cluster.map, version=2)
     for number in range(3):
         cluster.tell(number, generation=2, restore_from=folder, mapped=True)
@@ -196,13 +197,13 @@ def test_what_is_about_to_be_handed_over_is_restored_too(checkpoint: tuple[Path,
     directive = master_pb2.Directive(generation=1, restore_from=str(folder), ps_map=handed.to_wire())
     for store in stores:
         Generations(store).obey(directive)
-    (outbox,) = stores[0]._peers.outboxes.values()
+    (outbox,) = stores[0].state.peers.outboxes.values()
     told = outbox.after(0)
     assert told is not None
     entry = told.entry
     carry_out = messages.carrying_out(entry, memoryview(b""))
-    stores[1].receive(0, "", 1, entry, unpack(entry.buckets), carry_out)
-    pulled = stores[1].pull(lambda pulled: pulled, generation=1)
+    stores[1].peers.receive(0, "", 1, entry, unpack(entry.buckets), carry_out)
+    pulled = stores[1].workers.pull(lambda pulled: pulled, generation=1)
     assert pulled.initialized
     for name, value in pulled.trainable.items():
         np.testing.assert_array_equal(value, SAVED[name], err_msg=name)

@@ -66,10 +66,10 @@ def values(client: Any) -> dict[str, Array]:
 def save(servers: Any, folder: Path) -> list[Path]:
     paths = []
     for number, store in enumerate(servers.stores):
-        store.freeze("cut", generation=1)
+        store.master.freeze("cut", generation=1)
         paths.append(folder / f"{number}.edl")
-        store.save("cut", paths[-1])
-        store.release("cut")
+        store.master.save("cut", paths[-1])
+        store.master.release("cut")
     return paths
 
 
@@ -78,7 +78,7 @@ def restore(servers: Any, paths: list[Path]) -> None:
     for number, store in enumerate(servers.stores):
         made = first_map(count, replicas=1)
         store.close(1)
-        store.see(Routes(map=made))
+        store.peers.see(Routes(map=made))
         snapshot, buckets = read_share(paths, made.primaries_of(number))
         store.open(snapshot, buckets=buckets, tables=SavedTables([paths]))
 
@@ -175,7 +175,7 @@ def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_p
     again = restored.client()
     again.initialize(DENSE, {}, ADAM, TABLES)
     train(again, range(3))
-    assert restored.stores[0].status().rows > 5
+    assert restored.stores[0].master.status().rows > 5
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["other options", "another"])
@@ -194,13 +194,13 @@ def test_no_copy_for_the_master_before_a_worker_has_said_the_optimizer(
     restored = start_servers(2)
     restore(restored, paths)
     for store in restored.stores:
-        for ask in (store.flush, lambda of=store, **given: of.freeze("early", **given)):
+        for ask in (store.master.flush, lambda of=store, **given: of.master.freeze("early", **given)):
             with pytest.raises(NotReady, match="no worker has told this server the optimizer yet"):
                 ask(generation=1)
     again = restored.client()
     again.initialize(DENSE, {}, trained_with, TABLES)
     for store in restored.stores:
-        store.freeze("cut", generation=1, flush=True)
+        store.master.freeze("cut", generation=1, flush=True)
     assert again.initialize(DENSE, {}, trained_with, TABLES)
     frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="cut")
     (tmp_path / "second").mkdir()
@@ -228,10 +228,10 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
     (store,) = restored.stores
     alone = first_map(1, replicas=1)
     filling = replace(alone, version=2, filling={3: 1}, filling_since={3: 2})
-    store.see(Routes(map=filling, addresses={1: "nowhere:1"}))
-    assert store._peers.outboxes == {}
+    store.peers.see(Routes(map=filling, addresses={1: "nowhere:1"}))
+    assert store.state.peers.outboxes == {}
     restored.client().initialize(DENSE, {}, ADAM, TABLES)
-    (outbox,) = store._peers.outboxes.values()
+    (outbox,) = store.state.peers.outboxes.values()
     told = outbox.after(0).entry
     assert told.HasField("fill")
     assert set(json.loads(told.fill.attributes)["tables"]) == {"users", "items"}
@@ -255,10 +255,10 @@ def test_rows_that_begin_to_expire_are_new_then(start_servers: Any, tmp_path: Pa
     again.initialize({}, {}, ADAM, [replace(TABLES[0], expire_after=8)])
     for _ in range(8):
         push_users(again, range(10))
-    assert sum(store.status().rows for store in restored.stores) == 100
+    assert sum(store.master.status().rows for store in restored.stores) == 100
     for _ in range(8):
         push_users(again, range(10))
-    assert sum(store.status().rows for store in restored.stores) == 10
+    assert sum(store.master.status().rows for store in restored.stores) == 10
 
 
 def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path: Path) -> None:
@@ -283,10 +283,10 @@ def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path
     client.initialize({}, {}, ADAM, [spec])
     for _ in range(8):
         push_users(client, range(10))
-    assert store.status().rows == 100
+    assert store.master.status().rows == 100
     for _ in range(8):
         push_users(client, range(10))
-    assert store.status().rows == 10
+    assert store.master.status().rows == 10
 
 
 def test_ids_may_be_admitted_otherwise_than_before(start_servers: Any, tmp_path: Path) -> None:
@@ -299,6 +299,6 @@ def test_ids_may_be_admitted_otherwise_than_before(start_servers: Any, tmp_path:
     again = restored.client()
     again.initialize({}, {}, ADAM, [replace(TABLES[0], admit_after=2)])
     push_users(again, range(50, 150))
-    assert restored.stores[0].status().rows == 50
+    assert restored.stores[0].master.status().rows == 50
     with pytest.raises(UserError, match="admit_after 2 on the servers, and is asked for with 1"):
         restored.client("worker-1").initialize({}, {}, ADAM, TABLES[:1])

@@ -57,23 +57,23 @@ def test_pushes_and_lookups_go_on(
 
     push()
     frozen = pull()
-    store.freeze("cut", generation=1, flush=True)
+    store.master.freeze("cut", generation=1, flush=True)
     disk = SlowDisk(monkeypatch)
     with futures.ThreadPoolExecutor(2) as pool:
         try:
-            saved = pool.submit(store.save, "cut", tmp_path / "x.edl")
+            saved = pool.submit(store.master.save, "cut", tmp_path / "x.edl")
             assert disk.reached.wait(LONG_SECONDS)
             for _ in range(3):
                 pool.submit(push).result(LONG_SECONDS)
             np.testing.assert_array_equal(pool.submit(pull).result(LONG_SECONDS), frozen - 3)
             # Another copy can be made, looked at and forgotten.
-            pool.submit(store.freeze, "evaluation", generation=1).result(LONG_SECONDS)
-            pool.submit(store.release, "evaluation").result(LONG_SECONDS)
+            pool.submit(store.master.freeze, "evaluation", generation=1).result(LONG_SECONDS)
+            pool.submit(store.master.release, "evaluation").result(LONG_SECONDS)
             assert not saved.done()
         finally:
             disk.goes_on.set()
         assert saved.result(LONG_SECONDS).complete
-    store.release("cut")
+    store.master.release("cut")
     with SavedTables([[tmp_path / "x.edl"]]) as tables:
         parts = [tables.rows("users", bucket) for bucket in range(tables.descriptions["users"].buckets)]
     found = {

@@ -22,7 +22,7 @@ from elasticdl.ps.core.errors import (
 )
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.optimizers import make_optimizer
-from elasticdl.ps.server.store import Push
+from elasticdl.ps.storage.holdings import Push
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
@@ -133,12 +133,12 @@ def test_frozen_copies(start_servers: Any) -> None:
     client = servers.client()
     client.initialize(MODEL, {}, SGD)
     for store in servers.stores:
-        store.freeze("cut-1", generation=1)
+        store.master.freeze("cut-1", generation=1)
     client.push(made_up(1), learning_rate=1.0)
     frozen = client.pull(frozen="cut-1")
     assert set(frozen.versions.tolist()) == {0}
     np.testing.assert_array_equal(frozen.trainable["a"], MODEL["a"])
-    with pytest.raises(NothingHeld, match="no frozen copy 'cut-2'"):
+    with pytest.raises(NothingHeld, match="no snapshot 'cut-2'"):
         client.pull(frozen="cut-2")
 
 
@@ -150,9 +150,9 @@ def test_a_gradient_that_is_not_finite_reaches_no_server(start_servers: Any) -> 
     gradients["e"][50] = np.nan
     with pytest.raises(UserError, match="gradient of e is not finite"):
         client.push(gradients, learning_rate=1.0)
-    assert [store.status().pushes for store in servers.stores] == [0, 0]
+    assert [store.master.status().pushes for store in servers.stores] == [0, 0]
     client.push(made_up(1), learning_rate=1.0)
-    assert [store.status().pushes for store in servers.stores] == [1, 1]
+    assert [store.master.status().pushes for store in servers.stores] == [1, 1]
 
 
 def test_what_the_servers_find_wrong_arrives_as_it_was_said(start_servers: Any) -> None:
@@ -178,7 +178,7 @@ def test_a_refused_batch_comes_again_and_counts_once_everywhere(start_servers: A
     client.initialize(MODEL, {}, SGD)
     versions = client.pull().versions
     # Another worker has got through to one of the servers only, so far.
-    servers.stores[1].push(
+    servers.stores[1].workers.push(
         Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
     )
     with pytest.raises(StaleGradients):
@@ -188,15 +188,15 @@ def test_a_refused_batch_comes_again_and_counts_once_everywhere(start_servers: A
         made_up(2), learning_rate=1.0, versions=client.pull().versions, lease_id=1, position=5, batches=1
     )
     assert client.last_sequence == 1
-    assert [store.status().pushes for store in servers.stores] == [1, 2]
-    assert [store.fence("worker-0", generation=1).last.sequence for store in servers.stores] == [1, 1]
+    assert [store.master.status().pushes for store in servers.stores] == [1, 2]
+    assert [store.master.fence("worker-0", generation=1).last.sequence for store in servers.stores] == [1, 1]
 
 
 def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any) -> None:
     servers = start_servers(2, asynchronous=False)
     client = servers.client("worker-0")
     client.initialize(MODEL, {}, SGD)
-    servers.stores[1].push(
+    servers.stores[1].workers.push(
         Push(worker="worker-1", sequence=1, version=0, learning_rate=1.0, gradients={}, generation=1)
     )
     versions = np.zeros(BUCKETS, np.int64)
@@ -206,7 +206,7 @@ def test_another_batch_after_a_refused_one_has_another_number(start_servers: Any
     client.push(
         made_up(2), learning_rate=1.0, versions=client.pull().versions, lease_id=2, position=3, batches=1
     )
-    last = [store.fence("worker-0", generation=1).last for store in servers.stores]
+    last = [store.master.fence("worker-0", generation=1).last for store in servers.stores]
     assert [(one.sequence, one.lease_id, one.position) for one in last] == [(2, 2, 3), (2, 2, 3)]
 
 
@@ -219,14 +219,14 @@ def test_another_batch_after_a_wrong_one_has_another_number(start_servers: Any) 
         client.push(wrong, learning_rate=1.0)
     # The server that found nothing wrong with its part must not take this for the same batch.
     client.push(made_up(2), learning_rate=1.0)
-    assert sorted(store.status().pushes for store in servers.stores) == [1, 2]
+    assert sorted(store.master.status().pushes for store in servers.stores) == [1, 2]
 
 
 def test_errors_that_end_the_worker(start_servers: Any) -> None:
     servers = start_servers(1)
     client = servers.client("worker-0")
     client.initialize(MODEL, {}, SGD)
-    servers.stores[0].fence("worker-0", generation=1)
+    servers.stores[0].master.fence("worker-0", generation=1)
     with pytest.raises(WorkerFenced):
         client.push(made_up(1), learning_rate=1.0)
     servers.stores[0].close(2)

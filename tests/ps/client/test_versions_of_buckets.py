@@ -13,7 +13,8 @@ from elasticdl.ps.checkpoint.resharding import buckets_of_names
 from elasticdl.ps.client.client import ParameterClient, StaleGradients
 from elasticdl.ps.core.array_bodies import mask_of
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.server.store import Push, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Push
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -30,7 +31,7 @@ BUCKETS_OF = buckets_of_names({"trainable": {name: value.nbytes for name, value 
 
 def die(store: Store, worker: str) -> None:
     """In the middle of a push: half of the buckets have had it."""
-    version = store.status().version
+    version = store.master.status().version
     push = Push(
         worker=worker,
         sequence=1,
@@ -40,7 +41,7 @@ def die(store: Store, worker: str) -> None:
         generation=1,
         buckets=HALF,
     )
-    assert store.push(push).accepted
+    assert store.workers.push(push).accepted
 
 
 def tries(client: ParameterClient, most: int = 5) -> int:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.array_file import Snapshot
 from elasticdl.ps.embedding.custom_optimizer import to_config
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 BASE = """
@@ -75,7 +76,7 @@ def new_store(zoo: Zoo) -> Store:
 
 def initialize(store: Store, optimizer: ps_pb2.OptimizerConfig) -> None:
     initial = Initial(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=optimizer)
-    store.initialize(initial, generation=1)
+    store.workers.initialize(initial, generation=1)
 
 
 def test_a_server_that_has_the_same_file_takes_it(zoo: Zoo) -> None:
@@ -119,8 +120,8 @@ def test_a_worker_that_comes_later_with_another_file_changes_nothing(
     zoo.write("own", OWN + "\nSOMETHING = 1\n")
     with caplog.at_level(logging.WARNING, "elasticdl.ps"):
         initialize(store, zoo.told())
-    assert "another file of the optimizer own:Own" in caplog.text
-    optimizer = store._holdings.optimizer
+    assert "different file of the optimizer own:Own" in caplog.text
+    optimizer = store.state.holdings.optimizer
     assert optimizer is not None
     assert optimizer["source"] == first.source
 
@@ -143,7 +144,7 @@ def test_a_job_from_a_checkpoint_may_have_another_file(zoo: Zoo) -> None:
     store = new_store(zoo)
     store.open(Snapshot(attributes=attributes, groups=groups))
     initialize(store, now)
-    optimizer = store._holdings.optimizer
+    optimizer = store.state.holdings.optimizer
     assert optimizer is not None
     assert optimizer["source"] == now.source
-    assert store._holdings.dense.slots["x"]["step"] == 5
+    assert store.state.holdings.dense.slots["x"]["step"] == 5

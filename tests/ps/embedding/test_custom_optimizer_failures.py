@@ -20,7 +20,8 @@ from elasticdl.ps.embedding.custom_optimizer import to_config
 from elasticdl.ps.protocol import messages
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import Initial, Push, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Connection, connect
 from tests.ps.processes import Job
@@ -47,10 +48,10 @@ class Primary:
         self.errors: list[UserError] = []
         self.store = Store(ServerSettings(**settings), failed=self.errors.append)
         self.store.close(1)
-        self.store.see(Routes(map=first_map(2, replicas=2)))
+        self.store.peers.see(Routes(map=first_map(2, replicas=2)))
         self.store.open()
         initial = Initial(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=PICKY)
-        self.store._holdings.initialize(ALL, initial)
+        self.store.state.holdings.initialize(ALL, initial)
 
     def push(self, number: float, sequence: int = 1) -> None:
         push = Push(
@@ -61,11 +62,11 @@ class Primary:
             gradients={"x": np.full(2, number, np.float32)},
             generation=1,
         )
-        self.store.begin_push(push, message=ps_pb2.PushRequest())
+        self.store.workers.begin_push(push, message=ps_pb2.PushRequest())
 
     @property
     def told(self) -> int:
-        return sum(outbox.last for outbox in self.store._peers.outboxes.values())
+        return sum(outbox.last for outbox in self.store.state.peers.outboxes.values())
 
 
 def test_nobody_else_is_told_of_a_push_that_failed() -> None:
@@ -84,8 +85,8 @@ def test_what_is_half_done_is_given_to_nobody() -> None:
         primary.push(9.0)
     calls: list[Callable[[], Any]] = [
         lambda: primary.push(1.0, sequence=2),
-        lambda: primary.store.pull(lambda pulled: pulled, generation=1),
-        lambda: primary.store.freeze("cut", generation=1),
+        lambda: primary.store.workers.pull(lambda pulled: pulled, generation=1),
+        lambda: primary.store.master.freeze("cut", generation=1),
     ]
     for call in calls:
         with pytest.raises(UserError, match="my own words"):
@@ -97,7 +98,7 @@ def test_gradients_that_are_applied_for_a_checkpoint() -> None:
     primary = Primary(grads_to_wait=2)
     primary.push(9.0)
     with pytest.raises(UserError, match="my own words"):
-        primary.store.freeze("cut", generation=1, flush=True)
+        primary.store.master.freeze("cut", generation=1, flush=True)
     assert "my own words" in str(primary.errors)
     assert primary.told == 1
 
@@ -195,7 +196,7 @@ def test_whoever_tells_a_server_that_has_failed_goes_on(token: str) -> None:
     store.close(1)
     store.open()
     server.serve(store)
-    store._break(UserError("something"))
+    store.state.invalidate(UserError("something"))
     connection = connect(server.address, token)
     hello = ps_pb2.ReplicateHello(server=0, incarnation="other", generation=1)
     connection.send(messages.REPLICATE, hello.SerializeToString())

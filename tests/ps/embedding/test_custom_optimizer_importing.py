@@ -16,7 +16,8 @@ from elasticdl.ps.checkpoint.array_file import Snapshot
 from elasticdl.ps.core.array_bodies import mask_of, pack
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.protocol.messages import carrying_out
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SLOW = """
@@ -51,9 +52,9 @@ def was_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[boo
     seen: list[bool] = []
 
     def look() -> None:
-        free = store._lock.acquire(blocking=False)
+        free = store.state.lock.acquire(blocking=False)
         if free:
-            store._lock.release()
+            store.state.lock.release()
         seen.append(free)
 
     monkeypatch.setattr(builtins, "looked", look, raising=False)
@@ -65,14 +66,14 @@ def was_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[boo
 def test_when_a_worker_tells_of_it(store: Store, was_free: list[bool]) -> None:
     store.open()
     values = {"x": np.ones(2, np.float32)}
-    store.initialize(Initial(trainable=values, state={}, optimizer=NAMED), generation=1)
+    store.workers.initialize(Initial(trainable=values, state={}, optimizer=NAMED), generation=1)
     assert was_free == [True]
 
 
 def receive(store: Store, entry: ps_pb2.Entry) -> None:
     everything = mask_of(range(256))
     entry.position, entry.version, entry.buckets = 1, 9, pack(everything)
-    store.receive(1, "other", 1, entry, everything, carrying_out(entry, memoryview(b"")))
+    store.peers.receive(1, "other", 1, entry, everything, carrying_out(entry, memoryview(b"")))
 
 
 def test_when_another_server_tells_of_it(store: Store, was_free: list[bool]) -> None:
@@ -123,7 +124,7 @@ def test_whoever_comes_meanwhile_gets_all_of_it(
     def initialize() -> None:
         try:
             initial = Initial(trainable=values, state={}, optimizer=NAMED)
-            outcomes.append(store.initialize(initial, generation=1).done_before)
+            outcomes.append(store.workers.initialize(initial, generation=1).done_before)
         except Exception as error:  # noqa: BLE001
             outcomes.append(error)
 

@@ -14,9 +14,10 @@ from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.row_requests import RowGradients, add_up, squared_norm
 from elasticdl.ps.embedding.table import TableSpec
-from elasticdl.ps.server.store import Initial, Push, ServerSettings, Store
+from elasticdl.ps.server.store import Store
 from elasticdl.ps.storage import dense_parameters
 from elasticdl.ps.storage.dense_parameters import DenseParameters
+from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
 from elasticdl.ps.storage.table_set import RowPart
 from elasticdl.wire import ps_pb2
 
@@ -94,7 +95,7 @@ def test_the_mean_of_rows() -> None:
     store = Store(ServerSettings(grads_to_wait=3))
     store.close(1)
     store.open()
-    store.initialize(Initial(trainable={}, state={}, optimizer=SGD, tables=[CLICKS]), generation=1)
+    store.workers.initialize(Initial(trainable={}, state={}, optimizer=SGD, tables=[CLICKS]), generation=1)
     ids = np.arange(50, dtype=np.int64)
     for sequence in (1, 2, 3):
         values = np.tile(np.array(LARGE, np.float32), (len(ids), 1))
@@ -107,9 +108,9 @@ def test_the_mean_of_rows() -> None:
             rows={"clicks": RowPart(ids=ids, values=values)},
             generation=1,
         )
-        assert store.push(push).accepted
+        assert store.workers.push(push).accepted
     out = np.empty((len(ids), 2), np.float32)
-    store.pull_rows([("clicks", ids)], lambda sizes: [out], generation=1)
+    store.workers.pull_rows([("clicks", ids)], lambda sizes: [out], generation=1)
     np.testing.assert_allclose(out, np.tile(-np.array(LARGE), (len(ids), 1)), rtol=1e-6)
 
 
@@ -143,7 +144,7 @@ def test_the_sum_of_one_batch_is_passed_over_where_that_is_allowed(start_servers
     client.initialize({"a": np.ones(3, np.float32)}, {}, SGD, [CLICKS])
     client.push({"a": np.ones(3, np.float32)}, rows=of_two_lookups(), learning_rate=1.0)
     assert client.passed_over == ("clicks", 1)
-    assert [store.status().not_finite for store in started.stores] == [1] * servers
+    assert [store.master.status().not_finite for store in started.stores] == [1] * servers
     assert not client.pull_rows({"clicks": np.arange(100)})["clicks"].any()
 
 

@@ -12,8 +12,8 @@ from elasticdl.ps.embedding.table import TableSpec, buckets_of
 from elasticdl.ps.protocol import messages
 from elasticdl.ps.protocol.messages import read_push, rows_parts
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -27,7 +27,7 @@ FILLING = replace(PLAIN, version=4, filling={BUCKET: 2}, filling_since={BUCKET: 
 def made(number: int) -> Store:
     store = Store(ServerSettings(), number=number)
     store.close(1)
-    store.see(Routes(map=PLAIN))
+    store.peers.see(Routes(map=PLAIN))
     store.open()
     return store
 
@@ -36,15 +36,15 @@ def filled() -> Store:
     """A third server, which has a bucket and has not heard yet that it is to have it."""
     primary, third = made(0), made(2)
     initial = Initial(trainable={}, state={}, optimizer=SGD, tables=[SPEC])
-    primary._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
+    primary.state.holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
     request = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=0.1, generation=1)
     request.rows.append(ps_pb2.RowsHead(table="users", ids=len(IDS), dtype="float32", width=3))
     body = memoryview(b"".join(rows_parts([IDS]) + rows_parts([np.ones((len(IDS), 3), np.float32)])))
-    primary.begin_push(read_push(request, body), message=request, body=(body,))
-    primary.see(Routes(map=FILLING))
-    told = primary._peers.outboxes[2].after(0)
+    primary.workers.begin_push(read_push(request, body), message=request, body=(body,))
+    primary.peers.see(Routes(map=FILLING))
+    told = primary.state.peers.outboxes[2].after(0)
     assert told is not None
-    third.receive(
+    third.peers.receive(
         0,
         "",
         1,
@@ -57,18 +57,18 @@ def filled() -> Store:
 
 def test_it_goes_with_the_next_map_that_does_not_give_it() -> None:
     third = filled()
-    assert third.status().rows == len(IDS)
-    third.see(Routes(map=replace(PLAIN, version=5)))
-    assert third.status().rows == 0
+    assert third.master.status().rows == len(IDS)
+    third.peers.see(Routes(map=replace(PLAIN, version=5)))
+    assert third.master.status().rows == 0
 
 
 def test_it_stays_until_the_map_is_there_that_gives_it() -> None:
     """Maps between the one that this server has and that one do not know of it yet; the sender sends it only once."""
     third = filled()
     for unaware in (2, 3):
-        third.see(Routes(map=replace(PLAIN, version=unaware)))
-        assert third.status().rows == len(IDS)
-    third.see(Routes(map=FILLING))
-    assert third.status().rows == len(IDS)
-    third.see(Routes(map=replace(PLAIN, version=5)))
-    assert third.status().rows == 0
+        third.peers.see(Routes(map=replace(PLAIN, version=unaware)))
+        assert third.master.status().rows == len(IDS)
+    third.peers.see(Routes(map=FILLING))
+    assert third.master.status().rows == len(IDS)
+    third.peers.see(Routes(map=replace(PLAIN, version=5)))
+    assert third.master.status().rows == 0

@@ -22,8 +22,8 @@ from elasticdl.ps.protocol import messages
 from elasticdl.ps.protocol.messages import read_push, rows_parts
 from elasticdl.ps.replication import peers
 from elasticdl.ps.replication.replica_log import Outbox, Routes
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras")
@@ -45,20 +45,20 @@ class Primary:
         self.store = self._made(0, settings)
         self.third = self._made(2, settings)
         initial = Initial(trainable={}, state={}, optimizer=optimizer, tables=[SPEC])
-        self.store._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
+        self.store.state.holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
         self._sequence = 0
         self._draw = np.random.default_rng(7)
 
     def _made(self, number: int, settings: ServerSettings) -> Store:
         store = Store(settings, number=number)
         store.close(1)
-        store.see(Routes(map=PLAIN))
+        store.peers.see(Routes(map=PLAIN))
         store.open()
         return store
 
     @property
     def outbox(self) -> Outbox:
-        return self.store._peers.outboxes[2]
+        return self.store.state.peers.outboxes[2]
 
     def push(self) -> None:
         ids = self._draw.choice(IDS, 40, replace=False, p=OFTEN / OFTEN.sum())
@@ -71,20 +71,24 @@ class Primary:
         )
         request.rows.append(ps_pb2.RowsHead(table="users", ids=len(ids), dtype="float32", width=3))
         body = memoryview(b"".join([*rows_parts([ids]), *rows_parts([gradients])]))
-        self.store.begin_push(read_push(request, body), message=request, body=(body,))
+        self.store.workers.begin_push(read_push(request, body), message=request, body=(body,))
 
     def see(self, new: BucketMap) -> None:
         for store in (self.store, self.third):
-            store.see(Routes(map=new))
+            store.peers.see(Routes(map=new))
 
     def deliver(self) -> Iterator[ps_pb2.Entry]:
         """What is in the outbox, entry by entry, each acknowledged when the caller has had a look at it."""
-        while (told := self.store.next_told(self.outbox, self.outbox.acknowledged, seconds=0)) is not None:
+        while (
+            told := self.store.peers.next_told(self.outbox, self.outbox.acknowledged, seconds=0)
+        ) is not None:
             entry = ps_pb2.Entry.FromString(told[1])
             body = memoryview(b"".join(told[2]))
-            self.third.receive(0, "", 1, entry, unpack(entry.buckets), messages.carrying_out(entry, body))
+            self.third.peers.receive(
+                0, "", 1, entry, unpack(entry.buckets), messages.carrying_out(entry, body)
+            )
             yield entry
-            self.store.acknowledge(self.outbox, entry.position)
+            self.store.peers.acknowledge(self.outbox, entry.position)
 
 
 @pytest.fixture(params=[1, 2], ids=["asynchronous", "synchronous"])
@@ -98,7 +102,7 @@ def primary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def contents(store: Store) -> dict[str, Any]:
     """Of the bucket: rows by id, how often others were seen, the account of batches."""
-    attributes, groups, _ = store._holdings.export(BUCKET)
+    attributes, groups, _ = store.state.holdings.export(BUCKET)
     rows, waiting = groups["rows:users"], groups.get("waiting:users", {})
     ids = rows[f"{BUCKET}/ids"]
     order = np.argsort(ids)
@@ -116,7 +120,7 @@ def contents(store: Store) -> dict[str, Any]:
 
 
 def table_of(store: Store) -> dict[int, tuple[Any, Any]]:
-    rows = store._holdings.tables._find("users").export(BUCKET)
+    rows = store.state.holdings.tables._find("users").export(BUCKET)
     assert rows.slots is not None
     return dict(
         zip(rows.ids.tolist(), zip(rows.values.tolist(), rows.slots.tolist(), strict=True), strict=True)
@@ -130,7 +134,7 @@ def test_with_pushes_between_the_parts_both_are_the_same_in_the_end(primary: Pri
     for entry in primary.deliver():
         if entry.HasField("fill"):
             parts.append(entry.fill.part)
-            assert not primary.store.status().filled
+            assert not primary.store.master.status().filled
             # Long enough for rows to be admitted and to expire between the first part and the last.
             for _ in range(5):
                 primary.push()
@@ -139,7 +143,7 @@ def test_with_pushes_between_the_parts_both_are_the_same_in_the_end(primary: Pri
     assert parts == list(range(len(parts)))
     assert len(parts) > 10
     assert pushes == 5 * len(parts)
-    assert primary.store.status().filled == [(BUCKET, 2, "")]
+    assert primary.store.master.status().filled == [(BUCKET, 2, "")]
     there, here = contents(primary.store), contents(primary.third)
     assert there["ids"]
     assert there["waiting_ids"]

@@ -10,8 +10,8 @@ import numpy as np
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap
 from elasticdl.ps.protocol.messages import read_push
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -23,11 +23,13 @@ def filling() -> tuple[Store, Any]:
     """A primary that is to copy many buckets to a third server, and what it tells that one."""
     store = Store(ServerSettings(), number=0)
     store.close(1)
-    store.see(Routes(map=PLAIN))
+    store.peers.see(Routes(map=PLAIN))
     store.open()
-    store._holdings.initialize(np.ones(BUCKETS, np.bool_), Initial(trainable={}, state={}, optimizer=SGD))
+    store.state.holdings.initialize(
+        np.ones(BUCKETS, np.bool_), Initial(trainable={}, state={}, optimizer=SGD)
+    )
     buckets = range(WANTED)
-    store.see(
+    store.peers.see(
         Routes(
             map=replace(
                 PLAIN,
@@ -37,13 +39,13 @@ def filling() -> tuple[Store, Any]:
             )
         )
     )
-    return store, store._peers.outboxes[2]
+    return store, store.state.peers.outboxes[2]
 
 
 def test_a_push_is_told_before_most_of_them() -> None:
     store, outbox = filling()
     request = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
-    store.begin_push(read_push(request, memoryview(b"")), message=request)
+    store.workers.begin_push(read_push(request, memoryview(b"")), message=request)
     assert outbox.after(outbox.last - 1).entry.HasField("push")
     assert outbox.last <= 3
 
@@ -52,7 +54,7 @@ def test_each_that_arrives_lets_another_go_until_all_are_there() -> None:
     store, outbox = filling()
     for arrived in range(1, WANTED + 1):
         assert len(outbox) <= 2
-        store.acknowledge(outbox, arrived)
-        assert len(store.status().filled) == arrived
+        store.peers.acknowledge(outbox, arrived)
+        assert len(store.master.status().filled) == arrived
     assert len(outbox) == 0
-    assert sorted(bucket for bucket, _, _ in store.status().filled) == list(range(WANTED))
+    assert sorted(bucket for bucket, _, _ in store.master.status().filled) == list(range(WANTED))

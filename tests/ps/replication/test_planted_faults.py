@@ -19,7 +19,8 @@ from elasticdl.ps.protocol.answers import Fencing
 from elasticdl.ps.replication.peers import Peers
 from elasticdl.ps.replication.replica_log import Roles
 from elasticdl.ps.server.generations import Generations
-from elasticdl.ps.server.store import Store
+from elasticdl.ps.server.master_calls import MasterCalls
+from elasticdl.ps.server.worker_calls import WorkerCalls
 from elasticdl.ps.storage.holdings import Holdings, Push
 from elasticdl.wire import master_pb2
 from tests.ps.histories import World
@@ -75,7 +76,7 @@ def a_backup_doubles_an_update(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_repeated_push_is_applied_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Store, "_not_yet", lambda self, push, cohorts: list(cohorts))
+    patch.setattr(WorkerCalls, "_not_yet", lambda self, push, cohorts: list(cohorts))
 
 
 def acknowledged_before_the_backup_has_it(patch: pytest.MonkeyPatch) -> None:
@@ -138,26 +139,26 @@ def a_server_restores_before_it_has_a_map(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_fence_speaks_for_what_is_not_handed_over_yet(patch: pytest.MonkeyPatch) -> None:
-    begin = Store.begin_fence
+    begin = MasterCalls.begin_fence
 
-    def too_early(self: Store, worker: str, *, generation: int) -> Fencing:
+    def too_early(self: MasterCalls, worker: str, *, generation: int) -> Fencing:
         fencing = begin(self, worker, generation=generation)
-        if self._roles.map is not None:
-            fencing.waiting.mask = self._roles.map.owners == self.number
+        if self._state.roles.map is not None:
+            fencing.waiting.mask = self._state.roles.map.owners == self._state.number
         return fencing
 
-    patch.setattr(Store, "begin_fence", too_early)
+    patch.setattr(MasterCalls, "begin_fence", too_early)
 
 
 def a_fence_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    begin = Store.begin_fence
+    begin = MasterCalls.begin_fence
 
-    def forget(self: Store, worker: str, *, generation: int) -> Fencing:
+    def forget(self: MasterCalls, worker: str, *, generation: int) -> Fencing:
         fencing = begin(self, worker, generation=generation)
-        self._fenced.discard(worker)
+        self._state._fenced.discard(worker)
         return fencing
 
-    patch.setattr(Store, "begin_fence", forget)
+    patch.setattr(MasterCalls, "begin_fence", forget)
 
 
 def a_gradient_is_as_old_as_the_oldest_bucket_says(patch: pytest.MonkeyPatch) -> None:

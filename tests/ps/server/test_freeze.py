@@ -17,8 +17,9 @@ from elasticdl.ps.core.errors import NothingHeld, NotReady
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
 from elasticdl.ps.storage.frozen_copy import FrozenCopy
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="torch", options={"amsgrad": 1})
@@ -28,14 +29,14 @@ def test_copies_stay_as_they_were(make_store: Any) -> None:
     small = make_store(ADAM)
     seen = []
     for number in range(5):
-        assert small.store.freeze(f"cut-{number}", generation=1) == number
-        frozen = small.store.frozen(f"cut-{number}")
+        assert small.store.master.freeze(f"cut-{number}", generation=1) == number
+        frozen = small.store.master.frozen(f"cut-{number}")
         seen.append(
             {group: {n: a.copy() for n, a in arrays.items()} for group, arrays in frozen.groups.items()}
         )
         small.push([1.0, -1.0], sequence=number + 1, state={"mean": np.array([float(number)])})
     for number, groups in enumerate(seen):
-        frozen = small.store.frozen(f"cut-{number}")
+        frozen = small.store.master.frozen(f"cut-{number}")
         assert frozen.attributes["version"] == number
         assert frozen.groups.keys() == groups.keys()
         for group, arrays in groups.items():
@@ -48,10 +49,10 @@ def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any
     small = make_store()
 
     def live() -> Any:
-        return small.store.pull(lambda pulled: pulled.trainable["x"], generation=1)
+        return small.store.workers.pull(lambda pulled: pulled.trainable["x"], generation=1)
 
-    small.store.freeze("cut", generation=1)
-    frozen = small.store.frozen("cut").groups["trainable"]["x"]
+    small.store.master.freeze("cut", generation=1)
+    frozen = small.store.master.frozen("cut").groups["trainable"]["x"]
     assert np.shares_memory(frozen, live())
     small.push([1.0, 1.0], sequence=1)
     copied = live()
@@ -62,24 +63,24 @@ def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any
 
 def test_freezing_again_keeps_the_first(make_store: Any) -> None:
     small = make_store()
-    assert small.store.freeze("cut", generation=1) == 0
+    assert small.store.master.freeze("cut", generation=1) == 0
     small.push([1.0, 1.0])
-    assert small.store.freeze("cut", generation=1) == 0
+    assert small.store.master.freeze("cut", generation=1) == 0
     assert list(small.pull(frozen="cut").trainable["x"]) == [1.0, 2.0]
 
 
 def test_a_released_copy_is_gone_but_not_for_who_holds_it(make_store: Any) -> None:
     small = make_store()
-    small.store.freeze("cut", generation=1)
-    held = small.store.frozen("cut")
-    small.store.release("cut")
-    small.store.release("cut")
+    small.store.master.freeze("cut", generation=1)
+    held = small.store.master.frozen("cut")
+    small.store.master.release("cut")
+    small.store.master.release("cut")
     small.push([1.0, 1.0])
     assert list(held.groups["trainable"]["x"]) == [1.0, 2.0]
-    with pytest.raises(NothingHeld, match="no frozen copy 'cut'"):
+    with pytest.raises(NothingHeld, match="no snapshot 'cut'"):
         small.pull(frozen="cut")
-    with pytest.raises(NothingHeld, match="no frozen copy 'cut'"):
-        small.store.frozen("cut")
+    with pytest.raises(NothingHeld, match="no snapshot 'cut'"):
+        small.store.master.frozen("cut")
 
 
 def test_there_must_be_something_to_freeze() -> None:
@@ -87,13 +88,13 @@ def test_there_must_be_something_to_freeze() -> None:
     store.close(1)
     store.open()
     with pytest.raises(NothingHeld):
-        store.freeze("cut", generation=1)
+        store.master.freeze("cut", generation=1)
 
 
 def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
-    small.store.freeze("cut", generation=1)
+    small.store.master.freeze("cut", generation=1)
     assert small.pull(frozen="cut", known_version=1).unchanged
     assert not small.pull(frozen="cut", known_version=0).unchanged
 
@@ -104,30 +105,30 @@ def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
     new = replace(old, version=2, backup=tuple(1 - server for server in old.primary))
     store = Store(ServerSettings(), number=1)
     store.close(1)
-    store.see(Routes(map=old))
+    store.peers.see(Routes(map=old))
     store.open()
     initial = Initial(trainable={}, state={}, optimizer=ADAM)
     # As if the other one had filled it.
-    store._holdings.initialize(mask_of(range(256)), initial)
+    store.state.holdings.initialize(mask_of(range(256)), initial)
     return store, new
 
 
 def test_a_backup_that_does_not_know_it_yet_freezes_nothing() -> None:
     store, new = a_backup_that_does_not_know()
     with pytest.raises(NotReady, match="map 2"):
-        store.freeze("cut", generation=1, map_version=2)
-    store.see(Routes(map=new))
-    store.freeze("cut", generation=1, map_version=2)
-    assert store._frozen["cut"].mask.all()
+        store.master.freeze("cut", generation=1, map_version=2)
+    store.peers.see(Routes(map=new))
+    store.master.freeze("cut", generation=1, map_version=2)
+    assert store.state._snapshots["cut"].mask.all()
 
 
 def test_whoever_freezes_waits_for_a_map_that_is_on_its_way() -> None:
     store, new = a_backup_that_does_not_know()
     with futures.ThreadPoolExecutor(1) as pool:
-        freezing = pool.submit(store.freeze, "cut", generation=1, map_version=2, seconds=60.0)
-        store.see(Routes(map=new))
+        freezing = pool.submit(store.master.freeze, "cut", generation=1, map_version=2, seconds=60.0)
+        store.peers.see(Routes(map=new))
         assert freezing.result() == 0
-    assert store._frozen["cut"].mask.all()
+    assert store.state._snapshots["cut"].mask.all()
 
 
 def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,11 +136,11 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
     both = first_map(2, replicas=2)
     store = Store(ServerSettings(), number=1)
     store.close(1)
-    store.see(Routes(map=both, addresses={0: "127.0.0.1:1"}))
+    store.peers.see(Routes(map=both, addresses={0: "127.0.0.1:1"}))
     store.open()
-    store._holdings.initialize(mask_of(range(256)), Initial(trainable={}, state={}, optimizer=ADAM))
+    store.state.holdings.initialize(mask_of(range(256)), Initial(trainable={}, state={}, optimizer=ADAM))
     waiting, made = threading.Semaphore(0), []
-    wait, make = store._wait, FrozenCopy.make
+    wait, make = store.state.wait_replicated, FrozenCopy.make
 
     def seen_waiting(*given: Any, **more: Any) -> Any:
         waiting.release()
@@ -149,14 +150,14 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
         made.append(make(*given, **more))
         return made[-1]
 
-    monkeypatch.setattr(store, "_wait", seen_waiting)
+    monkeypatch.setattr(store.state, "wait_replicated", seen_waiting)
     monkeypatch.setattr(FrozenCopy, "make", counted)
     with futures.ThreadPoolExecutor(2) as pool:
-        freezing = [pool.submit(store.freeze, "cut", generation=1, flush=True) for _ in range(2)]
+        freezing = [pool.submit(store.master.freeze, "cut", generation=1, flush=True) for _ in range(2)]
         for _ in freezing:
             waiting.acquire()
         alone = replace(both, version=2, primary=(1,) * 256, backup=(NOBODY,) * 256)
-        store.see(Routes(map=alone))
+        store.peers.see(Routes(map=alone))
         assert [each.result() for each in freezing] == [0, 0]
     assert len(made) == 1
 
@@ -166,13 +167,13 @@ def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
     store = Store(ServerSettings(), number=0)
     store.close(1)
     made = first_map(2)
-    store.see(Routes(map=made))
+    store.peers.see(Routes(map=made))
     store.open()
     values = {"here": np.zeros(4, np.float32), "there": np.ones(4, np.float32)}
     initial = Initial(trainable=values, state={}, optimizer=ADAM, array_buckets={"here": 0, "there": 128})
-    store._holdings.initialize(mask_of(range(256)), initial)
-    store.freeze("cut", generation=1)
-    pulled = store.pull(
+    store.state.holdings.initialize(mask_of(range(256)), initial)
+    store.master.freeze("cut", generation=1)
+    pulled = store.workers.pull(
         lambda pulled: list(pulled.trainable),
         generation=1,
         frozen="cut",
@@ -184,8 +185,10 @@ def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
 def test_a_copy_that_is_released_while_it_is_written_is_none(make_store: Any, tmp_path: Path) -> None:
     """Not a fault of what was asked for: whoever asked may have asked for another since."""
     small = make_store()
-    small.store._holdings.tables.declare([TableSpec(name="users", width=4)], make_optimizer(small.optimizer))
-    small.store.freeze("cut", generation=1)
+    small.store.state.holdings.tables.declare(
+        [TableSpec(name="users", width=4)], make_optimizer(small.optimizer)
+    )
+    small.store.master.freeze("cut", generation=1)
     with pytest.raises(NothingHeld, match="'cut' has just been released"):
-        small.store.save("cut", tmp_path / "cut.edl", check=lambda: small.store.release("cut"))
+        small.store.master.save("cut", tmp_path / "cut.edl", check=lambda: small.store.master.release("cut"))
     assert not (tmp_path / "cut.edl").exists()

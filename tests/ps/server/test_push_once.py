@@ -18,7 +18,7 @@ def test_a_repeated_push_gets_the_same_reply_and_changes_nothing(make_store: Any
     assert again == first
     assert small.x == [0.5, 1.0]
     assert small.version == 2
-    assert small.store.status().pushes == 2
+    assert small.store.master.status().pushes == 2
 
 
 def test_the_next_number_is_another_batch(make_store: Any) -> None:
@@ -48,7 +48,7 @@ def test_a_fenced_worker_is_refused_and_its_last_batch_known(make_store: Any) ->
     small = make_store()
     small.push([1.0, 1.0], sequence=1, lease_id=4, position=10, batches=1)
     small.push([1.0, 1.0], sequence=2, lease_id=4, position=20, batches=2)
-    last = small.store.fence("worker-0", generation=1).last
+    last = small.store.master.fence("worker-0", generation=1).last
     assert (last.sequence, last.lease_id, last.position, last.batches) == (2, 4, 20, 2)
     for sequence in (2, 3):
         with pytest.raises(WorkerFenced, match="worker-0"):
@@ -60,7 +60,7 @@ def test_a_fenced_worker_is_refused_and_its_last_batch_known(make_store: Any) ->
 
 def test_a_worker_that_never_pushed_can_be_fenced(make_store: Any) -> None:
     small = make_store()
-    assert small.store.fence("worker-9", generation=1).last.sequence == 0
+    assert small.store.master.fence("worker-9", generation=1).last.sequence == 0
     with pytest.raises(WorkerFenced):
         small.push([1.0, 1.0], worker="worker-9")
     np.testing.assert_array_equal(small.x, [1.0, 2.0])

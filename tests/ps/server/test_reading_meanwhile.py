@@ -15,7 +15,8 @@ from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TableSpec, buckets_of
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.store import Initial, Push, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
 from elasticdl.ps.storage.table_set import RowPart, Tables
 from elasticdl.wire import ps_pb2
 
@@ -37,9 +38,11 @@ class Served:
         self.store.open()
         spec = TableSpec(name="t", width=2, initializer=Initializer(kind="zeros"))
         sgd = ps_pb2.OptimizerConfig(name="sgd", flavor="keras", options={"momentum": 0.0})
-        self.store.initialize(Initial(trainable={}, state={}, optimizer=sgd, tables=[spec]), generation=1)
+        self.store.workers.initialize(
+            Initial(trainable={}, state={}, optimizer=sgd, tables=[spec]), generation=1
+        )
         rows = {"t": RowPart(ids=IDS, values=-np.ones((len(IDS), 2), np.float32))}
-        self.store.push(
+        self.store.workers.push(
             Push(
                 worker="w",
                 sequence=1,
@@ -53,7 +56,7 @@ class Served:
 
     def see(self, wanted: BucketMap) -> None:
         self.map = wanted
-        self.store.see(Routes(map=wanted, addresses={0: "", 1: ""}, incarnations=INCARNATIONS))
+        self.store.peers.see(Routes(map=wanted, addresses={0: "", 1: ""}, incarnations=INCARNATIONS))
 
     def hand_over(self) -> None:
         primary = tuple(1 if going else 0 for going in GOING)
@@ -71,11 +74,11 @@ class Served:
 
     def pull(self, frozen: str = "") -> tuple[Array, Any]:
         out = np.empty((len(IDS), 2), np.float32)
-        moved = self.store.pull_rows([("t", IDS)], lambda sizes: [out], generation=1, frozen=frozen)
+        moved = self.store.workers.pull_rows([("t", IDS)], lambda sizes: [out], generation=1, frozen=frozen)
         return out, moved
 
     def export(self) -> tuple[Any, Any, Any]:
-        return self.store.export_rows("t", generation=1, buckets=ALL)
+        return self.store.workers.export_rows("t", generation=1, buckets=ALL)
 
 
 @pytest.fixture
@@ -139,8 +142,8 @@ def test_a_new_generation(meanwhile: Any) -> None:
 
 def test_a_frozen_copy_that_is_released(meanwhile: Any) -> None:
     served = Served()
-    served.store.freeze("cut", generation=1)
+    served.store.master.freeze("cut", generation=1)
     served.pull(frozen="cut")
-    meanwhile(lambda: served.store.release("cut"))
+    meanwhile(lambda: served.store.master.release("cut"))
     with pytest.raises(NothingHeld, match="released"):
         served.pull(frozen="cut")

@@ -26,7 +26,7 @@ def test_the_next_call_has_a_connection_of_its_own(
         raise RuntimeError("nobody thought of that")
 
     with monkeypatch.context() as patch:
-        patch.setattr(servers.stores[0], "pull", fail)
+        patch.setattr(servers.stores[0].workers, "pull", fail)
         with pytest.raises(ServerFailure, match=r"a fault of the parameter server: .*nobody thought of that"):
             client.pull()
     assert not lane._connections
@@ -41,6 +41,6 @@ def test_other_errors_leave_a_connection_as_it_is(start_servers: Any) -> None:
     client.initialize({"x": np.ones(2, np.float32)}, {}, SGD)
     (lane,) = client._lanes
     before = dict(lane._connections)
-    with pytest.raises(ServerFailure, match="no frozen copy"):
+    with pytest.raises(ServerFailure, match="no snapshot"):
         client.pull(frozen="nothing")
     assert lane._connections == before

@@ -13,7 +13,8 @@ _PROGRAM = """
 import numpy as np
 from elasticdl.ps.storage.holdings import Push
 from elasticdl.ps.storage.dense_parameters import DenseParameters
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 store = Store(ServerSettings())
@@ -21,14 +22,14 @@ store.close(1)
 store.open()
 values = dict(x=np.ones(2, np.float32))
 optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
-store.initialize(Initial(trainable=values, state=dict(), optimizer=optimizer), generation=1)
+store.workers.initialize(Initial(trainable=values, state=dict(), optimizer=optimizer), generation=1)
 
 def fail(*args, **kwargs):
     raise {error}
 
 DenseParameters.apply = fail
 try:
-    store.push(Push(worker="w", sequence=1, version=0, generation=1, learning_rate=0.1, gradients=values))
+    store.workers.push(Push(worker="w", sequence=1, version=0, generation=1, learning_rate=0.1, gradients=values))
 finally:
     print("goes on")
 """
@@ -41,7 +42,7 @@ def test_nothing_goes_on(error: str, code: int) -> None:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stderr
     assert "goes on" not in ended.stdout
-    assert "An update has failed in the middle." in ended.stderr
+    assert "an update failed half way" in ended.stderr
     assert error in ended.stderr
 
 
@@ -49,9 +50,10 @@ _TABLE = """
 import functools
 import sys
 import numpy as np
-from elasticdl.ps import tables
+from elasticdl.ps.storage import table_set as tables
 from elasticdl.ps.storage.holdings import Push
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.ps.embedding.table import Budget, Table, TableSpec
 from elasticdl.wire import ps_pb2
 
@@ -62,7 +64,7 @@ store.close(1)
 store.open()
 optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 spec = TableSpec(name="t", width=16)
-store.initialize(Initial(trainable={}, state={}, optimizer=optimizer, tables=[spec]), generation=1)
+store.workers.initialize(Initial(trainable={}, state={}, optimizer=optimizer, tables=[spec]), generation=1)
 for sequence, rows in enumerate((10, 100_000), start=1):
     part = tables.RowPart(ids=np.arange(rows), values=np.ones((rows, 16), np.float32))
     push = Push(
@@ -74,7 +76,7 @@ for sequence, rows in enumerate((10, 100_000), start=1):
         gradients={},
         rows={"t": part},
     )
-    print("goes on", store.push(push), flush=True)
+    print("goes on", store.workers.push(push), flush=True)
 """
 
 
@@ -83,7 +85,7 @@ def test_no_memory_for_new_rows(mode: str) -> None:
     ended = subprocess.run([sys.executable, "-c", _TABLE, mode], capture_output=True, text=True, check=False)
     assert ended.returncode == EXIT_OUT_OF_MEMORY, ended.stderr
     assert ended.stdout.count("goes on") == 1
-    assert "An update has failed in the middle." in ended.stderr
+    assert "an update failed half way" in ended.stderr
     assert "new rows of the table t" in ended.stderr
 
 
@@ -94,7 +96,8 @@ from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap
 from elasticdl.ps.storage.holdings import Holdings
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.holdings import Initial, ServerSettings
 from elasticdl.wire import ps_pb2
 
 def fail(*args, **kwargs):
@@ -107,7 +110,7 @@ stores, addresses = [], dict()
 for number in range(2):
     store = Store(ServerSettings(), number=number)
     store.close(1)
-    store.see(Routes(map=alone))
+    store.peers.see(Routes(map=alone))
     store.open()
     server = ParameterServer(token="a token for tests")
     server.serve(store)
@@ -115,9 +118,9 @@ for number in range(2):
     addresses[number] = server.address
 optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 initial = Initial(trainable=dict(x=np.ones(2, np.float32)), state=dict(), optimizer=optimizer)
-stores[0].initialize(initial, generation=1)
+stores[0].workers.initialize(initial, generation=1)
 for store in stores:
-    store.see(Routes(map=filling, addresses=addresses))
+    store.peers.see(Routes(map=filling, addresses=addresses))
 threading.Event().wait()
 """
 

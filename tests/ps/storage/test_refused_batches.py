@@ -12,8 +12,8 @@ from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
-from elasticdl.ps.server.store import Push
 from elasticdl.ps.storage.applied_updates import Cohort
+from elasticdl.ps.storage.holdings import Push
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -49,10 +49,10 @@ def test_nothing_of_it_is_applied(start_servers: Any, servers: int, bad: dict[st
     np.testing.assert_array_equal(after.state["mean"], np.zeros(2))
     np.testing.assert_array_equal(client.pull_rows({"clicks": IDS})["clicks"], before)
     for store in started.stores:
-        status = store.status()
+        status = store.master.status()
         assert (status.refused, status.not_finite, status.version) == (1, 1, 0)
         # If the worker dies now, its samples are done.
-        last = store.fence("worker-0", generation=1).last
+        last = store.master.fence("worker-0", generation=1).last
         assert (last.sequence, last.lease_id, last.position, last.batches) == (1, 7, 30, 3)
 
 
@@ -110,11 +110,11 @@ def bad_push(**fields: Any) -> Push:
 
 def test_a_repetition_counts_once(make_store: Any) -> None:
     small = make_store(max_bad_gradients=1)
-    first = small.store.push(bad_push())
-    again = small.store.push(bad_push())
+    first = small.store.workers.push(bad_push())
+    again = small.store.workers.push(bad_push())
     assert (first.refused, again.refused) == (1, 1)
     # A repetition is no news, however many were allowed.
-    assert small.store.status().refused == 1
+    assert small.store.master.status().refused == 1
     # And it is the number of that batch: a later one under the same number is passed over.
     small.push([1.0, 1.0], worker="w", sequence=1)
     assert small.x == [1.0, 2.0]
@@ -125,13 +125,13 @@ def test_a_repetition_counts_once(make_store: Any) -> None:
 def test_it_does_not_wait_for_others_nor_is_it_too_old(make_store: Any) -> None:
     small = make_store(grads_to_wait=2, max_bad_gradients=3)
     small.push([1.0, 1.0], worker="w")
-    assert small.store.push(bad_push(worker="v")).accepted
+    assert small.store.workers.push(bad_push(worker="v")).accepted
     # It was none of the two.
     assert small.version == 0
     small.push([1.0, 1.0], worker="u")
     assert small.version == 1
-    assert small.store.push(bad_push(worker="v", sequence=2, version=0)).accepted
-    assert small.store.status().refused == 2
+    assert small.store.workers.push(bad_push(worker="v", sequence=2, version=0)).accepted
+    assert small.store.master.status().refused == 2
 
 
 def test_the_count_goes_with_the_buckets() -> None:

@@ -13,7 +13,7 @@ from elasticdl.errors import UserError
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableFull, TableSpec
-from elasticdl.ps.server.call_statistics import Tallies
+from elasticdl.ps.server.call_statistics import CallStatistics
 from elasticdl.wire import ps_pb2
 
 ADAM = ps_pb2.OptimizerConfig(name="adam", flavor="keras", options={"epsilon": 1e-7})
@@ -104,25 +104,25 @@ def test_full_names_the_rows() -> None:
 
 
 def test_no_count_is_lost_when_threads_come_and_go() -> None:
-    tallies = Tallies()
+    statistics = CallStatistics()
     together = threading.Barrier(9)
 
     def count() -> None:
-        tally = tallies.mine()
-        assert tallies.mine() is tally
+        counted = statistics.of_thread()
+        assert statistics.of_thread() is counted
         together.wait()
         for number in range(2000):
-            tally.table("clicks").pulled += 1
-            tally.calls["push"].add(number)
+            counted.table("clicks").pulled += 1
+            counted.calls["push"].add(number)
 
     threads = [threading.Thread(target=count) for _ in range(8)]
     for thread in threads:
         thread.start()
     together.wait()
     while any(thread.is_alive() for thread in threads):
-        tallies.total()
+        statistics.total()
     for _ in range(2):
-        total = tallies.total()
+        total = statistics.total()
         assert total.tables["clicks"].pulled == 16_000
         assert sum(total.calls["push"].counts) == 16_000
         assert total.calls["push"].sum == 8 * sum(range(2000))
