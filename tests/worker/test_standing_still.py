@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.array_file import Snapshot
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.checkpoint.array_file import NamedArrays
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
-from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
@@ -77,7 +77,7 @@ def restored(table_servers: tuple[list[Any], list[str]]) -> tuple[list[Any], lis
     for store in stores:
         store.close(1)
         store.see(Routes(map=first_map(2, replicas=1)))
-        store.open(Snapshot(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
+        store.open(NamedArrays(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
     return stores, addresses
 
 

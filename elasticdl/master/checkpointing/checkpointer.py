@@ -28,9 +28,10 @@ import grpc
 
 from elasticdl.errors import UserError
 from elasticdl.master.dataset_names import TRAINING
-from elasticdl.ps.checkpoint import checkpoints, partial_folders
-from elasticdl.ps.checkpoint.increments import Increments, Published
-from elasticdl.ps.client.coordinator import Coordinator, said
+from elasticdl.ps.checkpoint import checkpoint_folders as checkpoints
+from elasticdl.ps.checkpoint import partial_folders
+from elasticdl.ps.checkpoint.increments import Increments, PublishedCheckpoint
+from elasticdl.ps.client.coordinator import Coordinator, describe_error
 from elasticdl.ps.core.buckets import BUCKETS
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Cutting:
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # A server that died is told by the platform, and then there is no cut to take any more. The
                 # next reconciliation tries again.
-                log.warning("The model could not be frozen for cut %d yet: %s", number, said(error))
+                log.warning("The model could not be frozen for cut %d yet: %s", number, describe_error(error))
                 return False
         self._master.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.
@@ -218,7 +219,7 @@ class Cutting:
             published = checkpoints.publish(partial, directory, saving.step)
             path = str(published)
             self._increments.add(
-                Published(
+                PublishedCheckpoint(
                     folder=published.name,
                     manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
                     copy=checkpoints.copy_name(saving.cut),
@@ -272,7 +273,7 @@ class Cutting:
             for path in swept:
                 log.info("%s removed: a checkpoint that was never finished.", path)
 
-    def _base(self, directory: Path, generation: int) -> Published | None:
+    def _base(self, directory: Path, generation: int) -> PublishedCheckpoint | None:
         """The checkpoint that the next one may build on. It may have been removed by somebody."""
         base = self._increments.base(generation)
         if base is None or checkpoints.find_base(directory, base.folder, base.manifest_crc32) is None:
@@ -280,7 +281,7 @@ class Cutting:
         return base
 
     async def _save_servers(
-        self, addresses: dict[int, str], cut: int, folder: Path, base: Published | None
+        self, addresses: dict[int, str], cut: int, folder: Path, base: PublishedCheckpoint | None
     ) -> tuple[list[checkpoints.SavedFile], bool]:
         """Each writes what it is the primary of. The second: whether that is all, without a base."""
         placed = self._master.state.placing.map

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from elasticdl.ps.checkpoint.checkpoints import copied_cut
+from elasticdl.ps.checkpoint.checkpoint_folders import copied_cut
 from elasticdl.ps.client.coordinator import Coordinator
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from elasticdl.errors import UserError
 from elasticdl.master.recovery.remote_snapshot import unpack
 from elasticdl.master.servers.bucket_placement import plain
 from elasticdl.platforms.platform import EndReason, NodePhase, Platform
-from elasticdl.ps.checkpoint import checkpoints
+from elasticdl.ps.checkpoint import checkpoint_folders
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BucketMap
 from elasticdl.wire import ps_pb2
@@ -82,7 +82,7 @@ def distrust(master: Master) -> None:
 def _checkpoint(saved: dict[str, Any] | None, folder: Path, *, run: str) -> dict[str, Any] | None:
     """The newest one of this job, which may be newer than the snapshot; else the one that the snapshot names."""
     try:
-        newest = checkpoints.find_checkpoint(str(folder))
+        newest = checkpoint_folders.find_checkpoint(str(folder))
         if newest.manifest.attributes.get("run") == run:
             return {
                 "path": str(newest.path.resolve()),
@@ -94,7 +94,7 @@ def _checkpoint(saved: dict[str, Any] | None, folder: Path, *, run: str) -> dict
     if saved is None:
         return None
     try:
-        named = checkpoints.find_checkpoint(saved["path"])
+        named = checkpoint_folders.find_checkpoint(saved["path"])
         return {**saved, "ledger": named.ledger() if saved["ledger"] else None}
     except UserError as error:
         log.debug("%s", error)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.checkpointing.rollback import lose_model
 from elasticdl.master.lifecycle.roster import Node
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Placing:
     @property
     def copies(self) -> float:
         """How many there are of a bucket, in the mean."""
-        return 0.0 if self.map is None else 2 - self.map.backup.count(NOBODY) / BUCKETS
+        return 0.0 if self.map is None else 2 - self.map.backup.count(NO_SERVER) / BUCKETS
 
     @property
     def frozen(self) -> bool:
@@ -259,7 +259,7 @@ class Placing:
         staying = self._staying()
         if self.map is None or self.frozen or staying is None or not (self.moving or self._due):
             return False
-        lacks_copies = min(self._state.plan.replicas, len(staying)) > 1 and NOBODY in self.map.backup
+        lacks_copies = min(self._state.plan.replicas, len(staying)) > 1 and NO_SERVER in self.map.backup
         return lacks_copies or not self._had_turn
 
     def may_lose(self, servers: Collection[int]) -> bool:
@@ -286,7 +286,7 @@ class Placing:
             "map": self.map.version,
             "by_server": {node.name: primaries[server] for server, node in self.holders().items()},
             "moving": self.moving or self._due,
-            "with_one_copy": self.map.backup.count(NOBODY),
+            "with_one_copy": self.map.backup.count(NO_SERVER),
         }
 
     def next_for(self, loads: list[int]) -> bool:

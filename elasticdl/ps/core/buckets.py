@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A power of two. With 16 servers each still has 16, so that loads can be evened out to a few percent.
 BUCKETS = 256
 # In the place of a server's number.
-NOBODY = -1
+NO_SERVER = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BucketMap:
     def __post_init__(self) -> None:
         if len(self.primary) != BUCKETS or len(self.backup) != BUCKETS:
             raise ValueError(f"a map has {BUCKETS} buckets, not {len(self.primary)} and {len(self.backup)}")
-        if min(self.primary) < 0 or min(self.backup) < NOBODY:
+        if min(self.primary) < 0 or min(self.backup) < NO_SERVER:
             raise ValueError("every bucket needs a primary")
         if any(one == other for one, other in zip(self.primary, self.backup, strict=True)):
             raise ValueError("a bucket's primary is its backup too")
@@ -85,7 +85,7 @@ class BucketMap:
     def servers(self) -> frozenset[int]:
         """All that are needed: they hold something, are about to, or have yet to hand it over."""
         held = {*self.primary, *self.backup, *self.filling.values(), *self.handover.values()}
-        return frozenset(held - {NOBODY})
+        return frozenset(held - {NO_SERVER})
 
     def primaries_of(self, server: int) -> tuple[int, ...]:
         """The buckets that workers turn to this server for."""
@@ -138,7 +138,7 @@ def first_map(servers: Sequence[int] | int, *, replicas: int = 2, version: int =
     return BucketMap(
         version=version,
         primary=tuple(numbers[place] for place in places),
-        backup=tuple(numbers[(place + 1) % len(numbers)] if backed_up else NOBODY for place in places),
+        backup=tuple(numbers[(place + 1) % len(numbers)] if backed_up else NO_SERVER for place in places),
     )
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.core.array_bodies import Mask, describe, lay_out, mask_of, numbers, pack
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NotHere
-from elasticdl.ps.replication.replica_log import Copy, Outbox, Roles, Routes, Ticket
-from elasticdl.ps.storage.holdings import Holdings
+from elasticdl.ps.core.server_errors import NotPrimary
+from elasticdl.ps.replication.replica_log import BucketCopy, Outbox, Roles, Routes, Ticket
+from elasticdl.ps.storage.bucket_store import BucketStore
 from elasticdl.wire import ps_pb2
 
 # Parts of buckets on their way to a server. Pushes are told behind them, and workers wait for that. One is copied while
@@ -29,7 +29,7 @@ PART_BYTES = 4 << 20
 
 
 @dataclass(kw_only=True)
-class Waiting:
+class PendingReplication:
     """For acknowledgements of what happened to some buckets."""
 
     mask: Mask
@@ -60,7 +60,7 @@ class Peers:
 
     # -- maps ------------------------------------------------------------------------------------------------
 
-    def see(self, routes: Routes) -> bool:
+    def update_routes(self, routes: Routes) -> bool:
         """A map has been published. Returns whether there is anything new in it but addresses."""
         known = self.roles.routes
         if known is not None and routes.map.version < known.map.version:
@@ -71,7 +71,7 @@ class Peers:
             if routes.map == known.map:
                 self.roles.routes = routes
             return False
-        self.roles.see(routes)
+        self.roles.update_routes(routes)
         current = routes.map
         handing = set(self.roles.to_hand_over())
         self._handed = {
@@ -89,11 +89,11 @@ class Peers:
                 outbox.prune(self.roles.concerning(peer))
         return True
 
-    def apply_map(self, holdings: Holdings, fenced: Collection[str]) -> None:
+    def apply_map(self, bucket_store: BucketStore, fenced: Collection[str]) -> None:
         """Reconciles with the map: copies buckets, hands them over, drops them."""
-        self.fill(holdings, fenced)
+        self.fill(bucket_store, fenced)
         self._handing = [
-            (bucket, self._told_of(bucket))
+            (bucket, self._positions_of(bucket))
             for bucket in self.roles.to_hand_over()
             if bucket not in self._handed
         ]
@@ -101,38 +101,43 @@ class Peers:
         kept = self.roles.held | (self._ahead > self.roles.version)
         gone = ~kept & self._held_before
         if gone.any():
-            holdings.drop(gone)
+            bucket_store.drop(gone)
         self._held_before = kept
 
-    def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
+    def fill(self, bucket_store: BucketStore, fenced: Collection[str]) -> bool:
         """Copies buckets that are to be copied, a little at a time to each server. Whether it has copied something."""
         waiting = self.roles.to_fill()
         # A copy without the rows that are still to be read would be taken for a whole one.
-        if not waiting or holdings.tables.lacks_saved:
+        if not waiting or bucket_store.tables.lacks_saved:
             return False
         has_copied = False
         for bucket, peer, copy in waiting:
             outbox = self._outbox(peer)
             while outbox.fills < _FILLS_AT_ONCE and not (copy and copy.complete):
-                copy = self._fill(holdings, bucket, outbox, copy, fenced)
+                copy = self._fill(bucket_store, bucket, outbox, copy, fenced)
                 has_copied = True
         return has_copied
 
     def _fill(
-        self, holdings: Holdings, bucket: int, outbox: Outbox, before: Copy | None, fenced: Collection[str]
-    ) -> Copy:
+        self,
+        bucket_store: BucketStore,
+        bucket: int,
+        outbox: Outbox,
+        before: BucketCopy | None,
+        fenced: Collection[str],
+    ) -> BucketCopy:
         """The first part of a bucket, or the one after `before`.
 
         What happens to the bucket from the first part on is told behind it, also what happens to rows that are in later
         parts: there it is passed over, for these rows come with what has become of them here.
         """
         part = before.part + 1 if before else 0
-        parts = before.parts if before else holdings.parts(bucket, PART_BYTES)
+        parts = before.parts if before else bucket_store.parts(bucket, PART_BYTES)
         if part:
-            attributes, groups = holdings.export_part(bucket, part, parts)
+            attributes, groups = bucket_store.export_part(bucket, part, parts)
             buckets: dict[str, int] = {}
         else:
-            attributes, groups, buckets = holdings.export(bucket, parts=parts)
+            attributes, groups, buckets = bucket_store.export(bucket, parts=parts)
             attributes["fenced"] = sorted(fenced)
         heads, arrays = describe(groups, buckets)
         entry = ps_pb2.Entry(
@@ -141,13 +146,13 @@ class Peers:
             fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads, part=part, parts=parts),
         )
         position = outbox.add(entry, lay_out(arrays))
-        copy = Copy(
+        copy = BucketCopy(
             peer=outbox.peer, incarnation=outbox.incarnation, position=position, part=part, parts=parts
         )
         self.roles.copy(bucket, copy)
         return copy
 
-    def _told_of(self, bucket: int) -> Ticket:
+    def _positions_of(self, bucket: int) -> Ticket:
         """All that those who hold a bucket from now on have been told."""
         current = self.roles.map
         assert current is not None
@@ -156,7 +161,7 @@ class Peers:
 
     def _hand_over(self) -> bool:
         """Tells new primaries that they are, as soon as everybody is up to date. Whether there was one to be told."""
-        ready = [bucket for bucket, ticket in self._handing if not still_open(ticket)]
+        ready = [bucket for bucket, ticket in self._handing if not unacknowledged(ticket)]
         if not ready:
             return False
         self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
@@ -189,7 +194,7 @@ class Peers:
                 ticket[peer] = (outbox, outbox.add(entry, body))
         return ticket
 
-    def told(self, mask: Mask) -> Ticket:
+    def last_positions(self, mask: Mask) -> Ticket:
         """All that was told so far to those who have to know what happens to some buckets."""
         return {
             peer: (self.outboxes[peer], self.outboxes[peer].last)
@@ -202,9 +207,9 @@ class Peers:
         outbox.acknowledge(position)
         return self._hand_over()
 
-    def is_over(self, waiting: Waiting) -> bool:
+    def is_acknowledged(self, waiting: PendingReplication) -> bool:
         """Whether others have what they were told, or have no need to."""
-        waiting.ticket = still_open(waiting.ticket)
+        waiting.ticket = unacknowledged(waiting.ticket)
         if not waiting.ticket:
             return True
         waiting.lost |= waiting.mask & ~self.roles.serving
@@ -223,12 +228,12 @@ class Peers:
     def accept(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> Mask | None:
         """The buckets for which an entry is to be carried out; None: it has been, before.
 
-        Raises `NotHere` if the sender has no say in them any more.
+        Raises `NotPrimary` if the sender has no say in them any more.
         """
         if entry.position <= self.last_received(sender, incarnation):
             return None
-        if not self.roles.may_tell(sender, incarnation, entry, mask):
-            raise NotHere(f"server {sender} is not the primary of these buckets any more")
+        if not self.roles.accepts_from(sender, incarnation, entry, mask):
+            raise NotPrimary(f"server {sender} is not the primary of these buckets any more")
         if entry.version <= self.roles.version:
             mask = mask & self.roles.held
         else:
@@ -267,7 +272,7 @@ class Peers:
         )
 
 
-def still_open(ticket: Ticket) -> Ticket:
+def unacknowledged(ticket: Ticket) -> Ticket:
     return {
         peer: (outbox, position)
         for peer, (outbox, position) in ticket.items()

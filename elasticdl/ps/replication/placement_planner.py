@@ -20,7 +20,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap
 
 # How many buckets a server copies at a time: enough to keep it busy, few enough that a plan may still change.
 FILLINGS_AT_ONCE = 8
@@ -37,20 +37,20 @@ def promote(current: BucketMap, lost: Collection[int]) -> BucketMap | None:
     filling, handover = dict(current.filling), dict(current.handover)
     for bucket in range(BUCKETS):
         if primary[bucket] in gone:
-            if backup[bucket] in gone or backup[bucket] == NOBODY:
+            if backup[bucket] in gone or backup[bucket] == NO_SERVER:
                 return None
-            primary[bucket], backup[bucket] = backup[bucket], NOBODY
+            primary[bucket], backup[bucket] = backup[bucket], NO_SERVER
             # Whoever was being filled has a part of what somebody else had.
             filling.pop(bucket, None)
             handover.pop(bucket, None)
-        elif handover.get(bucket, NOBODY) in gone:
+        elif handover.get(bucket, NO_SERVER) in gone:
             # It may have told the new primary and the backup different amounts. All that was acknowledged they both
             # have; one of them counts, the other is filled anew.
-            backup[bucket] = NOBODY
+            backup[bucket] = NO_SERVER
             del handover[bucket]
         elif backup[bucket] in gone:
-            backup[bucket] = NOBODY
-        if filling.get(bucket, NOBODY) in gone:
+            backup[bucket] = NO_SERVER
+        if filling.get(bucket, NO_SERVER) in gone:
             del filling[bucket]
     return _next(current, primary, backup, filling, handover)
 
@@ -83,7 +83,7 @@ def plan_moves(
     for bucket in range(BUCKETS):
         if bucket in handover:
             continue
-        holders = {primary[bucket], backup[bucket]} - {NOBODY}
+        holders = {primary[bucket], backup[bucket]} - {NO_SERVER}
         being_filled = filling.get(bucket)
         if being_filled is not None and done.get(bucket) == being_filled:
             holders.add(being_filled)
@@ -92,7 +92,7 @@ def plan_moves(
             if target.primary[bucket] != primary[bucket]:
                 handover[bucket] = primary[bucket]
                 primary[bucket] = target.primary[bucket]
-            backup[bucket] = next(iter(wanted - {primary[bucket]}), NOBODY)
+            backup[bucket] = next(iter(wanted - {primary[bucket]}), NO_SERVER)
             filling.pop(bucket, None)
         elif being_filled in holders:
             # Both copies are to go, and this is the first that replaces one.
@@ -159,7 +159,7 @@ class _Target:
         self._copies = dict.fromkeys(servers, 0.0)
         # Who has a copy of each bucket, or is getting one.
         self._known = [
-            {primary, backup, current.filling.get(bucket, NOBODY)}
+            {primary, backup, current.filling.get(bucket, NO_SERVER)}
             for bucket, (primary, backup) in enumerate(zip(current.primary, current.backup, strict=True))
         ]
         self.holders = [self._staying(bucket) for bucket in range(BUCKETS)]
@@ -187,7 +187,7 @@ class _Target:
         for bucket, held in enumerate(self.holders):
             while len(held) > self._wanted:
                 # What is being filled was wanted there.
-                choice = held - {self._current.filling.get(bucket, NOBODY)}
+                choice = held - {self._current.filling.get(bucket, NO_SERVER)}
                 server = max(
                     choice,
                     key=lambda server: (self._copies[server], server != self._current.primary[bucket]),

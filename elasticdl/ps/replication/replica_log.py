@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.core.array_bodies import Mask, mask_of, numbers, pack, unpack
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap
 from elasticdl.wire import ps_pb2
 
 
@@ -42,7 +42,7 @@ class Routes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class OutboxEntry:
     """An entry on its way: the message, and the numbers that belong to it."""
 
     entry: ps_pb2.Entry
@@ -59,12 +59,12 @@ class Outbox:
         self.last = 0
         # Parts of buckets among what is not acknowledged.
         self.fills = 0
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[OutboxEntry] = deque()
 
     def add(self, entry: ps_pb2.Entry, body: Sequence[memoryview] = ()) -> int:
         self.last += 1
         entry.position = self.last
-        self._waiting.append(Told(entry=entry, body=body))
+        self._waiting.append(OutboxEntry(entry=entry, body=body))
         self.fills += entry.HasField("fill")
         return self.last
 
@@ -74,7 +74,7 @@ class Outbox:
         while self._waiting and self._waiting[0].entry.position <= position:
             self.fills -= self._waiting.popleft().entry.HasField("fill")
 
-    def after(self, position: int) -> Told | None:
+    def after(self, position: int) -> OutboxEntry | None:
         """The next entry to be told to who has been told that one."""
         if not self._waiting or position >= self.last:
             return None
@@ -95,7 +95,7 @@ Ticket = dict[int, tuple[Outbox, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy:
+class BucketCopy:
     """How much of a bucket is in the outbox to a server that is being filled."""
 
     peer: int
@@ -120,7 +120,7 @@ class Roles:
         # Buckets that the one before has handed over to this server, and the version of its map when it did.
         self.taken: dict[int, int] = {}
         # Buckets of which a server that is being filled is told.
-        self.copied: dict[int, Copy] = {}
+        self.copied: dict[int, BucketCopy] = {}
         self._serving: Mask = np.ones(BUCKETS, np.bool_)
         # Since when it has been so without a break, counted in times that it was worked out.
         self._serving_since: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
@@ -165,7 +165,7 @@ class Roles:
         """Who has to be told of what happens to which of these buckets."""
         return self._targets
 
-    def see(self, routes: Routes) -> None:
+    def update_routes(self, routes: Routes) -> None:
         """A newer map."""
         new = routes.map
         goes_on = _fillings_that_go_on(self.map, new)
@@ -180,7 +180,7 @@ class Roles:
             bucket: copy
             for bucket, copy in self.copied.items()
             if new.primary[bucket] == self.number
-            and (copy.peer == new.backup[bucket] or copy.peer == goes_on.get(bucket, NOBODY))
+            and (copy.peer == new.backup[bucket] or copy.peer == goes_on.get(bucket, NO_SERVER))
             and routes.incarnations.get(copy.peer, copy.incarnation) == copy.incarnation
         }
         self._work_out()
@@ -190,12 +190,12 @@ class Roles:
         if self.routes is not None:
             self._work_out()
 
-    def copy(self, bucket: int, copy: Copy) -> None:
+    def copy(self, bucket: int, copy: BucketCopy) -> None:
         """From its first part on whoever is being filled has to be told what happens to a bucket."""
         self.copied[bucket] = copy
         self._targets.setdefault(copy.peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
 
-    def to_fill(self) -> list[tuple[int, int, Copy | None]]:
+    def to_fill(self) -> list[tuple[int, int, BucketCopy | None]]:
         """Buckets that are to be copied, to whom, and how far that has come; those that have been begun first."""
         if self.routes is None:
             return []
@@ -213,7 +213,7 @@ class Roles:
             return []
         return sorted(bucket for bucket, server in self.routes.map.handover.items() if server == self.number)
 
-    def may_tell(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> bool:
+    def accepts_from(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> bool:
         """Whether what another server says counts."""
         if self.routes is None or entry.version > self.version:
             return True
@@ -250,7 +250,7 @@ class Roles:
         self._held = mask_of(current.held_by(self.number))
         backup = np.array(current.backup)
         targets: dict[int, Mask] = {}
-        for peer in set(backup[mine].tolist()) - {NOBODY}:
+        for peer in set(backup[mine].tolist()) - {NO_SERVER}:
             targets[peer] = mine & (backup == peer)
         for bucket, copy in self.copied.items():
             if mine[bucket]:

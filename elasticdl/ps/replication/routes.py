@@ -18,7 +18,7 @@ def routes_of(directive: master_pb2.Directive) -> Routes:
     )
 
 
-def newest_routes(
+def latest_routes(
     first: master_pb2.Directive, newest: Callable[[], master_pb2.Directive]
 ) -> Callable[[], Routes]:
     """Routes that are asked for all the time, made anew only when there is another directive.

@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from elasticdl.ps.checkpoint.array_file import Snapshot
-from elasticdl.ps.checkpoint.checkpoints import chain, find_checkpoint
+from elasticdl.ps.checkpoint.array_file import NamedArrays
+from elasticdl.ps.checkpoint.checkpoint_folders import chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import read_share
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.replication.routes import routes_of
@@ -29,7 +29,7 @@ class Generations:
         self._store = store
         self._opened = store.generation
 
-    def obey(self, directive: master_pb2.Directive) -> None:
+    def apply_directive(self, directive: master_pb2.Directive) -> None:
         """Raises `UserError` if the checkpoint cannot be used."""
         if directive.generation < self._store.generation:
             # Of a master that has forgotten the last of what it knew. It asks, and goes on above that.
@@ -39,7 +39,7 @@ class Generations:
         if not directive.HasField("ps_map"):
             return
         routes = routes_of(directive)
-        self._store.peers.see(routes)
+        self._store.peers.update_routes(routes)
         if self._opened < directive.generation:
             mine = routes.map.copies_on(self._store.number)
             # One that comes later has nothing to restore: others fill it.
@@ -57,6 +57,6 @@ class Generations:
         # A checkpoint of a worker's own model counts steps in its manifest only.
         attributes = {"version": checkpoint.manifest.step, **snapshot.attributes}
         self._store.open(
-            Snapshot(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
+            NamedArrays(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
         )
         log.info("Restored from %s.", checkpoint.path)

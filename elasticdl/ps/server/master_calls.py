@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.core.array_bodies import Mask, mask_of
-from elasticdl.ps.core.errors import NothingHeld, NotReady
-from elasticdl.ps.protocol.answers import Fenced, Fencing, StoreStatus
-from elasticdl.ps.replication.peers import Waiting
+from elasticdl.ps.core.server_errors import NotFound, NotReady
+from elasticdl.ps.protocol.results import FenceResult, PendingFence, StoreStatus
+from elasticdl.ps.replication.peers import PendingReplication
 from elasticdl.ps.server.call_statistics import report
 from elasticdl.ps.server.server_state import ServerState
-from elasticdl.ps.storage.applied_updates import NO_BATCH
-from elasticdl.ps.storage.frozen_copy import Written
+from elasticdl.ps.storage.copy_on_write_snapshot import WrittenFile
+from elasticdl.ps.storage.update_history import NO_BATCH
 from elasticdl.wire import ps_pb2
 
 
@@ -57,14 +57,16 @@ class MasterCalls:
         """What was restored is not the model of this job before a worker has looked at it: a copy could lack rows, and
         would be worth nothing as soon as the optimizer is another.
         """
-        if self._state.roles.complete.any() and not self._state.holdings.optimizer_confirmed:
+        if self._state.roles.complete.any() and not self._state.bucket_store.optimizer_confirmed:
             raise NotReady("no worker has told this server the optimizer yet")
 
     def _flush(self, mine: Mask, generation: int, wanted: Callable[[], bool | None] | None) -> None:
         with self._state.update():
-            self._state.holdings.flush(mine)
+            self._state.bucket_store.flush(mine)
         told = self._state.replicate(mine, (), flush=ps_pb2.Flush())
-        self._state.wait_replicated(Waiting(mask=mine, ticket=told, generation=generation), wanted=wanted)
+        self._state.wait_replicated(
+            PendingReplication(mask=mine, ticket=told, generation=generation), wanted=wanted
+        )
         self._state.check_generation(generation)
 
     def freeze(
@@ -88,9 +90,9 @@ class MasterCalls:
             self._await_map(generation, map_version, seconds)
             if name not in self._state.snapshot_names:
                 mine = self._state.roles.serving
-                cohorts = self._state.holdings.cohorts.select(mine)
-                if not all(cohort.initialized for cohort in cohorts):
-                    raise NothingHeld("no worker has given this server its initial values yet")
+                histories = self._state.bucket_store.histories.select(mine)
+                if not all(history.initialized for history in histories):
+                    raise NotFound("no worker has given this server its initial values yet")
                 self._check_confirmed()
                 if flush:
                     self._flush(mine, generation, wanted)
@@ -104,7 +106,7 @@ class MasterCalls:
         with self._state.lock:
             self._state.remove_snapshot(name)
 
-    def frozen(self, name: str) -> Snapshot:
+    def frozen(self, name: str) -> NamedArrays:
         """A frozen copy of what this server is the primary of, but for its tables."""
         with self._state.lock:
             return self._state.find_snapshot(name).snapshot(self._state.roles.serving)
@@ -117,7 +119,7 @@ class MasterCalls:
         *,
         since: str = "",
         check: Callable[[], None] = lambda: None,
-    ) -> Written:
+    ) -> WrittenFile:
         """Writes some buckets of a frozen copy to a file.
 
         Without buckets, those that this server is the primary of. `since` is an earlier copy, which may have been
@@ -125,23 +127,23 @@ class MasterCalls:
         is written. `check` is called now and then, and may raise to end it.
         """
         with self._state.lock:
-            copy, holdings = self._state.find_snapshot(name), self._state.holdings
+            copy, bucket_store = self._state.find_snapshot(name), self._state.bucket_store
             mask = mask_of(buckets) if buckets else self._state.roles.serving
         missing = mask & ~copy.mask
         if missing.any():
-            raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
+            raise NotFound(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
         try:
-            written = copy.write(path, holdings, mask, since=since, check=check)
+            written = copy.write(path, bucket_store, mask, since=since, check=check)
         except ValueError:
             self._state.check_not_released(name, copy)
             raise
         with self._state.lock:
-            holdings.tables.remember(name, mask, copy.tables)
+            bucket_store.tables.remember(name, mask, copy.tables)
         return written
 
     def fence(
         self, worker: str, *, generation: int, wanted: Callable[[], bool | None] | None = None
-    ) -> Fenced:
+    ) -> FenceResult:
         """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
 
         `NotReady`: it has to be asked again, as nothing is known here yet.
@@ -151,17 +153,19 @@ class MasterCalls:
             self._state.wait_replicated(fencing.waiting, wanted=wanted)
         return fencing.answer()
 
-    def begin_fence(self, worker: str, *, generation: int) -> Fencing:
+    def begin_fence(self, worker: str, *, generation: int) -> PendingFence:
         """A fence up to where others have to be waited for."""
         with self._state.lock:
             self._state.check_generation(generation)
             self._state.fence([worker])
             mine = self._state.roles.serving
-            cohorts = self._state.holdings.cohorts.select(mine)
-            batches = [(cohort.mask.copy(), cohort.last.get(worker, NO_BATCH)) for cohort in cohorts]
+            histories = self._state.bucket_store.histories.select(mine)
+            batches = [(history.mask.copy(), history.last.get(worker, NO_BATCH)) for history in histories]
             # What is counted as done from now on must be so after a loss, too.
             told = self._state.replicate(mine, (), fence=worker)
-            return Fencing(batches=batches, waiting=Waiting(mask=mine, ticket=told, generation=generation))
+            return PendingFence(
+                batches=batches, waiting=PendingReplication(mask=mine, ticket=told, generation=generation)
+            )
 
     def has_time(self, seconds: float) -> bool:
         """Whether a question would be answered within so long, and not after something that takes its time."""
@@ -173,20 +177,22 @@ class MasterCalls:
     def status(self) -> StoreStatus:
         with self._state.lock:
             mine = self._state.roles.serving
-            cohorts = [cohort for cohort in self._state.holdings.cohorts if (cohort.mask & mine).any()]
-            trainable, state = self._state.holdings.values(mine)
+            histories = [
+                history for history in self._state.bucket_store.histories if (history.mask & mine).any()
+            ]
+            trainable, state = self._state.bucket_store.values(mine)
             return StoreStatus(
                 generation=self._state.generation,
                 ready=self._state.is_ready,
-                initialized=bool(cohorts) and all(cohort.initialized for cohort in cohorts),
-                version=max((cohort.version for cohort in cohorts), default=0),
+                initialized=bool(histories) and all(history.initialized for history in histories),
+                version=max((history.version for history in histories), default=0),
                 parameters=sum(value.size for value in trainable.values()),
                 bytes=sum(array.nbytes for array in [*trainable.values(), *state.values()])
-                + self._state.holdings.tables.bytes,
+                + self._state.bucket_store.tables.bytes,
                 pushes=self._state.counters.pushes,
-                rows=self._state.holdings.tables.rows,
+                rows=self._state.bucket_store.tables.rows,
                 not_finite=self._state.counters.non_finite,
-                refused=max((cohort.refused for cohort in cohorts), default=0),
+                refused=max((history.refused for history in histories), default=0),
                 map=self._state.roles.map,
                 loads=np.where(mine, self._state.counters.loads, 0).tolist(),
                 filled=self._state.peers.filled(),
@@ -197,6 +203,6 @@ class MasterCalls:
     def figures(self) -> ps_pb2.Figures:
         """What people want to know."""
         with self._state.lock:
-            sizes, dense_bytes = self._state.holdings.tables.sizes(), self._state.holdings.dense.bytes
+            sizes, dense_bytes = self._state.bucket_store.tables.sizes(), self._state.bucket_store.dense.bytes
         seconds = time.monotonic() - self._state.started
         return report(self._state.statistics, sizes, dense_bytes=dense_bytes, seconds=seconds)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 from elasticdl.errors import UserError
 from elasticdl.ps.core.array_bodies import Mask
-from elasticdl.ps.protocol.messages import optimizer_of
+from elasticdl.ps.protocol.call_codec import optimizer_of
 from elasticdl.ps.replication.replica_log import Outbox, Routes
 from elasticdl.ps.server.server_state import ServerState
-from elasticdl.ps.storage.holdings import Holdings
+from elasticdl.ps.storage.bucket_store import BucketStore
 from elasticdl.wire import ps_pb2
 
 
@@ -24,11 +24,11 @@ class PeerCalls:
     def __init__(self, state: ServerState) -> None:
         self._state = state
 
-    def see(self, routes: Routes) -> None:
+    def update_routes(self, routes: Routes) -> None:
         """A map has been published. One that is not newer changes nothing but addresses."""
         with self._state.lock:
-            if self._state.peers.see(routes) and self._state.is_ready:
-                self._state.peers.apply_map(self._state.holdings, self._state.fenced)
+            if self._state.peers.update_routes(routes) and self._state.is_ready:
+                self._state.peers.apply_map(self._state.bucket_store, self._state.fenced)
             self._state.wake_all()
 
     def receive(
@@ -38,15 +38,15 @@ class PeerCalls:
         generation: int,
         entry: ps_pb2.Entry,
         mask: Mask,
-        apply: Callable[[Holdings, Mask], None],
+        apply: Callable[[BucketStore, Mask], None],
     ) -> None:
         """Carries out what a primary has done to some buckets, in its order.
 
-        Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
+        Raises `NotPrimary` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
         be had here, or fails where it did not there.
         """
         optimizer = optimizer_of(entry)
-        if optimizer is not None and self._state.holdings.lacks(optimizer):
+        if optimizer is not None and self._state.bucket_store.lacks(optimizer):
             self._state.import_optimizer(optimizer)
         with self._state.lock:
             self._state.check_generation(generation)
@@ -57,7 +57,7 @@ class PeerCalls:
                 self._state.fence([entry.fence])
             elif accepted.any() and not entry.HasField("handover"):
                 try:
-                    apply(self._state.holdings, accepted)
+                    apply(self._state.bucket_store, accepted)
                 except UserError as error:
                     self._state.invalidate(error)
                     raise
@@ -71,7 +71,7 @@ class PeerCalls:
             self._state.check_generation(generation)
             return self._state.peers.last_received(sender, incarnation)
 
-    def next_told(
+    def next_entry(
         self, outbox: Outbox, position: int, *, seconds: float
     ) -> tuple[int, bytes, Sequence[memoryview]] | None:
         """The position and the entry to be sent after that one, as soon as there is one.
@@ -92,14 +92,14 @@ class PeerCalls:
             told = self._state.peers.acknowledge(outbox, position)
             if self._state.is_ready:
                 # Something has arrived: there is room for more on the way.
-                told = self._state.peers.fill(self._state.holdings, self._state.fenced) or told
+                told = self._state.peers.fill(self._state.bucket_store, self._state.fenced) or told
             if told:
                 # What was only waiting for this has been told.
                 self._state.wake_all()
             else:
                 self._state.acknowledged.notify_all()
 
-    def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
+    def wait_for_outboxes(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
         """All outboxes, as soon as others than the known ones are among them."""
         with self._state.lock:
             if all(outbox in known for outbox in self._state.peers.outboxes.values()):

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 from elasticdl.errors import UserError
 from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
 from elasticdl.ps.core.array_bodies import unpack
-from elasticdl.ps.core.errors import NotReady, ServerFailure, from_status_number, status_number
-from elasticdl.ps.protocol import messages
+from elasticdl.ps.core.server_errors import NotReady, ServerFailure, from_status_number, status_number
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.replication.replica_log import Outbox
 from elasticdl.ps.server.store import Store
 from elasticdl.wire import ps_pb2
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.05
 _EXIT_FAULT = 1
 
 
-class Streams:
+class ReplicationStreams:
     """To all other servers that have to be told something, until closed."""
 
     def __init__(self, store: Store, token: str) -> None:
@@ -56,12 +56,12 @@ class Streams:
     def _watch(self) -> None:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
-            outboxes = self._store.peers.correspondents(self._known, seconds=_IDLE_SECONDS)
+            outboxes = self._store.peers.wait_for_outboxes(self._known, seconds=_IDLE_SECONDS)
             # Those of servers that have gone have ended.
             threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
                 if outbox not in self._known:
-                    thread = threading.Thread(target=self._empty, args=(outbox,), name="stream", daemon=True)
+                    thread = threading.Thread(target=self._drain, args=(outbox,), name="stream", daemon=True)
                     threads.append(thread)
                     thread.start()
             self._known = outboxes
@@ -71,7 +71,7 @@ class Streams:
     def _wanted(self, outbox: Outbox) -> bool:
         return not self._stopped.is_set() and self._store.peers.address_of(outbox) is not None
 
-    def _empty(self, outbox: Outbox) -> None:
+    def _drain(self, outbox: Outbox) -> None:
         """Sends what is in an outbox, until nobody wants it sent any more."""
         while self._wanted(outbox):
             try:
@@ -93,19 +93,19 @@ class Streams:
             self._connections.add(connection)
         hearing: threading.Thread | None = None
         try:
-            position = self._greet(connection, outbox)
+            position = self._handshake(connection, outbox)
             connection.share()
             self._store.peers.acknowledge(outbox, position)
             broken = threading.Event()
             hearing = threading.Thread(
-                target=self._hear, args=(connection, outbox, broken), name="stream-acks", daemon=True
+                target=self._receive_acks, args=(connection, outbox, broken), name="stream-acks", daemon=True
             )
             hearing.start()
             while not broken.is_set() and self._wanted(outbox):
-                told = self._store.peers.next_told(outbox, position, seconds=_IDLE_SECONDS)
+                told = self._store.peers.next_entry(outbox, position, seconds=_IDLE_SECONDS)
                 if told is not None:
                     position, entry, body = told
-                    connection.send(messages.ENTRY, entry, body, ticket=position)
+                    connection.send(call_codec.ENTRY, entry, body, ticket=position)
         finally:
             connection.interrupt()
             if hearing is not None:
@@ -114,11 +114,11 @@ class Streams:
                 self._connections.discard(connection)
             connection.close()
 
-    def _greet(self, connection: Connection, outbox: Outbox) -> int:
+    def _handshake(self, connection: Connection, outbox: Outbox) -> int:
         hello = ps_pb2.ReplicateHello(
             server=self._store.number, incarnation=self._store.incarnation, generation=self._store.generation
         )
-        connection.send(messages.REPLICATE, hello.SerializeToString())
+        connection.send(call_codec.REPLICATE, hello.SerializeToString())
         answer = connection.receive()
         if answer.kind != OK:
             raise from_status_number(answer.kind, answer.head.decode())
@@ -127,7 +127,7 @@ class Streams:
             raise ConnectionLost("another process has come in its place")
         return welcome.position
 
-    def _hear(self, connection: Connection, outbox: Outbox, broken: threading.Event) -> None:
+    def _receive_acks(self, connection: Connection, outbox: Outbox, broken: threading.Event) -> None:
         try:
             while True:
                 frame = connection.receive()
@@ -148,7 +148,7 @@ class Streams:
             raise ConnectionLost("nobody wants it sent any more")
 
 
-def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
+def serve_replication(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
     """The other end: carries out what a primary tells, until the connection ends.
 
     An error of the user's own code ends this server: the store has reported it, and the sender hears that there is
@@ -174,7 +174,7 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
                 hello.generation,
                 entry,
                 unpack(entry.buckets),
-                messages.carrying_out(entry, frame.body),
+                call_codec.decode_entry(entry, frame.body),
             )
         except (ServerFailure, UserError) as error:
             _refuse(connection, hello, error)

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from elasticdl.ps.core.errors import NotWantedAnyMore
+from elasticdl.ps.core.server_errors import CallCancelled
 
 _Result = TypeVar("_Result")
 
 
-class Saves:
+class SaveQueue:
     """Safe to call from many threads."""
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Saves:
     ) -> _Result:
         """Has `write` called when nobody else writes, and returns what it returns.
 
-        It is given what it has to call now and then: that raises `NotWantedAnyMore` if it is to stop, since somebody
+        It is given what it has to call now and then: that raises `CallCancelled` if it is to stop, since somebody
         has asked for another file, or the caller has gone (`wanted`). So does this, if it is not even begun.
         """
         mine = object()
 
         def check() -> None:
             if self._newest is not mine:
-                raise NotWantedAnyMore("another file was asked for meanwhile")
+                raise CallCancelled("another file was asked for meanwhile")
             if not wanted():
-                raise NotWantedAnyMore("whoever asked for the file has gone")
+                raise CallCancelled("whoever asked for the file has gone")
 
         if not wanted():
-            raise NotWantedAnyMore("whoever asked for the file has gone")
+            raise CallCancelled("whoever asked for the file has gone")
         with self._changed:
             self._newest = mine
             self._changed.notify_all()

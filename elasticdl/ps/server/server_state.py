@@ -28,18 +28,18 @@ import numpy as np
 
 from elasticdl.errors import UserError
 from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.core.array_bodies import Mask, mask_of
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NothingHeld, NotReady, NotWantedAnyMore, OldGeneration
+from elasticdl.ps.core.server_errors import CallCancelled, NotFound, NotReady, StaleGeneration
 from elasticdl.ps.embedding.custom_optimizer import PYTHON
 from elasticdl.ps.embedding.optimizers import make_optimizer
-from elasticdl.ps.replication.peers import Peers, Waiting
+from elasticdl.ps.replication.peers import Peers, PendingReplication
 from elasticdl.ps.replication.replica_log import Roles, Ticket
 from elasticdl.ps.server.call_statistics import CallStatistics, PushCounters
-from elasticdl.ps.storage.frozen_copy import FrozenCopy
-from elasticdl.ps.storage.holdings import Holdings, ServerSettings
+from elasticdl.ps.storage.bucket_store import BucketStore, ServerSettings
+from elasticdl.ps.storage.copy_on_write_snapshot import CopyOnWriteSnapshot
 from elasticdl.wire import ps_pb2
 
 log = logging.getLogger("elasticdl.ps")
@@ -82,11 +82,11 @@ class ServerState:
         self._clear()
 
     def _clear(self) -> None:
-        self._holdings = Holdings(self.settings)
+        self._bucket_store = BucketStore(self.settings)
         self._peers = Peers(self.number, self.incarnation)
         self._counters = PushCounters()
         self._fenced: set[str] = set()
-        self._snapshots: dict[str, FrozenCopy] = {}
+        self._snapshots: dict[str, CopyOnWriteSnapshot] = {}
         # The error that made the state invalid.
         self._broken: UserError | None = None
 
@@ -102,7 +102,7 @@ class ServerState:
 
     def open(
         self,
-        restored: Snapshot | None = None,
+        restored: NamedArrays | None = None,
         *,
         buckets: Mapping[str, int] | None = None,
         tables: SavedTables | None = None,
@@ -120,10 +120,10 @@ class ServerState:
             if restored is not None:
                 known = self.roles.map
                 mine = ALL_BUCKETS if known is None else mask_of(known.copies_on(self.number))
-                self._holdings.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
+                self._bucket_store.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
             self._ready = True
             if self.roles.routes is not None:
-                self._peers.apply_map(self._holdings, self._fenced)
+                self._peers.apply_map(self._bucket_store, self._fenced)
             self.wake_all()
 
     def stop(self) -> None:
@@ -143,8 +143,8 @@ class ServerState:
     # -- parts: replaced when a generation begins ------------------------------------------------------------
 
     @property
-    def holdings(self) -> Holdings:
-        return self._holdings
+    def bucket_store(self) -> BucketStore:
+        return self._bucket_store
 
     @property
     def peers(self) -> Peers:
@@ -170,7 +170,7 @@ class ServerState:
 
     def check_generation(self, generation: int) -> None:
         if generation < self._generation:
-            raise OldGeneration(f"generation {generation} is over, this is generation {self._generation}")
+            raise StaleGeneration(f"generation {generation} is over, this is generation {self._generation}")
         if generation > self._generation or not self._ready:
             raise NotReady(f"this server is not ready for generation {generation} yet")
         if self._broken is not None:
@@ -199,20 +199,20 @@ class ServerState:
         self._broken = error
         self._failed(error)
 
-    def find_snapshot(self, name: str) -> FrozenCopy:
+    def find_snapshot(self, name: str) -> CopyOnWriteSnapshot:
         if name not in self._snapshots:
-            raise NothingHeld(f"there is no snapshot {name!r} here")
+            raise NotFound(f"there is no snapshot {name!r} here")
         return self._snapshots[name]
 
     def add_snapshot(self, name: str, *, mark: bool) -> None:
         """Takes a snapshot of all buckets that are complete here: a backup that is promoted has it, too."""
-        self._snapshots[name] = FrozenCopy.make(self._holdings, self.roles.complete, mark=mark)
+        self._snapshots[name] = CopyOnWriteSnapshot.make(self._bucket_store, self.roles.complete, mark=mark)
 
     def remove_snapshot(self, name: str) -> None:
         """Idempotent."""
         snapshot = self._snapshots.pop(name, None)
         if snapshot is not None:
-            snapshot.release(self._holdings)
+            snapshot.release(self._bucket_store)
 
     def wake_all(self) -> None:
         """Wakes every waiter, after an event that may concern any of them."""
@@ -230,34 +230,34 @@ class ServerState:
         return ticket
 
     def wait_replicated(
-        self, waiting: Waiting, *, wanted: Callable[[], bool | None] | None = None
-    ) -> Waiting:
-        """Waits for the acknowledgements. Raises `NotWantedAnyMore` as soon as the caller has gone (`wanted`)."""
+        self, waiting: PendingReplication, *, wanted: Callable[[], bool | None] | None = None
+    ) -> PendingReplication:
+        """Waits for the acknowledgements. Raises `CallCancelled` as soon as the caller has gone (`wanted`)."""
         while not self._is_replicated(waiting):
             if wanted is not None and not wanted():
-                raise NotWantedAnyMore("the caller has gone")
+                raise CallCancelled("the caller has gone")
             self.acknowledged.wait(None if wanted is None else _CALLER_CHECK_SECONDS)
         return waiting
 
-    def _is_replicated(self, waiting: Waiting) -> bool:
+    def _is_replicated(self, waiting: PendingReplication) -> bool:
         if self._stopped and waiting.ticket:
             raise NotReady("this server is stopping")
         if self._generation != waiting.generation and waiting.ticket:
-            raise OldGeneration(f"generation {waiting.generation} is over")
-        return self._peers.is_over(waiting)
+            raise StaleGeneration(f"generation {waiting.generation} is over")
+        return self._peers.is_acknowledged(waiting)
 
     # -- called without the lock -----------------------------------------------------------------------------
 
-    def is_replicated(self, waiting: Waiting) -> bool:
+    def is_replicated(self, waiting: PendingReplication) -> bool:
         """Whether all replicas that still matter have acknowledged."""
         with self.lock:
             return self._is_replicated(waiting)
 
-    def check_not_released(self, name: str, snapshot: FrozenCopy) -> None:
-        """Raises `NothingHeld` if a snapshot has been released since it was found."""
+    def check_not_released(self, name: str, snapshot: CopyOnWriteSnapshot) -> None:
+        """Raises `NotFound` if a snapshot has been released since it was found."""
         with self.lock:
             if self._snapshots.get(name) is not snapshot:
-                raise NothingHeld(f"the snapshot {name!r} has just been released") from None
+                raise NotFound(f"the snapshot {name!r} has just been released") from None
 
     def import_optimizer(self, optimizer: ps_pb2.OptimizerConfig) -> None:
         """Imports the module of a user-defined optimizer, which takes time and so happens without the lock.
@@ -266,8 +266,8 @@ class ServerState:
         """
         if optimizer.flavor != PYTHON:
             return
-        if self._holdings.lacks(optimizer):
+        if self._bucket_store.lacks(optimizer):
             with contextlib.suppress(UserError):
                 make_optimizer(optimizer, model_zoo=self.settings.model_zoo)
-        elif optimizer.source != (self._holdings.optimizer or {}).get("source", ""):
+        elif optimizer.source != (self._bucket_store.optimizer or {}).get("source", ""):
             log.warning("Ignoring a worker's different file of the optimizer %s", optimizer.name)

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.server.master_calls import MasterCalls
 from elasticdl.ps.server.peer_calls import PeerCalls
 from elasticdl.ps.server.server_state import ServerState
 from elasticdl.ps.server.worker_calls import WorkerCalls
-from elasticdl.ps.storage.holdings import ServerSettings
+from elasticdl.ps.storage.bucket_store import ServerSettings
 
 
 class Store:
@@ -50,7 +50,7 @@ class Store:
 
     def open(
         self,
-        restored: Snapshot | None = None,
+        restored: NamedArrays | None = None,
         *,
         buckets: Mapping[str, int] | None = None,
         tables: SavedTables | None = None,

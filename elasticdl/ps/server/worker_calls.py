@@ -18,16 +18,22 @@ from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.resharding import STATE, TRAINABLE
 from elasticdl.ps.core.array_bodies import Mask
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NothingHeld, NotReady, WorkerFenced
+from elasticdl.ps.core.server_errors import NotFound, NotReady, WorkerFenced
 from elasticdl.ps.core.tensors import Array, find_not_finite
 from elasticdl.ps.embedding.table import Ids, TableFull, buckets_of
-from elasticdl.ps.protocol.answers import Initialized, Initializing, Pulled, Pushed, Pushing
-from elasticdl.ps.replication.peers import Waiting
+from elasticdl.ps.protocol.results import (
+    InitializeResult,
+    PendingInitialize,
+    PendingPush,
+    PullResult,
+    PushResult,
+)
+from elasticdl.ps.replication.peers import PendingReplication
 from elasticdl.ps.replication.replica_log import Roles, Ticket
 from elasticdl.ps.server.server_state import ALL_BUCKETS, ServerState
-from elasticdl.ps.storage.applied_updates import NO_BATCH, Cohort
-from elasticdl.ps.storage.holdings import Initial, Push
-from elasticdl.ps.storage.table_set import NotFinite
+from elasticdl.ps.storage.bucket_store import InitialModel, Push
+from elasticdl.ps.storage.table_set import NonFiniteGradient
+from elasticdl.ps.storage.update_history import NO_BATCH, UpdateHistory
 from elasticdl.wire import ps_pb2
 
 _Result = TypeVar("_Result")
@@ -41,13 +47,13 @@ class WorkerCalls:
 
     def initialize(
         self,
-        initial: Initial,
+        initial: InitialModel,
         *,
         generation: int,
         buckets: Mask | None = None,
         message: ps_pb2.InitializeRequest | None = None,
         body: Sequence[memoryview] = (),
-    ) -> Initialized:
+    ) -> InitializeResult:
         """Takes the initial values, if there are none.
 
         Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
@@ -61,33 +67,33 @@ class WorkerCalls:
 
     def begin_initialize(
         self,
-        initial: Initial,
+        initial: InitialModel,
         *,
         generation: int,
         buckets: Mask | None = None,
         message: ps_pb2.InitializeRequest | None = None,
         body: Sequence[memoryview] = (),
-    ) -> Initializing:
+    ) -> PendingInitialize:
         """The same up to where others have to be waited for."""
         self._state.import_optimizer(initial.optimizer)
         with self._state.lock:
             self._state.check_generation(generation)
             asked = ALL_BUCKETS if buckets is None else buckets
             mine = asked & self._state.roles.serving
-            done_before = self._state.holdings.initialize(mine, initial) if mine.any() else False
+            done_before = self._state.bucket_store.initialize(mine, initial) if mine.any() else False
             ticket = self._state.replicate(mine, body, initialize=message) if message is not None else {}
             # Who is to be filled may have had to wait for this.
-            if self._state.peers.fill(self._state.holdings, self._state.fenced):
+            if self._state.peers.fill(self._state.bucket_store, self._state.fenced):
                 self._state.wake_all()
-            return Initializing(
+            return PendingInitialize(
                 done_before=done_before,
                 moved=asked & ~mine,
-                waiting=Waiting(mask=mine, ticket=ticket, generation=generation),
+                waiting=PendingReplication(mask=mine, ticket=ticket, generation=generation),
             )
 
     def pull(
         self,
-        use: Callable[[Pulled], _Result],
+        use: Callable[[PullResult], _Result],
         *,
         generation: int,
         frozen: str = "",
@@ -107,11 +113,11 @@ class WorkerCalls:
         asked = ALL_BUCKETS if buckets is None else buckets
         moved = asked & ~copy.mask
         if copy.version == known_version:
-            return use(Pulled(initialized=True, version=copy.version, unchanged=True, moved=moved))
+            return use(PullResult(initialized=True, version=copy.version, unchanged=True, moved=moved))
         # The copies of other servers' buckets are in it, too.
         groups = copy.snapshot(asked).groups
         return use(
-            Pulled(
+            PullResult(
                 initialized=True,
                 version=copy.version,
                 trainable=groups[TRAINABLE],
@@ -120,20 +126,20 @@ class WorkerCalls:
             )
         )
 
-    def _pull_live(self, known_version: int, asked: Mask) -> Pulled:
+    def _pull_live(self, known_version: int, asked: Mask) -> PullResult:
         mine = asked & self._state.roles.serving
         moved = asked & ~mine
-        cohorts = self._state.holdings.cohorts.select(mine)
-        self._state.holdings.cohorts.merge(cohorts)
-        cohorts = [cohort for cohort in cohorts if cohort.mask.any()]
-        if not all(cohort.initialized for cohort in cohorts):
-            return Pulled(initialized=False, moved=moved)
-        version = min((cohort.version for cohort in cohorts), default=0)
-        newer = [(cohort.mask, cohort.version) for cohort in cohorts if cohort.version > version]
+        histories = self._state.bucket_store.histories.select(mine)
+        self._state.bucket_store.histories.merge(histories)
+        histories = [history for history in histories if history.mask.any()]
+        if not all(history.initialized for history in histories):
+            return PullResult(initialized=False, moved=moved)
+        version = min((history.version for history in histories), default=0)
+        newer = [(history.mask, history.version) for history in histories if history.version > version]
         if known_version == version and not newer and not moved.any():
-            return Pulled(initialized=True, version=version, unchanged=True, moved=moved)
-        trainable, state = self._state.holdings.values(mine)
-        return Pulled(
+            return PullResult(initialized=True, version=version, unchanged=True, moved=moved)
+        trainable, state = self._state.bucket_store.values(mine)
+        return PullResult(
             initialized=True, version=version, newer=newer, trainable=trainable, state=state, moved=moved
         )
 
@@ -159,7 +165,7 @@ class WorkerCalls:
             moved = asked & ~here
             if moved.any():
                 return moved
-            tables = self._state.holdings.tables
+            tables = self._state.bucket_store.tables
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
         statistics = self._state.statistics.of_thread()
@@ -193,7 +199,7 @@ class WorkerCalls:
         """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
         with self._state.lock:
             self._state.check_generation(generation)
-            roles, tables = self._state.roles, self._state.holdings.tables
+            roles, tables = self._state.roles, self._state.bucket_store.tables
             mine, since = buckets & roles.serving, roles.serving_since
         ids, values = tables.export(table, mine)
         there = mine & self._still_served(roles, since, generation)
@@ -204,7 +210,7 @@ class WorkerCalls:
 
     def push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
-    ) -> Pushed:
+    ) -> PushResult:
         """Applies a batch, once. Raises `UserError` if it cannot be applied, and then nothing of it is.
 
         `message` and `body` are the call as it came: whoever has to be told is told with these, and they may be reused
@@ -217,7 +223,7 @@ class WorkerCalls:
 
     def begin_push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
-    ) -> Pushing:
+    ) -> PendingPush:
         """A push up to where others have to be waited for."""
         bad = find_not_finite(push.gradients)
         with self._state.lock:
@@ -226,68 +232,70 @@ class WorkerCalls:
                 raise WorkerFenced(f"the master has given up {push.worker}")
             asked = ALL_BUCKETS if push.buckets is None else push.buckets
             mine = asked & self._state.roles.serving
-            cohorts = self._state.holdings.cohorts_of(push, mine)
-            new = self._not_yet(push, cohorts)
+            histories = self._state.bucket_store.histories_of(push, mine)
+            new = self._select_new(push, histories)
             if new:
                 self._check(push, new, bad)
-            stale = [cohort for cohort in new if self._is_stale(cohort, push)]
-            accepted = [cohort for cohort in new if not self._is_stale(cohort, push)]
-            applied = np.logical_or.reduce([cohort.mask for cohort in accepted], initial=False) & mine
+            stale = [history for history in new if self._is_stale(history, push)]
+            accepted = [history for history in new if not self._is_stale(history, push)]
+            applied = np.logical_or.reduce([history.mask for history in accepted], initial=False) & mine
             ticket: Ticket = {}
             # Told first: others apply it while this server does. But what the user's own code says to it nobody knows
             # before it has been run.
-            tells_first = not self._state.holdings.runs_users_code
+            tells_first = not self._state.bucket_store.runs_users_code
             if message is not None and tells_first:
                 ticket = self._state.replicate(applied, body, push=message)
             if accepted:
-                self._count(push, max(push.age(cohort) for cohort in accepted))
+                self._count(push, max(push.age(history) for history in accepted))
                 with self._state.update():
-                    self._state.holdings.apply(push, accepted)
+                    self._state.bucket_store.apply(push, accepted)
                 self._state.counters.add_push(part.ids for part in push.rows.values())
             if message is not None and not tells_first:
                 ticket = self._state.replicate(applied, body, push=message)
-            if message is not None and len(accepted) < len(cohorts):
+            if message is not None and len(accepted) < len(histories):
                 # It is a repetition: what it repeats may not have been acknowledged yet.
-                ticket = self._state.peers.told(mine)
-            versions = [cohort.last.get(push.worker, NO_BATCH).version for cohort in cohorts]
+                ticket = self._state.peers.last_positions(mine)
+            versions = [history.last.get(push.worker, NO_BATCH).version for history in histories]
             if stale:
-                versions = [cohort.version for cohort in stale]
-            return Pushing(
+                versions = [history.version for history in stale]
+            return PendingPush(
                 accepted=not stale,
                 version=min(versions, default=0),
-                refused=max((cohort.refused for cohort in cohorts), default=0),
+                refused=max((history.refused for history in histories), default=0),
                 moved=asked & ~mine,
-                waiting=Waiting(mask=mine, ticket=ticket, generation=push.generation),
+                waiting=PendingReplication(mask=mine, ticket=ticket, generation=push.generation),
             )
 
-    def _not_yet(self, push: Push, cohorts: Iterable[Cohort]) -> list[Cohort]:
-        """The cohorts that have not had this batch."""
+    def _select_new(self, push: Push, histories: Iterable[UpdateHistory]) -> list[UpdateHistory]:
+        """The histories that have not had this batch."""
         new = []
-        for cohort in cohorts:
-            if not cohort.initialized:
-                raise NothingHeld("no worker has given this server its initial values yet")
-            if not self._state.holdings.has_optimizer:
-                raise NothingHeld("no worker has told this server the optimizer yet")
-            last = cohort.last.get(push.worker, NO_BATCH)
+        for history in histories:
+            if not history.initialized:
+                raise NotFound("no worker has given this server its initial values yet")
+            if not self._state.bucket_store.has_optimizer:
+                raise NotFound("no worker has told this server the optimizer yet")
+            last = history.last.get(push.worker, NO_BATCH)
             if push.sequence < last.sequence or push.sequence < 1:
                 raise ValueError(f"batch {push.sequence} of {push.worker} comes after batch {last.sequence}")
             if push.sequence > last.sequence:
-                new.append(cohort)
+                new.append(history)
         return new
 
-    def _check(self, push: Push, cohorts: Sequence[Cohort], bad: str | None) -> None:
+    def _check(self, push: Push, histories: Sequence[UpdateHistory], bad: str | None) -> None:
         if bad is not None:
             self._count_not_finite()
-            raise NotFinite.of(bad, worker=push.worker)
+            raise NonFiniteGradient.of(bad, worker=push.worker)
         if push.not_finite:
-            self._check_refused(push, cohorts)
+            self._check_refused(push, histories)
         if not math.isfinite(push.learning_rate):
             raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
         try:
-            self._state.holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
-        except NotFinite as error:
+            self._state.bucket_store.check(
+                push, np.logical_or.reduce([history.mask for history in histories])
+            )
+        except NonFiniteGradient as error:
             self._count_not_finite()
-            raise NotFinite(
+            raise NonFiniteGradient(
                 f"{error.message.removesuffix('.')}, in a batch of {push.worker}.", hint=error.hint
             ) from None
         except TableFull as error:
@@ -295,11 +303,11 @@ class WorkerCalls:
                 self._state.statistics.of_thread().table(name).refused += refused
             raise
 
-    def _check_refused(self, push: Push, cohorts: Sequence[Cohort]) -> None:
+    def _check_refused(self, push: Push, histories: Sequence[UpdateHistory]) -> None:
         allowed = self._state.settings.max_bad_gradients
-        if max(cohort.refused for cohort in cohorts) >= allowed:
+        if max(history.refused for history in histories) >= allowed:
             self._count_not_finite()
-            raise NotFinite.of(push.not_finite, worker=push.worker, allowed=allowed)
+            raise NonFiniteGradient.of(push.not_finite, worker=push.worker, allowed=allowed)
 
     def _count(self, push: Push, staleness: int) -> None:
         if push.not_finite:
@@ -314,7 +322,7 @@ class WorkerCalls:
         self._state.counters.add_non_finite()
         self._state.statistics.of_thread().not_finite += 1
 
-    def _is_stale(self, cohort: Cohort, push: Push) -> bool:
-        too_old = push.age(cohort) > self._state.settings.sync_version_tolerance
+    def _is_stale(self, history: UpdateHistory, push: Push) -> bool:
+        too_old = push.age(history) > self._state.settings.sync_version_tolerance
         # Where nothing is applied, nothing is too old for it.
         return self._state.settings.synchronous and too_old and not push.not_finite

@@ -12,7 +12,7 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.barrier_records import Saving
 from elasticdl.master.checkpointing.checkpointer import Cutting
-from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile, file_name
 from elasticdl.ps.core.buckets import BUCKETS, first_map
 
 LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}}}

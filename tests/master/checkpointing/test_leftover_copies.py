@@ -20,9 +20,9 @@ from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
@@ -41,9 +41,9 @@ SPEC = JobSpec.build(
 def store() -> Store:
     made = Store(ServerSettings())
     made.close(1)
-    made.peers.see(Routes(map=first_map(1)))
+    made.peers.update_routes(Routes(map=first_map(1)))
     made.open()
-    initial = Initial(
+    initial = InitialModel(
         trainable={"x": np.ones(2, np.float32)},
         state={},
         optimizer=ps_pb2.OptimizerConfig(name="sgd", flavor="keras"),

@@ -15,9 +15,9 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.master import Master
 from elasticdl.ps.core.buckets import BucketMap, first_map
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import ServerSettings
+from elasticdl.ps.storage.bucket_store import ServerSettings
 
 TOKEN = "a token for tests"
 NOBODY_LISTENS = "127.0.0.1:1"
@@ -34,7 +34,7 @@ def address_of() -> Iterator[Callable[..., str]]:
     def start(number: int, known: BucketMap, *, generation: int = 1) -> str:
         store = Store(ServerSettings(), number=number)
         store.close(generation)
-        store.peers.see(Routes(map=known))
+        store.peers.update_routes(Routes(map=known))
         store.open()
         server = ParameterServer(token=TOKEN)
         server.serve(store)

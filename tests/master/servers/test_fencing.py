@@ -21,11 +21,11 @@ from elasticdl.master.wakeup import Signal
 from elasticdl.ps.client import coordinator
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.protocol.messages import read_push
+from elasticdl.ps.protocol.call_codec import read_push
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
@@ -61,10 +61,12 @@ class Played:
         self.use(primary=PRIMARY, backup=BACKUP)
         for store in self.stores:
             store.close(1)
-            store.peers.see(self.routes())
+            store.peers.update_routes(self.routes())
             store.open()
             everything = np.ones(BUCKETS, np.bool_)
-            store.state.holdings.initialize(everything, Initial(trainable={}, state={}, optimizer=SGD))
+            store.state.bucket_store.initialize(
+                everything, InitialModel(trainable={}, state={}, optimizer=SGD)
+            )
 
     def hold_handovers(self, store: Store) -> None:
         receive = store.peers.receive
@@ -85,14 +87,14 @@ class Played:
         # Not by a command: it would be evened out at once.
         self.state.placing._use(made)
         for store in self.stores:
-            store.peers.see(self.routes())
+            store.peers.update_routes(self.routes())
 
     def lose(self, *names: str) -> None:
         for name in names:
             self.job.end(name)
         if self.state.placing.map is not None:
             for store in self.stores:
-                store.peers.see(self.routes())
+                store.peers.update_routes(self.routes())
 
     def push(self, sequence: int) -> None:
         """A batch of the worker, as far as servers take it."""

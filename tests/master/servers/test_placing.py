@@ -12,7 +12,7 @@ from elasticdl.master.lifecycle.directives import directive_for
 from elasticdl.master.servers.bucket_placement import plain
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 
 PLAN = Plan(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
 
@@ -66,7 +66,7 @@ def test_there_is_a_map_when_all_have_joined(toy_job: Any) -> None:
 def test_a_backup_takes_over_and_gives_back(job: Any) -> None:
     job.end("ps-0")
     assert set(placed(job).primary) == {1}
-    assert set(placed(job).backup) == {NOBODY}
+    assert set(placed(job).backup) == {NO_SERVER}
     assert job.state.generation == 1
     assert job.state.ps_addresses() == ["", "here:1"]
     job.start_nodes()
@@ -74,7 +74,7 @@ def test_a_backup_takes_over_and_gives_back(job: Any) -> None:
     assert set(placed(job).filling.values()) == {0}
     let_move(job)
     assert Counter(placed(job).primary) == {0: 128, 1: 128}
-    assert NOBODY not in placed(job).backup
+    assert NO_SERVER not in placed(job).backup
     assert job.state.ps_addresses() == ["here:2", "here:1"]
 
 
@@ -281,9 +281,9 @@ def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(sav
     job = saving
     job.end("ps-1")
     job.start_nodes()
-    assert set(placed(job).backup) == {NOBODY}
+    assert set(placed(job).backup) == {NO_SERVER}
     end_saving(job)
-    while NOBODY in placed(job).backup:
+    while NO_SERVER in placed(job).backup:
         assert job.state.cut is None
         assert placed(job).filling
         assert job._move()
@@ -394,7 +394,7 @@ def test_the_servers_know_a_newer_map(job: Any) -> None:
     job.do("placing.adopt", generation=1, buckets=plain(usual))
     assert placed(job).primary == newer.primary, "an older one counts for nothing"
     # With a server in it that is not there any more, and had the only copy of something.
-    lost = BucketMap(version=99, primary=(2,) * 256, backup=(NOBODY,) * 256)
+    lost = BucketMap(version=99, primary=(2,) * 256, backup=(NO_SERVER,) * 256)
     job.do("placing.adopt", generation=1, buckets=plain(lost))
     assert job.state.generation == 2
 

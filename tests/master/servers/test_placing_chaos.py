@@ -12,7 +12,7 @@ import pytest
 
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.settings import Plan
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER
 from elasticdl.ps.replication.placement_planner import promote
 
 
@@ -103,7 +103,7 @@ class History:
         places, now = set(range(self.state.roster.targets["ps"])), self.state.placing.map
         assert {node.slot for node in self.state.roster.alive("ps")} == places
         assert now.servers == places
-        assert NOBODY not in now.backup or len(places) == 1
+        assert NO_SERVER not in now.backup or len(places) == 1
         assert self.job.replayed().placing.map == now
 
 

@@ -13,7 +13,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.master.settings import Plan
-from elasticdl.ps.core.buckets import NOBODY
+from elasticdl.ps.core.buckets import NO_SERVER
 from elasticdl.wire import ps_pb2
 
 MEBI = 1 << 20
@@ -97,7 +97,7 @@ def test_the_server_comes_after_all(moving: Moving) -> None:
     moving._master.job.start_nodes()  # type: ignore[attr-defined]
     placed = moving._master.state.placing.map
     assert placed is not None
-    assert NOBODY in placed.backup
+    assert NO_SERVER in placed.backup
     assert set(placed.filling.values()) == {2}
 
 

@@ -10,8 +10,14 @@ import pytest
 
 import elasticdl
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, manifest_crc32, prune, write_manifest
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
+from elasticdl.ps.checkpoint.checkpoint_folders import (
+    Manifest,
+    SavedFile,
+    manifest_crc32,
+    prune,
+    write_manifest,
+)
 from elasticdl.ps.checkpoint.table_files import TABLES, describe, write_table
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import Frozen, Table, TableSpec
@@ -38,7 +44,7 @@ def checkpoint(
     files = []
     for server in range(2):
         name = f"ps-{server}-of-2.edl"
-        with SnapshotWriter(path / name) as file:
+        with ArrayFileWriter(path / name) as file:
             file.add("trainable", f"kernel-{server}", np.full((2, 2), server, np.float32))
             mine = range(server, BUCKETS, 2)
             write_table(file, table, frozen, buckets=mine, since=dict.fromkeys(mine, since) if since else {})

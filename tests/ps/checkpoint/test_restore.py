@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.checkpoint.resharding import merge, owners, share
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.optimizers import RULES
-from elasticdl.ps.protocol.answers import Pulled
+from elasticdl.ps.protocol.results import PullResult
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SIZES = {"a": 40, "b": 30, "c": 20, "d": 11, "e": 1}
@@ -24,7 +24,11 @@ class Cluster:
     """Some stores with the shares of one model, without anything between them."""
 
     def __init__(
-        self, servers: int, config: ps_pb2.OptimizerConfig, snapshot: Snapshot | None = None, **settings: Any
+        self,
+        servers: int,
+        config: ps_pb2.OptimizerConfig,
+        snapshot: NamedArrays | None = None,
+        **settings: Any,
     ):
         chance = np.random.default_rng(1)
         self.model = {name: chance.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
@@ -40,12 +44,12 @@ class Cluster:
                 groups = {
                     group: {n: a.copy() for n, a in arrays.items()} for group, arrays in part.groups.items()
                 }
-                part = Snapshot(attributes=part.attributes, groups=groups)
+                part = NamedArrays(attributes=part.attributes, groups=groups)
             store.open(part)
             self.initialize(server, config)
 
     def initialize(self, server: int, config: ps_pb2.OptimizerConfig) -> None:
-        initial = Initial(trainable=self._part(self.model, server), state={}, optimizer=config)
+        initial = InitialModel(trainable=self._part(self.model, server), state={}, optimizer=config)
         self.stores[server].workers.initialize(initial, generation=1)
 
     def _part(self, arrays: dict[str, Array], server: int) -> dict[str, Array]:
@@ -67,13 +71,13 @@ class Cluster:
                     )
                 )
 
-    def freeze(self) -> Snapshot:
+    def freeze(self) -> NamedArrays:
         for store in self.stores:
             store.master.freeze("cut", generation=1)
         return merge([store.master.frozen("cut") for store in self.stores])
 
     def values(self) -> dict[str, Array]:
-        def copy(pulled: Pulled) -> dict[str, Array]:
+        def copy(pulled: PullResult) -> dict[str, Array]:
             return {name: value.copy() for name, value in pulled.trainable.items()}
 
         return {
@@ -150,7 +154,7 @@ def test_values_alone_are_enough() -> None:
     """As in a checkpoint of a job without parameter servers, whose optimizer state is the framework's own."""
     cluster = Cluster(1, ps_pb2.OptimizerConfig(name="sgd", flavor="keras"))
     values = {name: value + 1 for name, value in cluster.model.items()}
-    foreign = Snapshot(
+    foreign = NamedArrays(
         attributes={"step": 7}, groups={"trainable": values, "state": {}, "optimizer": {"0/m": np.ones(3)}}
     )
     restored = Cluster(2, ps_pb2.OptimizerConfig(name="adam", flavor="keras"), foreign)
@@ -161,7 +165,7 @@ def test_values_alone_are_enough() -> None:
 def test_a_checkpoint_of_another_model_is_told() -> None:
     config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
     snapshot = Cluster(1, config).freeze()
-    other = Snapshot(
+    other = NamedArrays(
         attributes=snapshot.attributes,
         groups={"trainable": {**snapshot.groups["trainable"], "a": np.ones(41, np.float32)}, "state": {}},
     )

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, file_name, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.core.array_bodies import unpack
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap, first_map
-from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec, buckets_of
-from elasticdl.ps.protocol import messages
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.replication.placement_planner import promote
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.ps.server.generations import Generations
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import ServerSettings
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import master_pb2, ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -75,7 +75,7 @@ class Cluster:
             directive.ps_map.CopyFrom(self.map.to_wire())
             directive.ps_addresses.extend(server.address for server in self.servers)
             directive.ps_incarnations.extend(store.incarnation for store in self.stores)
-        self.generations[number].obey(directive)
+        self.generations[number].apply_directive(directive)
 
     def routes(self) -> Routes:
         return Routes(
@@ -89,7 +89,7 @@ class Cluster:
         self.map = promoted
         for store in self.stores:
             if store.number != number:
-                store.peers.see(self.routes())
+                store.peers.update_routes(self.routes())
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ def copies(store: Store) -> tuple[dict[str, Array], Array]:
     rows = np.full((len(IDS), TABLE.width), np.nan, np.float32)
     there = mask[buckets_of(IDS, BUCKETS)]
     found = np.empty((int(there.sum()), TABLE.width), np.float32)
-    store.state.holdings.tables.gather_into("users", IDS[there], found)
+    store.state.bucket_store.tables.gather_into("users", IDS[there], found)
     rows[there] = found
-    return store.state.holdings.values(mask)[0], rows
+    return store.state.bucket_store.values(mask)[0], rows
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -196,12 +196,12 @@ def test_what_is_about_to_be_handed_over_is_restored_too(checkpoint: tuple[Path,
     stores = [Store(ServerSettings(), number=number) for number in (0, 1)]
     directive = master_pb2.Directive(generation=1, restore_from=str(folder), ps_map=handed.to_wire())
     for store in stores:
-        Generations(store).obey(directive)
+        Generations(store).apply_directive(directive)
     (outbox,) = stores[0].state.peers.outboxes.values()
     told = outbox.after(0)
     assert told is not None
     entry = told.entry
-    carry_out = messages.carrying_out(entry, memoryview(b""))
+    carry_out = call_codec.decode_entry(entry, memoryview(b""))
     stores[1].peers.receive(0, "", 1, entry, unpack(entry.buckets), carry_out)
     pulled = stores[1].workers.pull(lambda pulled: pulled, generation=1)
     assert pulled.initialized

@@ -14,11 +14,11 @@ import pytest
 
 import elasticdl
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.checkpoint.resharding import read_share
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.core.buckets import first_map
-from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.custom_optimizer import to_config
 from elasticdl.ps.embedding.optimizers import make_optimizer
@@ -78,7 +78,7 @@ def restore(servers: Any, paths: list[Path]) -> None:
     for number, store in enumerate(servers.stores):
         made = first_map(count, replicas=1)
         store.close(1)
-        store.peers.see(Routes(map=made))
+        store.peers.update_routes(Routes(map=made))
         snapshot, buckets = read_share(paths, made.primaries_of(number))
         store.open(snapshot, buckets=buckets, tables=SavedTables([paths]))
 
@@ -228,7 +228,7 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
     (store,) = restored.stores
     alone = first_map(1, replicas=1)
     filling = replace(alone, version=2, filling={3: 1}, filling_since={3: 2})
-    store.peers.see(Routes(map=filling, addresses={1: "nowhere:1"}))
+    store.peers.update_routes(Routes(map=filling, addresses={1: "nowhere:1"}))
     assert store.state.peers.outboxes == {}
     restored.client().initialize(DENSE, {}, ADAM, TABLES)
     (outbox,) = store.state.peers.outboxes.values()
@@ -268,7 +268,7 @@ def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path
     rows = RowGradients(ids=np.arange(100), values=np.ones((100, 4), np.float32))
     for _ in range(5):
         own.apply({"users": rows}, learning_rate=0.1)
-    with SnapshotWriter(tmp_path / "worker.edl") as file:
+    with ArrayFileWriter(tmp_path / "worker.edl") as file:
         file.finish(own.write(file))
     (store,) = (servers := start_servers(1)).stores
     store.close(1)

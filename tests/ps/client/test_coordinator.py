@@ -12,11 +12,11 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint.array_file import read_snapshot
+from elasticdl.ps.checkpoint.array_file import read_array_file
 from elasticdl.ps.checkpoint.resharding import merge
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.storage.holdings import Push
+from elasticdl.ps.storage.bucket_store import Push
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -57,7 +57,7 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
     for file in files:
         content = (tmp_path / file.name).read_bytes()
         assert (file.bytes, file.crc32) == (len(content), zlib.crc32(content))
-    whole = merge([read_snapshot(tmp_path / file.name) for file in files])
+    whole = merge([read_array_file(tmp_path / file.name) for file in files])
     assert whole.groups["trainable"].keys() == MODEL.keys()
     for name, value in MODEL.items():
         np.testing.assert_array_equal(whole.groups["trainable"][name], value)
@@ -166,7 +166,7 @@ def test_flushing(start_servers: Any, token: str) -> None:
 def test_errors_are_those_of_grpc(
     start_servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elasticdl.ps.server.server._MAP_SECONDS", 0.0)
+    monkeypatch.setattr("elasticdl.ps.server.parameter_server._MAP_SECONDS", 0.0)
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     gone = {0: servers.addresses[0], 1: "127.0.0.1:1"}

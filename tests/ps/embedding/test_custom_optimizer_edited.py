@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.embedding.custom_optimizer import to_config
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 BASE = """
@@ -75,7 +75,7 @@ def new_store(zoo: Zoo) -> Store:
 
 
 def initialize(store: Store, optimizer: ps_pb2.OptimizerConfig) -> None:
-    initial = Initial(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=optimizer)
+    initial = InitialModel(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=optimizer)
     store.workers.initialize(initial, generation=1)
 
 
@@ -121,7 +121,7 @@ def test_a_worker_that_comes_later_with_another_file_changes_nothing(
     with caplog.at_level(logging.WARNING, "elasticdl.ps"):
         initialize(store, zoo.told())
     assert "different file of the optimizer own:Own" in caplog.text
-    optimizer = store.state.holdings.optimizer
+    optimizer = store.state.bucket_store.optimizer
     assert optimizer is not None
     assert optimizer["source"] == first.source
 
@@ -142,9 +142,9 @@ def test_a_job_from_a_checkpoint_may_have_another_file(zoo: Zoo) -> None:
         "slot:step": {"x": np.array(5, np.int64)},
     }
     store = new_store(zoo)
-    store.open(Snapshot(attributes=attributes, groups=groups))
+    store.open(NamedArrays(attributes=attributes, groups=groups))
     initialize(store, now)
-    optimizer = store.state.holdings.optimizer
+    optimizer = store.state.bucket_store.optimizer
     assert optimizer is not None
     assert optimizer["source"] == now.source
-    assert store.state.holdings.dense.slots["x"]["step"] == 5
+    assert store.state.bucket_store.dense.slots["x"]["step"] == 5

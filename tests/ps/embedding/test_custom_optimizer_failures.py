@@ -12,16 +12,16 @@ import pytest
 import elasticdl
 from elasticdl.errors import UserError
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.array_bodies import mask_of, pack
 from elasticdl.ps.core.buckets import BUCKETS, first_map
-from elasticdl.ps.core.errors import NotReady, from_status_number
+from elasticdl.ps.core.server_errors import NotReady, from_status_number
 from elasticdl.ps.embedding.custom_optimizer import to_config
-from elasticdl.ps.protocol import messages
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Connection, connect
 from tests.ps.processes import Job
@@ -48,10 +48,10 @@ class Primary:
         self.errors: list[UserError] = []
         self.store = Store(ServerSettings(**settings), failed=self.errors.append)
         self.store.close(1)
-        self.store.peers.see(Routes(map=first_map(2, replicas=2)))
+        self.store.peers.update_routes(Routes(map=first_map(2, replicas=2)))
         self.store.open()
-        initial = Initial(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=PICKY)
-        self.store.state.holdings.initialize(ALL, initial)
+        initial = InitialModel(trainable={"x": np.ones(2, np.float32)}, state={}, optimizer=PICKY)
+        self.store.state.bucket_store.initialize(ALL, initial)
 
     def push(self, number: float, sequence: int = 1) -> None:
         push = Push(
@@ -152,14 +152,14 @@ def test_a_primary_reports_it_and_ends(job: Job) -> None:
 def tell(connection: Connection, position: int, body: bytes = b"", **what: Any) -> int:
     """As a primary does, by a map that the other one has not seen yet; returns the status."""
     entry = ps_pb2.Entry(position=position, version=9, buckets=pack(ALL), **what)
-    connection.send(messages.ENTRY, entry.SerializeToString(), [body])
+    connection.send(call_codec.ENTRY, entry.SerializeToString(), [body])
     return connection.receive().kind
 
 
 def as_primary(address: str, token: str) -> Connection:
     connection = connect(address, token)
     hello = ps_pb2.ReplicateHello(server=1, incarnation="other", generation=1)
-    connection.send(messages.REPLICATE, hello.SerializeToString())
+    connection.send(call_codec.REPLICATE, hello.SerializeToString())
     assert connection.receive().kind == 0
     return connection
 
@@ -169,10 +169,10 @@ def test_a_backup_reports_it_and_ends(job: Job, token: str) -> None:
     # Nothing can be told before it is ready.
     job.client(1).pull()
     connection = as_primary(job.request.address, token)
-    values = messages.write_arrays({"trainable": {"x": np.ones(2, np.float32)}}, {"x": 0})
+    values = call_codec.write_arrays({"trainable": {"x": np.ones(2, np.float32)}}, {"x": 0})
     initialize = ps_pb2.InitializeRequest(generation=1, optimizer=named("pickiness"), arrays=values[0])
     assert tell(connection, 1, b"".join(values[1]), initialize=initialize) == 0
-    gradients = messages.write_arrays({"trainable": {"x": np.full(2, 9, np.float32)}}, {"x": 0})
+    gradients = call_codec.write_arrays({"trainable": {"x": np.full(2, 9, np.float32)}}, {"x": 0})
     push = ps_pb2.PushRequest(worker="w", sequence=1, generation=1, arrays=gradients[0], buckets=pack(ALL))
     status = tell(connection, 2, b"".join(gradients[1]), push=push)
     assert isinstance(from_status_number(status, ""), NotReady)
@@ -199,7 +199,7 @@ def test_whoever_tells_a_server_that_has_failed_goes_on(token: str) -> None:
     store.state.invalidate(UserError("something"))
     connection = connect(server.address, token)
     hello = ps_pb2.ReplicateHello(server=0, incarnation="other", generation=1)
-    connection.send(messages.REPLICATE, hello.SerializeToString())
+    connection.send(call_codec.REPLICATE, hello.SerializeToString())
     answer = connection.receive()
     assert str(from_status_number(answer.kind, answer.head.decode())) == "this server is about to end"
     connection.close()

@@ -86,7 +86,7 @@ def test_a_server_makes_it_of_its_name_and_numbers(zoo: str, module: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "describe_error"),
     [
         ("lions.tiger:Lion", "no module tiger.py"),
         ("tigers.lion:Lion", "no folder tigers"),
@@ -97,8 +97,8 @@ def test_a_server_makes_it_of_its_name_and_numbers(zoo: str, module: str) -> Non
         ("../lion:Lion", "is no name of an optimizer"),
     ],
 )
-def test_what_is_not_there_is_told(zoo: str, name: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_is_not_there_is_told(zoo: str, name: str, describe_error: str) -> None:
+    with pytest.raises(UserError, match=describe_error):
         make_optimizer(named(name), model_zoo=zoo)
 
 

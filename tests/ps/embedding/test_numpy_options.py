@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
@@ -37,7 +37,7 @@ def test_it_is_trained_and_saved(tmp_path: Path, options: dict[str, Any]) -> Non
             {"t": RowGradients(ids=ids, values=np.ones((3, 4), np.float32))},
             learning_rate=0.1,
         )
-    with SnapshotWriter(tmp_path / "one.edl") as file:
+    with ArrayFileWriter(tmp_path / "one.edl") as file:
         file.finish(tables.write(file))
     usual: dict[str, Any] = {key: int(value) for key, value in options.items()}
     plain = TableSpec(name="t", **usual)

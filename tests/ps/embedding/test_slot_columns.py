@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import elasticdl
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.custom_optimizer import CustomRule
 from elasticdl.ps.embedding.optimizers import CustomOptimizer
@@ -32,7 +32,7 @@ def test_no_two_columns_have_one_name(tmp_path: Path) -> None:
     tables = LocalTables([TableSpec(name="t", width=1)], optimizer=CustomOptimizer(CustomRule(OddNames())))
     gradients = RowGradients(ids=np.array([-7]), values=np.ones((1, 1), np.float32))
     tables.apply({"t": gradients}, learning_rate=0.1)
-    with SnapshotWriter(tmp_path / "one.edl") as file:
+    with ArrayFileWriter(tmp_path / "one.edl") as file:
         file.finish(tables.write(file))
     with elasticdl.open_snapshot(tmp_path / "one.edl") as snapshot:
         snapshot.table("t").to_parquet(tmp_path / "t.parquet", slots=True)

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from elasticdl.ps.core.errors import NotReady
-from elasticdl.ps.protocol.messages import read_push
-from elasticdl.ps.storage.holdings import ServerSettings
+from elasticdl.ps.core.server_errors import NotReady
+from elasticdl.ps.protocol.call_codec import read_push
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from tests.ps.histories import Worker, World
 
 
@@ -54,8 +54,8 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
         fenced = fencing.result()
     assert fenced.last.sequence == 1
     assert (fenced.buckets == mask).all()
-    for cohort in second.store.state.holdings.cohorts.select(mask):
-        assert cohort.last["worker-0"].sequence == 1
+    for history in second.store.state.bucket_store.histories.select(mask):
+        assert history.last["worker-0"].sequence == 1
     # Whoever takes over takes nothing more from that worker either.
     assert "worker-0" in second.store.state.fenced
 

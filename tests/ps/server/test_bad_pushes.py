@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.core.errors import NothingHeld
+from elasticdl.ps.core.server_errors import NotFound
 from elasticdl.ps.core.tensors import find_not_finite
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Push, ServerSettings
+from elasticdl.ps.storage.bucket_store import Push, ServerSettings
 
 X = np.ones(2, np.float32)
 
@@ -80,7 +80,7 @@ def test_a_server_without_values_takes_no_gradients() -> None:
     store = Store(ServerSettings())
     store.close(1)
     store.open()
-    with pytest.raises(NothingHeld, match="initial values"):
+    with pytest.raises(NotFound, match="initial values"):
         store.workers.push(
             Push(worker="w", sequence=1, version=0, learning_rate=1.0, generation=1, gradients={"x": X})
         )

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.ps.core.errors import NotReady, OldGeneration
+from elasticdl.ps.core.server_errors import NotReady, StaleGeneration
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -18,7 +18,9 @@ def test_nothing_is_answered_before_the_first() -> None:
     store = Store(ServerSettings())
     for generation in (0, 1):
         with pytest.raises(NotReady):
-            store.workers.initialize(Initial(trainable={}, state={}, optimizer=SGD), generation=generation)
+            store.workers.initialize(
+                InitialModel(trainable={}, state={}, optimizer=SGD), generation=generation
+            )
         with pytest.raises(NotReady):
             store.workers.pull(lambda pulled: pulled, generation=generation)
     assert store.master.status().generation == -1
@@ -28,15 +30,15 @@ def test_callers_of_the_old_one_are_refused_for_good(make_store: Any) -> None:
     small = make_store()
     small.store.close(2)
     small.store.open()
-    with pytest.raises(OldGeneration, match="generation 1 is over"):
+    with pytest.raises(StaleGeneration, match="generation 1 is over"):
         small.push([1.0, 1.0])
-    with pytest.raises(OldGeneration):
+    with pytest.raises(StaleGeneration):
         small.pull()
-    with pytest.raises(OldGeneration):
+    with pytest.raises(StaleGeneration):
         small.initialize()
-    with pytest.raises(OldGeneration):
+    with pytest.raises(StaleGeneration):
         small.store.master.freeze("cut", generation=1)
-    with pytest.raises(OldGeneration):
+    with pytest.raises(StaleGeneration):
         small.store.master.fence("worker-0", generation=1)
 
 

@@ -16,10 +16,10 @@ import pytest
 
 from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, EXIT_TERMINATED
-from elasticdl.ps.checkpoint.array_file import Snapshot, read_snapshot, write_snapshot
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, file_name, write_manifest
+from elasticdl.ps.checkpoint.array_file import NamedArrays, read_array_file, write_array_file
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.checkpoint.resharding import share
-from elasticdl.ps.core.errors import CallStopped, OldGeneration
+from elasticdl.ps.core.server_errors import CallStopped, StaleGeneration
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -41,11 +41,11 @@ def job(tmp_path: Path, token: str) -> Iterator[Job]:
 def checkpoint(folder: Path, values: dict[str, Any], servers: int, step: int = 7) -> Path:
     """A checkpoint that another job made with so many servers."""
     folder.mkdir()
-    whole = Snapshot(attributes={"version": step}, groups={"trainable": values, "state": {}})
+    whole = NamedArrays(attributes={"version": step}, groups={"trainable": values, "state": {}})
     files = []
     for server in range(servers):
         name = file_name(server, servers)
-        size, crc32 = write_snapshot(folder / name, share(whole, server, servers))
+        size, crc32 = write_array_file(folder / name, share(whole, server, servers))
         files.append(SavedFile(name=name, bytes=size, crc32=crc32))
     write_manifest(folder, Manifest(step=step, files=tuple(files)), None)
     return folder
@@ -178,7 +178,7 @@ def test_a_new_generation_starts_from_where_it_is_told(job: Job, tmp_path: Path)
     job.master.want(generation=2, restore_from=str(checkpoint(tmp_path / "version-7", values, 2)))
     second = job.client(2)
     np.testing.assert_array_equal(second.pull().trainable["a"], values["a"])
-    with pytest.raises(OldGeneration):
+    with pytest.raises(StaleGeneration):
         first.push({"a": np.ones(30, np.float32)}, learning_rate=1.0)
     # The same directive again changes nothing, a higher one without a checkpoint empties it.
     second.initialize(MODEL, {}, SGD)
@@ -234,7 +234,7 @@ def test_killed_while_it_saves_it_leaves_the_file_before(job: Job, tmp_path: Pat
     assert call.code() is grpc.StatusCode.UNAVAILABLE, "it was saved before it could be killed"
     assert partial.exists()
     assert path.stat().st_size == saved.bytes
-    np.testing.assert_array_equal(read_snapshot(path).groups["trainable"]["a"], 0)
+    np.testing.assert_array_equal(read_array_file(path).groups["trainable"]["a"], 0)
 
 
 def test_no_room_left_is_told_with_the_path(tmp_path: Path, token: str) -> None:

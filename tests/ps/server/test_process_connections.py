@@ -17,5 +17,7 @@ for now, most in ((300, 4096), (200, 4096), (4096, 4096)):
 
 
 def test_it_asks_for_all_that_it_may_have() -> None:
-    said = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["4096"] * 6
+    describe_error = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert describe_error.stdout.split() == ["4096"] * 6

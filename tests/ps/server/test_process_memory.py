@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 
-from elasticdl.ps.client.client import ParameterClient
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
+from elasticdl.ps.client.parameter_client import ParameterClient
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.replication.replica_log import Routes
@@ -160,7 +160,7 @@ def move(pair: Pair) -> None:
         backup=before,
         handover=dict(zip(everything, before, strict=True)),
     )
-    pair.use(replace(pair.map, version=pair.map.version + 1, backup=(NOBODY,) * BUCKETS, handover={}))
+    pair.use(replace(pair.map, version=pair.map.version + 1, backup=(NO_SERVER,) * BUCKETS, handover={}))
     pair.change(
         lambda status: {one.bucket for one in status.filled},
         filling=dict(zip(everything, before, strict=True)),

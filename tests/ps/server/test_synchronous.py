@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.storage.holdings import Push
+from elasticdl.ps.storage.bucket_store import Push
 from elasticdl.wire import ps_pb2
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
+from elasticdl.ps.server.parameter_server import ParameterServer
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import ServerSettings
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -38,7 +38,7 @@ class Pair:
         self.routes = Routes(map=first_map(2, replicas=2), addresses=self.addresses)
         for store, server in zip(self.stores, self.servers, strict=True):
             store.close(1)
-            store.peers.see(self.routes)
+            store.peers.update_routes(self.routes)
             store.open()
             server.serve(store)
         self.client = ParameterClient(
@@ -103,5 +103,5 @@ def test_both_copies_are_the_same(pair: Pair, token: str, late: int, monkeypatch
         for name in DENSE:
             np.testing.assert_array_equal(copy.groups["trainable"][name], 1.0, err_msg=name)
         out = np.empty((len(IDS), 2), np.float32)
-        store.state.holdings.tables.gather_into("t", IDS, out, copy.tables["t"])
+        store.state.bucket_store.tables.gather_into("t", IDS, out, copy.tables["t"])
         np.testing.assert_array_equal(out, 1.0)

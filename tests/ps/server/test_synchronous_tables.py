@@ -14,7 +14,7 @@ from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TRANSFER, TableSpec, buckets_of, convert
 from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Initial, Push, ServerSettings
+from elasticdl.ps.storage.bucket_store import InitialModel, Push, ServerSettings
 from elasticdl.ps.storage.table_set import RowPart
 from elasticdl.wire import ps_pb2
 
@@ -37,7 +37,7 @@ class Small:
         self.store.close(1)
         self.store.open()
         self.sequence = 0
-        initial = Initial(trainable={}, state={}, optimizer=SGD, tables=TABLES)
+        initial = InitialModel(trainable={}, state={}, optimizer=SGD, tables=TABLES)
         self.store.workers.initialize(initial, generation=1)
 
     def push(self, transfer: str = "float32", **rows: dict[int, float]) -> None:
@@ -92,7 +92,7 @@ def test_versions_without_rows_of_a_table() -> None:
 def test_a_bucket_that_is_forgotten_takes_its_gradients_with_it() -> None:
     small = Small(grads_to_wait=2)
     small.push(t={1: -2.0})
-    tables = small.store.state.holdings.tables
+    tables = small.store.state.bucket_store.tables
     tables.drop(EVERY_BUCKET)
     assert not any(tables.waiting_groups(EVERY_BUCKET).values())
     small.push(u={1: -2.0})
@@ -116,7 +116,7 @@ def test_what_waits_is_float32_elsewhere_too(transfer: str) -> None:
     given = {number: -float(number) for number in range(1, 200)}
     small.push(transfer, t=given)
     small.push(transfer, t={5: -8.0})
-    groups = small.store.state.holdings.tables.waiting_groups(EVERY_BUCKET)["waiting:t"]
+    groups = small.store.state.bucket_store.tables.waiting_groups(EVERY_BUCKET)["waiting:t"]
     for bucket in np.unique(buckets_of(np.array(list(given)), BUCKETS)):
         ids, values = groups[f"{bucket}/ids"], groups[f"{bucket}/values"]
         assert (buckets_of(ids, BUCKETS) == bucket).all()
@@ -127,6 +127,6 @@ def test_what_waits_is_float32_elsewhere_too(transfer: str) -> None:
     np.testing.assert_array_equal(found, [[-5.0, -5.0], [-8.0, -8.0]])
     assert sum(len(array) for name, array in groups.items() if name.endswith("/ids")) == len(given) + 1
     other = Small(grads_to_wait=3)
-    other.store.state.holdings.tables.put({"waiting:t": groups})
-    other.store.state.holdings.tables.apply_waiting(EVERY_BUCKET, 1, 1.0, 1)
+    other.store.state.bucket_store.tables.put({"waiting:t": groups})
+    other.store.state.bucket_store.tables.apply_waiting(EVERY_BUCKET, 1, 1.0, 1)
     assert other.rows("t", [1, 5, 199]) == [1.0, 13.0, 199.0]
