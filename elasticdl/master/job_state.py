@@ -13,7 +13,7 @@ which is what makes a restart harmless.
 Commands that belong together are in a part of their own, which changes this state: shards in `dispatcher.py`, cuts and
 checkpoints in `barrier.py`, evaluations in `evaluations.py`, programs of the user's own in `program_datasets.py` and
 `training_steps.py`, the map of parameter servers in `bucket_placement.py`, the way back after a lost journal in
-`reclaim_round.py`. What the loss of the model means is in `rollback.py`. Here are nodes, and the end.
+`recovery/reclaim.py`. What the loss of the model means is in `rollback.py`. Here are nodes, and the end.
 
 A cut
     is a moment at which no batch is half done. Evaluations and checkpoints are taken at cuts, so they mean one model
@@ -40,7 +40,7 @@ from elasticdl.master.lifecycle.roster import JobFailure, Node, Roster
 from elasticdl.master.lifecycle.schedule import EPOCH_TASK, settle
 from elasticdl.master.programs.completion import node_ended
 from elasticdl.master.programs.program_datasets import ProgramData
-from elasticdl.master.recovery.reclaim_round import Gathering
+from elasticdl.master.recovery.reclaim import Reclaim
 from elasticdl.master.servers.bucket_placement import Placing
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
@@ -50,7 +50,7 @@ _REMARKS = 20
 _REMARK_LENGTH = 500
 # Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
 # it differently must not replay.
-FORM = 3
+FORM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class JobState:
         )
         self.data = ProgramData(self)
         self.steps = Steps(self)
-        self.gathering = Gathering(self)
+        self.reclaim = Reclaim(self)
         self.placing = Placing(self)
         self.work = Work(self)
         self.standstill = Standstill(self)
@@ -147,7 +147,7 @@ class JobState:
             ("", self.evaluating),
             ("data.", self.data),
             ("steps.", self.steps),
-            ("gathering.", self.gathering),
+            ("gathering.", self.reclaim),
             ("placing.", self.placing),
         ]
         return {f"{part}{name}": getattr(owner, name) for part, owner in parts for name in owner.COMMANDS}
@@ -372,7 +372,7 @@ class JobState:
             "roster": self.roster.snapshot(),
             "data": self.data.snapshot(),
             "steps": self.steps.snapshot(),
-            "gathering": self.gathering.snapshot(),
+            "reclaim": self.reclaim.snapshot(),
             "placing": self.placing.snapshot(),
             "saved": asdict(self.saved) if self.saved else None,
             "cut": asdict(self.cut) if self.cut else None,
@@ -392,7 +392,7 @@ class JobState:
         self.roster.restore(snapshot["roster"])
         self.data.restore(snapshot["data"])
         self.steps.restore(snapshot["steps"])
-        self.gathering.restore(snapshot["gathering"])
+        self.reclaim.restore(snapshot["reclaim"])
         self.placing.restore(snapshot["placing"])
         self.saved = SavedModel(**snapshot["saved"]) if snapshot["saved"] else None
         self.cut = Cut(**snapshot["cut"]) if snapshot["cut"] else None

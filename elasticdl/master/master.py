@@ -39,7 +39,7 @@ from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.programs.program_nodes import ProgramNodes
 from elasticdl.master.programs.tf_config import places
-from elasticdl.master.recovery.lost_journal import Comeback, distrust, moved, take_over
+from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Moving
 from elasticdl.master.servers.server_metrics import Asking, ServerFigures
@@ -116,7 +116,13 @@ class Master:
         self._fencing = Fencing(self, self._servers, clock)
         self.figures = ServerFigures()
         self._asking = Asking(self, self._servers)
-        self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
+        self._recovery = JournalRecovery(
+            self,
+            platform=platform,
+            servers=self._servers,
+            checkpoint_folder=self.cutting.folder,
+            clock=clock,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_nodes: set[str] = set()
         # The platform has been asked for the first node, and has answered.
@@ -143,23 +149,21 @@ class Master:
         snapshot, records = self._journal.read()
         if snapshot is not None:
             self._check_own(snapshot)
-        lost_machine = moved(self.folder)
+        lost_machine = has_moved(self.folder)
         if snapshot is not None:
+            if snapshot.get("form") != FORM:
+                raise self._of_another_version()
             self.state.restore(snapshot)
         count = 0
-        # Not in the first journals.
-        form = snapshot.get("form", 1) if snapshot is not None else FORM
         for record in records:
-            if form != FORM:
-                raise self._of_another_version()
             self.state.apply(record["do"], record["with"])
             count += 1
         if snapshot is not None or count:
             log.info("Continuing from the journal: %d records after the last snapshot.", count)
             if lost_machine:
-                distrust(self)
+                self._recovery.reclaim_lost_end()
         elif kept is not None:
-            take_over(self, kept)
+            self._recovery.restore_snapshot(kept)
         else:
             self.cutting.begin()
         self._compact()
@@ -264,8 +268,8 @@ class Master:
             self._spawn(self._asking.run())
             self._spawn(self._leftovers.run())
         try:
-            if self.state.gathering.active:
-                self._spawn(self._comeback.gather())
+            if self.state.reclaim.is_collecting:
+                self._spawn(self._recovery.run())
             if self.plan.runs_command and not self.state.addresses:
                 found = await self._platform.addresses(places(self.state.roster.targets))
                 if found:
@@ -292,17 +296,17 @@ class Master:
 
     async def hear(self, worker: str) -> None:
         """Waits until what this worker says can be understood: a master that has forgotten something is told first."""
-        while self.state.gathering.waits_for(worker) and not self.state.outcome:
+        while self.state.reclaim.waits_for(worker) and not self.state.outcome:
             await self.changed.wait(1.0)
 
     async def list_nodes(self) -> None:
         """Waits until it is known which nodes there are."""
-        while self.state.gathering.active and not self._comeback.listed and not self.state.outcome:
+        while self.state.reclaim.is_collecting and not self._recovery.nodes_listed and not self.state.outcome:
             await self.changed.wait(1.0)
 
     async def reconcile(self) -> None:
         """Does what the state calls for and has not been done yet."""
-        if self.state.gathering.active:
+        if self.state.reclaim.is_collecting:
             return
         for node in self.state.roster.wanted():
             if node.name in self._started_nodes:

@@ -57,7 +57,7 @@ class MasterService(MasterServicer):
         return pb.JoinReply(
             job_spec=self._spec_yaml,
             job_dir=str(self._master.folder),
-            lineage=self._master.state.gathering.lineage,
+            lineage=self._master.state.reclaim.lineage,
         )
 
     async def Tell(self, request: pb.TellRequest, context: Context) -> pb.TellReply:

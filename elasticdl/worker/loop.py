@@ -304,7 +304,7 @@ class TrainingLoop:
     def _end_at(self, lease_id: int, end: int) -> None:
         """What lies behind is for others."""
         self._ends[lease_id] = end
-        self._link.memory.ends_at(lease_id, end)
+        self._link.memory.shards.truncate(lease_id, end)
         request = pb.TruncateRequest(node=self._link.node, lease_id=lease_id, end=end)
         self._link.call(self._link.stub.Truncate, request)
 
@@ -402,7 +402,7 @@ class TrainingLoop:
         if lease_id in self._reporter.lost or position >= end:
             if batch.last:
                 self._model.settle()
-                self._link.memory.over(lease_id)
+                self._link.memory.shards.end([lease_id])
                 self._forget(lease_id)
             return
         # Where samples could not be read, batches do not lie where the master thinks: never report beyond the end.

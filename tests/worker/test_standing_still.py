@@ -16,10 +16,10 @@ from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.lease_memory import LeaseMemory
 from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.model.table_layers import Tables
-from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters
 
 
@@ -55,7 +55,7 @@ class Link:
 
     def __init__(self, freeze: Callable[[], None]) -> None:
         self.stub = SimpleNamespace(ReachCut=self._reach_cut)
-        self.memory = ShardMemory()
+        self.memory = LeaseMemory()
         self.reached: list[int] = []
         self._freeze = freeze
 

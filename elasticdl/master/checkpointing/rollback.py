@@ -32,7 +32,7 @@ def lost_with(state: JobState, node: Node) -> bool:
 def lose_model(state: JobState, *, above: int = 0) -> None:
     """Everybody begins again from the last checkpoint, in a new generation, above all that there were."""
     state.generation = max(state.generation, above) + 1
-    state.gathering.forget()
+    state.reclaim.forget()
     state.placing.forget()
     if state.cut is not None:
         # Some may have reached it already: its number must not come again.

@@ -51,7 +51,7 @@ class Leftovers:
     async def look(self) -> None:
         state = self._master.state
         addresses = state.placing.addresses()
-        if state.gathering.active or not addresses:
+        if state.reclaim.is_collecting or not addresses:
             return
         # Of one that is gone the copies are, too; one that does not answer is asked again.
         statuses = await self._servers.status_all(addresses)

@@ -122,7 +122,7 @@ class Work:
         `truncations`.
         """
         state = self._state
-        if state.cut is not None or state.gathering.active:
+        if state.cut is not None or state.reclaim.is_collecting:
             return False
         name = self._ledger_name(dataset)
         if name not in state.ledger.datasets():
@@ -143,7 +143,7 @@ class Work:
         """There is something to hand out to this worker now, or it asks again for what it was given."""
         state = self._state
         name = self._ledger_name(dataset)
-        if name not in state.ledger.datasets() or state.outcome or state.gathering.active:
+        if name not in state.ledger.datasets() or state.outcome or state.reclaim.is_collecting:
             return False
         if name == TRAINING and (state.cut is not None or state.stopping):
             return False

@@ -37,7 +37,7 @@ def saved_at_epoch_end(state: JobState) -> bool:
 
 
 def settle(state: JobState) -> None:
-    if state.gathering.active and not state.outcome:
+    if state.reclaim.is_collecting and not state.outcome:
         # What it knows is old: nothing follows from it yet.
         return
     # First, as a cut may have to wait for it.

@@ -123,7 +123,7 @@ class ShardService(MasterServicer, ProgressServicer):
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
-            if leases or (state.data.may_end(dataset, worker) and not state.gathering.active):
+            if leases or (state.data.may_end(dataset, worker) and not state.reclaim.is_collecting):
                 return leases
             self.waiting[worker] += 1
             try:
@@ -163,7 +163,7 @@ class ShardService(MasterServicer, ProgressServicer):
     async def _ask_to_tell(self, worker: str, context: Context) -> None:
         """What a worker says of its shards is understood only when those are known."""
         await self._master.list_nodes()
-        if self._master.state.gathering.waits_for(worker) and not self._master.state.outcome:
+        if self._master.state.reclaim.waits_for(worker) and not self._master.state.outcome:
             await context.abort(
                 grpc.StatusCode.ABORTED,
                 f"The master has lost its journal: {worker} is to tell what it remembers.",

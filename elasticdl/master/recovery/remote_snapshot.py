@@ -20,7 +20,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.kubernetes.status_compaction import kept_results
 
-_FORMAT = 1
+_FORMAT = 2
 # Beyond this it is compressed.
 _PLAIN_BYTES = 64_000
 # Epoch ends are history; the callbacks of a worker that comes late go on from what is left.

@@ -113,7 +113,7 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
     store.master.freeze("cut-1", generation=1)
     addresses = {0: "127.0.0.1:1"}
     state = SimpleNamespace(
-        gathering=SimpleNamespace(active=False),
+        reclaim=SimpleNamespace(is_collecting=False),
         placing=SimpleNamespace(addresses=lambda: addresses),
         cuts_passed=1,
         saving=None,
@@ -127,10 +127,10 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
         await leftovers.look()
         assert store.master.status().frozen == ("cut-1",)
         addresses[0] = address
-        state.gathering.active = True
+        state.reclaim.is_collecting = True
         await leftovers.look()
         assert store.master.status().frozen == ("cut-1",)
-        state.gathering.active = False
+        state.reclaim.is_collecting = False
         await leftovers.look()
         await servers.close()
 

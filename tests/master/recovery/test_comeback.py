@@ -17,7 +17,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.ledger.audit import Audit
 from elasticdl.master.master import Master
-from elasticdl.master.recovery.lost_journal import Comeback
+from elasticdl.master.recovery.journal_recovery import JournalRecovery
 from elasticdl.master.service import MasterService
 from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.wire import master_pb2 as pb
@@ -64,10 +64,11 @@ class RunningMaster:
         self.master = master = Master(
             spec=SPEC, folder=self.folder, platform=self._platform, token=self.token, environment={}
         )
-        master._comeback = Comeback(
+        master._recovery = JournalRecovery(
             master,
             platform=self._platform,
             servers=master._servers,
+            checkpoint_folder=master.cutting.folder,
             clock=master._clock,
             patience_seconds=patience,
         )
@@ -108,7 +109,7 @@ class Worker:
         self.reached = 0
         self.link = MasterLink(address=f"127.0.0.1:{running.port}", token=running.token, node=name)
         self.link.join()
-        self.link.memory.announced("prediction", SIZE)
+        self.link.memory.announce("prediction", SIZE)
         request = pb.AnnounceRequest(node=name, dataset="prediction", size=SIZE)
         self.link.call(self.link.stub.Announce, request)
         self.reporter = Reporter(self.link)
@@ -269,7 +270,7 @@ def test_the_journal_counts_more_than_the_record(running: RunningMaster) -> None
     running.ask(lambda master: master.do("announce", dataset="prediction", size=SIZE))
     running.ask(lambda master: master.recover(kept))
     assert running.ask(lambda master: master.state.sizes) == {"prediction": SIZE}
-    assert not running.ask(lambda master: master.state.gathering.active)
+    assert not running.ask(lambda master: master.state.reclaim.is_collecting)
 
 
 def test_the_record_of_another_job_is_refused(running: RunningMaster, tmp_path: Path, listed: Any) -> None:
@@ -296,10 +297,10 @@ def test_a_journal_of_a_lost_machine_may_lack_its_end(running: RunningMaster) ->
     (running.folder / "machine").write_text("another")
     running.ask(lambda master: master.recover())
     assert running.ask(lambda master: master.state.sizes) == {"prediction": SIZE}
-    assert running.ask(lambda master: master.state.gathering.active)
+    assert running.ask(lambda master: master.state.reclaim.is_collecting)
     # From now on the journal is this machine's.
     running.ask(lambda master: master.do("gathering.close"))
-    lineage = running.ask(lambda master: master.state.gathering.lineage)
+    lineage = running.ask(lambda master: master.state.reclaim.lineage)
     running.ask(lambda master: master.recover())
     assert lineage
-    assert running.ask(lambda master: master.state.gathering.lineage) == lineage
+    assert running.ask(lambda master: master.state.reclaim.lineage) == lineage

@@ -68,7 +68,7 @@ def back(tmp_path: Path, nowhere: Any) -> Callable[..., Master]:
                 master.do("join", node=f"ps-{number}", incarnation=f"i-{number}", address=address)
             assert master.state.placing.map == USUAL
             try:
-                await master._comeback._ask_servers()
+                await master._recovery._ask_servers()
             finally:
                 await master._servers.close()
                 master._journal.close()

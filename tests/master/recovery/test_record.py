@@ -120,7 +120,7 @@ def test_a_master_that_would_write_the_job_in_other_words(tmp_path: Path, nowher
         spec=read, folder=tmp_path, platform=nowhere, token="t", environment={}, submitted=submitted
     )
     master.recover(kept)
-    assert master.state.gathering.active
+    assert master.state.reclaim.is_collecting
     master._journal.close()
     master._events.close()
 
