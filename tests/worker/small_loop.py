@@ -152,6 +152,6 @@ def train(loop: Any, *batches: Batch) -> None:
 
 
 def last_push(servers: tuple[list[Any], list[str]]) -> tuple[int, int, int]:
-    found = {store.fence("worker-0", generation=1).last for store in servers[0]}
+    found = {store.master.fence("worker-0", generation=1).last for store in servers[0]}
     (last,) = {(one.lease_id, one.position, one.batches) for one in found}
     return last

@@ -122,7 +122,7 @@ def train(loop: TrainingLoop, *positions: int) -> None:
 def lose_everything(stores: list[Any], generation: int) -> None:
     for store in stores:
         store.close(generation)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
         store.open()
 
 

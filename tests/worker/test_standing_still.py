@@ -76,14 +76,14 @@ def restored(table_servers: tuple[list[Any], list[str]]) -> tuple[list[Any], lis
     optimizer = {"name": "sgd", "flavor": "keras", "options": {}}
     for store in stores:
         store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
         store.open(NamedArrays(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
     return stores, addresses
 
 
 def freeze(stores: list[Any]) -> None:
     for store in stores:
-        store.freeze("cut-1", generation=1)
+        store.master.freeze("cut-1", generation=1)
 
 
 def stand_still(link: Any, addresses: list[str], samples: Any, directive: pb.Directive) -> None:

@@ -110,7 +110,7 @@ stores, addresses = [], dict()
 for number in range(2):
     store = Store(ServerSettings(), number=number)
     store.close(1)
-    store.peers.see(Routes(map=alone))
+    store.peers.update_routes(Routes(map=alone))
     store.open()
     server = ParameterServer(token="a token for tests")
     server.serve(store)
@@ -120,7 +120,7 @@ optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 initial = InitialModel(trainable=dict(x=np.ones(2, np.float32)), state=dict(), optimizer=optimizer)
 stores[0].workers.initialize(initial, generation=1)
 for store in stores:
-    store.peers.see(Routes(map=filling, addresses=addresses))
+    store.peers.update_routes(Routes(map=filling, addresses=addresses))
 threading.Event().wait()
 """
 
