@@ -194,7 +194,7 @@ class ToyJob:
             "placing.advance",
             version=version,
             filled=[
-                [bucket, server, joined.get(server, "")] for bucket, server in placing.map.filling.items()
+                [bucket, server, joined.get(server, "")] for bucket, server in placing.map.migrating.items()
             ],
             taken=list(placing.map.handover),
         )

@@ -236,7 +236,7 @@ class Placing:
     @property
     def moving(self) -> bool:
         """Servers are at work on what the map asks of them."""
-        return self.map is not None and bool(self.map.filling or self.map.handover)
+        return self.map is not None and bool(self.map.migrating or self.map.handover)
 
     @property
     def handing_over(self) -> bool:
@@ -342,8 +342,8 @@ def plain(buckets: BucketMap) -> dict[str, Any]:
         "version": buckets.version,
         "primary": list(buckets.primary),
         "backup": list(buckets.backup),
-        "filling": [[bucket, server] for bucket, server in buckets.filling.items()],
-        "filling_since": [[bucket, version] for bucket, version in buckets.filling_since.items()],
+        "filling": [[bucket, server] for bucket, server in buckets.migrating.items()],
+        "filling_since": [[bucket, version] for bucket, version in buckets.migrating_since.items()],
         "handover": [[bucket, server] for bucket, server in buckets.handover.items()],
     }
 
@@ -353,8 +353,8 @@ def _of_plain(written: Mapping[str, Any]) -> BucketMap:
         version=written["version"],
         primary=tuple(written["primary"]),
         backup=tuple(written["backup"]),
-        filling=dict(written["filling"]),
+        migrating=dict(written["filling"]),
         # Journals of before have none.
-        filling_since=dict(written.get("filling_since", ())),
+        migrating_since=dict(written.get("filling_since", ())),
         handover=dict(written["handover"]),
     )

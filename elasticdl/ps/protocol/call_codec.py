@@ -97,7 +97,7 @@ def decode_entry(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore
 
         return initialize
     if what == "fill":
-        return _filling(entry, body)
+        return _decode_fill(entry, body)
     return lambda bucket_store, mask: bucket_store.flush(mask) if what == "flush" else None
 
 
@@ -109,7 +109,7 @@ def optimizer_of(entry: ps_pb2.Entry) -> ps_pb2.OptimizerConfig | None:
     return ps_pb2.OptimizerConfig(**document) if document else None
 
 
-def _filling(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore, Mask], None]:
+def _decode_fill(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore, Mask], None]:
     attributes = json.loads(entry.fill.attributes)
     groups = BodyReader(body).groups(entry.fill.arrays)
     part, parts = entry.fill.part, entry.fill.parts

@@ -1,4 +1,4 @@
-"""What a store answers. A mask `moved` has the buckets of a call that are another server's."""
+"""The results of the calls to a store. A mask `moved` has the buckets of a call that are served elsewhere."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class PushResult:
     version: int
     # Batches so far of which nothing was applied.
     refused: int = 0
-    # The buckets of the push that are another server's, or have become so before it was safe.
+    # The buckets of the push that are served elsewhere, or were handed over before it was replicated.
     moved: Mask | None = None
-    # The message may still be on its way to others: its memory must stay as it is.
+    # The message may still be on its way to a replica: its memory must not be reused.
     in_use: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitializeResult:
-    # Whether somebody had given values before.
+    # Whether there were values before.
     done_before: bool
     moved: Mask
     in_use: bool = False
@@ -35,7 +35,7 @@ class InitializeResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingInitialize:
-    """Initial values that have been taken here, if there were none."""
+    """Initial values that have been taken here, and wait for acknowledgements."""
 
     done_before: bool
     moved: Mask
@@ -64,7 +64,7 @@ class PullResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingPush:
-    """A push that has been applied here."""
+    """A push that has been applied here, and waits for acknowledgements."""
 
     accepted: bool
     version: int
@@ -85,7 +85,7 @@ class PendingPush:
 
 @dataclass(frozen=True, kw_only=True)
 class FenceResult:
-    """A worker from whom nothing more is taken."""
+    """A worker whose pushes are rejected from now on."""
 
     # Its last batch that all of these buckets have had.
     last: LastPush
@@ -94,7 +94,7 @@ class FenceResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingFence:
-    """A worker from whom nothing more is taken here."""
+    """A fence that waits for acknowledgements."""
 
     # Its last batch, by buckets with one history.
     batches: Sequence[tuple[Mask, LastPush]]

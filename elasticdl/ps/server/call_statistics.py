@@ -115,7 +115,7 @@ class CallStatistics:
         if found is None:
             found = self._own.statistics = ThreadStatistics()
             with self._lock:
-                # Connections come and go, also where nobody ever asks.
+                # Connections come and go, also where no report is ever made.
                 self._add_up_ended()
                 self._counting.append((threading.current_thread(), found))
         return found

@@ -37,10 +37,10 @@ class MasterCalls:
         seconds: float = 0.0,
         wanted: Callable[[], bool | None] | None = None,
     ) -> None:
-        """Applies gradients that wait for more in synchronous training, few as they are; returns when backups have too.
+        """Applies incomplete sums of gradients (synchronous training), here and on backups.
 
-        Before anybody freezes a copy to be saved: what a server is the backup of is in its copy as well, and must be
-        the same there. The map is waited for as by `freeze`.
+        Called before all servers take a snapshot for a checkpoint: the snapshot of a backup has to be the same. Waits
+        for the map as `freeze` does.
         """
         with self._state.lock:
             self._await_map(generation, map_version, seconds)
@@ -54,18 +54,18 @@ class MasterCalls:
             raise NotReady(f"this server has not got map {version} yet")
 
     def _check_confirmed(self) -> None:
-        """What was restored is not the model of this job before a worker has looked at it: a copy could lack rows, and
-        would be worth nothing as soon as the optimizer is another.
+        """Restored values are not the model of this job before a worker has confirmed it: a snapshot could lack rows,
+        and would be invalid if the job has another optimizer.
         """
         if self._state.roles.complete.any() and not self._state.bucket_store.optimizer_confirmed:
-            raise NotReady("no worker has told this server the optimizer yet")
+            raise NotReady("this server has not got the optimizer from a worker yet")
 
     def _flush(self, mine: Mask, generation: int, wanted: Callable[[], bool | None] | None) -> None:
         with self._state.update():
             self._state.bucket_store.flush(mine)
-        told = self._state.replicate(mine, (), flush=ps_pb2.Flush())
+        ticket = self._state.replicate(mine, (), flush=ps_pb2.Flush())
         self._state.wait_replicated(
-            PendingReplication(mask=mine, ticket=told, generation=generation), wanted=wanted
+            PendingReplication(mask=mine, ticket=ticket, generation=generation), wanted=wanted
         )
         self._state.check_generation(generation)
 
@@ -79,12 +79,12 @@ class MasterCalls:
         seconds: float = 0.0,
         wanted: Callable[[], bool | None] | None = None,
     ) -> int:
-        """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
+        """Takes a copy-on-write snapshot under a name, and returns its version. Idempotent.
 
-        With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first. What
-        this server is the backup of is frozen, too, as its primaries have told it to be so far: they have to have
-        flushed before. Only the newest map says what that is: it waits so many seconds for one of that version.
-        `NotReady`: it has not come, or what is here was restored and no worker has confirmed it.
+        With `flush`, as for a checkpoint, incomplete sums of gradients are applied first (synchronous training). The
+        buckets that this server backs up are in the snapshot, too: their primaries have to have flushed before. Waits
+        `seconds` for a map of this version, which says which buckets these are. Raises `NotReady` if the map has not
+        come, or if no worker has confirmed restored values.
         """
         with self._state.lock:
             self._await_map(generation, map_version, seconds)
@@ -92,7 +92,7 @@ class MasterCalls:
                 mine = self._state.roles.serving
                 histories = self._state.bucket_store.histories.select(mine)
                 if not all(history.initialized for history in histories):
-                    raise NotFound("no worker has given this server its initial values yet")
+                    raise NotFound("this server has not got initial values from a worker yet")
                 self._check_confirmed()
                 if flush:
                     self._flush(mine, generation, wanted)
@@ -107,7 +107,7 @@ class MasterCalls:
             self._state.remove_snapshot(name)
 
     def frozen(self, name: str) -> NamedArrays:
-        """A frozen copy of what this server is the primary of, but for its tables."""
+        """The snapshot of the buckets that this server is the primary of, without tables."""
         with self._state.lock:
             return self._state.find_snapshot(name).snapshot(self._state.roles.serving)
 
@@ -120,18 +120,20 @@ class MasterCalls:
         since: str = "",
         check: Callable[[], None] = lambda: None,
     ) -> WrittenFile:
-        """Writes some buckets of a frozen copy to a file.
+        """Writes some buckets of a snapshot to a file.
 
-        Without buckets, those that this server is the primary of. `since` is an earlier copy, which may have been
-        released: of tables in buckets that this server has saved of it, and has had ever since, only what has changed
-        is written. `check` is called now and then, and may raise to end it.
+        Args:
+            buckets: by default those that this server is the primary of.
+            since: an earlier snapshot, possibly released. Of tables in buckets that this server saved then and has
+                held ever since, only the changes are written.
+            check: called now and then; may raise to cancel.
         """
         with self._state.lock:
             copy, bucket_store = self._state.find_snapshot(name), self._state.bucket_store
             mask = mask_of(buckets) if buckets else self._state.roles.serving
         missing = mask & ~copy.mask
         if missing.any():
-            raise NotFound(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
+            raise NotFound(f"{missing.sum()} of these buckets are not in the snapshot {name!r}")
         try:
             written = copy.write(path, bucket_store, mask, since=since, check=check)
         except ValueError:
@@ -144,9 +146,9 @@ class MasterCalls:
     def fence(
         self, worker: str, *, generation: int, wanted: Callable[[], bool | None] | None = None
     ) -> FenceResult:
-        """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
+        """Rejects all further pushes of a worker, and returns its last batch that all buckets here have applied.
 
-        `NotReady`: it has to be asked again, as nothing is known here yet.
+        Raises `NotReady` if nothing is known here yet: to be retried.
         """
         fencing = self.begin_fence(worker, generation=generation)
         with self._state.lock:
@@ -154,21 +156,21 @@ class MasterCalls:
         return fencing.answer()
 
     def begin_fence(self, worker: str, *, generation: int) -> PendingFence:
-        """A fence up to where others have to be waited for."""
+        """A fence, up to the wait for acknowledgements."""
         with self._state.lock:
             self._state.check_generation(generation)
             self._state.fence([worker])
             mine = self._state.roles.serving
             histories = self._state.bucket_store.histories.select(mine)
             batches = [(history.mask.copy(), history.last.get(worker, NO_BATCH)) for history in histories]
-            # What is counted as done from now on must be so after a loss, too.
-            told = self._state.replicate(mine, (), fence=worker)
+            # Replicated, so that the fence holds after the loss of this server.
+            ticket = self._state.replicate(mine, (), fence=worker)
             return PendingFence(
-                batches=batches, waiting=PendingReplication(mask=mine, ticket=told, generation=generation)
+                batches=batches, waiting=PendingReplication(mask=mine, ticket=ticket, generation=generation)
             )
 
     def has_time(self, seconds: float) -> bool:
-        """Whether a question would be answered within so long, and not after something that takes its time."""
+        """Whether the lock is free within so many seconds, so that a status call can be answered."""
         if not self._state.lock.acquire(timeout=seconds):
             return False
         self._state.lock.release()
@@ -201,7 +203,7 @@ class MasterCalls:
             )
 
     def figures(self) -> ps_pb2.Figures:
-        """What people want to know."""
+        """Statistics for people: calls, tables, memory."""
         with self._state.lock:
             sizes, dense_bytes = self._state.bucket_store.tables.sizes(), self._state.bucket_store.dense.bytes
         seconds = time.monotonic() - self._state.started

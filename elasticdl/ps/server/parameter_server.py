@@ -1,4 +1,4 @@
-"""A store behind a port: frames for what workers and other servers say, gRPC for the master.
+"""A store behind a port: frames for workers and other servers, gRPC for the master.
 
 Frames because rows and gradients are large and many: measured for the rows of a batch, gRPC takes three times the
 processor time of plain sockets. A thread for each connection: kernels, copies and sockets all let the interpreter go,
@@ -39,13 +39,13 @@ from elasticdl.wire.shared_bodies import copy
 
 log = logging.getLogger("elasticdl.ps")
 
-# Calls of the master answered at once; and those of them that may wait for other servers. One that hangs must not make
-# this one look as if it did, too: there is always somebody left to say that it does not.
+# Concurrent calls of the master, and those of them that may wait for other servers. A server that hangs must not use up
+# the threads of this one, which has to answer status calls.
 _THREADS = 16
 _WAITING = 8
-# A map is on its way for milliseconds. Who waits for one takes up one of those threads.
+# A map arrives within milliseconds. A call that waits for one uses one of those threads.
 _MAP_SECONDS = 1.0
-# Rows of a checkpoint may be read for minutes. Who asks meanwhile is told at least that there is somebody.
+# Restoring rows may take minutes. A status call gets an empty reply meanwhile.
 _BUSY_SECONDS = 2.0
 
 _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
@@ -60,7 +60,7 @@ class ParameterServer:
     def __init__(
         self, *, token: str, host: str = "127.0.0.1", port: int = 0, advertise: str | None = None
     ) -> None:
-        """`advertise`: where others are told to find it, if not where it listens."""
+        """`advertise`: the address for others, if it is not the one it listens at."""
         self._token = token
         wrapped = f"[{host}]" if ":" in host else host
         try:
@@ -106,12 +106,12 @@ def _serve(connection: Connection, store: Store) -> None:
         try:
             head, body = calls.answer(frame)
         except (ServerFailure, UserError, ValueError, DecodeError) as error:
-            # Others may have been told of it before it failed.
+            # It may have been replicated before it failed: the message may be in use.
             connection.keep_body()
             connection.send(status_number(error), str(error).encode())
             continue
         except Exception as error:
-            # A fault of ours: who asked is told, and does not ask for ever. Others may have been told here, too.
+            # A bug: the caller gets an error, and does not retry forever. The message may be in use, too.
             connection.keep_body()
             connection.send(_INTERNAL, f"a fault of the parameter server: {error!r}".encode())
             raise

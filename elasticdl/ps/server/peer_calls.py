@@ -25,7 +25,7 @@ class PeerCalls:
         self._state = state
 
     def update_routes(self, routes: Routes) -> None:
-        """A map has been published. One that is not newer changes nothing but addresses."""
+        """Takes a published map. One that is not newer changes only addresses."""
         with self._state.lock:
             if self._state.peers.update_routes(routes) and self._state.is_ready:
                 self._state.peers.apply_map(self._state.bucket_store, self._state.fenced)
@@ -40,10 +40,10 @@ class PeerCalls:
         mask: Mask,
         apply: Callable[[BucketStore, Mask], None],
     ) -> None:
-        """Carries out what a primary has done to some buckets, in its order.
+        """Applies an entry of a primary to some buckets, in its order.
 
-        Raises `NotPrimary` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
-        be had here, or fails where it did not there.
+        Raises `NotPrimary` if the sender is not their primary any more, `UserError` if the user-defined optimizer
+        cannot be imported, or fails here and did not there.
         """
         optimizer = optimizer_of(entry)
         if optimizer is not None and self._state.bucket_store.lacks(optimizer):
@@ -66,7 +66,7 @@ class PeerCalls:
             self._state.peers.mark_received(sender, incarnation, entry.position)
 
     def received(self, sender: int, incarnation: str, generation: int) -> int:
-        """The last entry of a sender that was carried out."""
+        """The position of the last entry of a sender that was applied."""
         with self._state.lock:
             self._state.check_generation(generation)
             return self._state.peers.last_received(sender, incarnation)
@@ -74,40 +74,40 @@ class PeerCalls:
     def next_entry(
         self, outbox: Outbox, position: int, *, seconds: float
     ) -> tuple[int, bytes, Sequence[memoryview]] | None:
-        """The position and the entry to be sent after that one, as soon as there is one.
+        """The position and the entry to send after that one; waits for one.
 
-        None: not for so long, or not any more.
+        None: the time is over, or the outbox is closed.
         """
         with self._state.lock:
             if outbox.after(position) is None and self._state.peers.outboxes.get(outbox.peer) is outbox:
                 self._state.entry_added.wait(seconds)
-            told = outbox.after(position)
-            if told is None or self._state.peers.outboxes.get(outbox.peer) is not outbox:
+            added = outbox.after(position)
+            if added is None or self._state.peers.outboxes.get(outbox.peer) is not outbox:
                 return None
             # As it is now: a newer map may change it.
-            return told.entry.position, told.entry.SerializeToString(), told.body
+            return added.entry.position, added.entry.SerializeToString(), added.body
 
     def acknowledge(self, outbox: Outbox, position: int) -> None:
         with self._state.lock:
-            told = self._state.peers.acknowledge(outbox, position)
+            has_new = self._state.peers.acknowledge(outbox, position)
             if self._state.is_ready:
-                # Something has arrived: there is room for more on the way.
-                told = self._state.peers.fill(self._state.bucket_store, self._state.fenced) or told
-            if told:
-                # What was only waiting for this has been told.
+                # A part has arrived, so the next one can be sent.
+                has_new = self._state.peers.migrate(self._state.bucket_store, self._state.fenced) or has_new
+            if has_new:
+                # There are new entries to send.
                 self._state.wake_all()
             else:
                 self._state.acknowledged.notify_all()
 
     def wait_for_outboxes(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
-        """All outboxes, as soon as others than the known ones are among them."""
+        """Returns all outboxes as soon as there is a new one, or when the time is over."""
         with self._state.lock:
             if all(outbox in known for outbox in self._state.peers.outboxes.values()):
                 self._state.changed.wait(seconds)
             return list(self._state.peers.outboxes.values())
 
     def address_of(self, outbox: Outbox) -> str | None:
-        """Where what is in an outbox goes; None: nowhere any more."""
+        """The address of the receiver; None: the outbox is closed."""
         with self._state.lock:
             routes = self._state.roles.routes
             if routes is None or self._state.peers.outboxes.get(outbox.peer) is not outbox:
@@ -115,6 +115,6 @@ class PeerCalls:
             return routes.addresses.get(outbox.peer, "")
 
     def wake(self) -> None:
-        """For those who wait for one thing and have to look at another."""
+        """Wakes all waiting calls, so that they check their connection."""
         with self._state.lock:
             self._state.wake_all()

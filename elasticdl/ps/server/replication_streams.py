@@ -1,8 +1,9 @@
-"""What servers tell each other, on its way: the outboxes of `replica_log.py`, emptied over connections.
+"""The connections of replication: send the entries of the outboxes (`replica_log.py`), and apply those of other
+servers.
 
-For each outbox a thread that sends what is in it, one entry behind the other, and one that hears what has been
-acknowledged. When a connection breaks, another is opened and all that was not acknowledged is sent again; whoever has
-had it passes over it. Whether that is still wanted is the map's business: without a newer one, this goes on for ever.
+Each outbox has a thread that sends its entries and one that receives acknowledgements. When a connection breaks,
+another is opened and everything unacknowledged is sent again; the receiver skips duplicates. Retries go on until a
+newer map closes the outbox.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
 
-# How long somebody who waits for something to do takes to notice that all is over.
+# How often an idle thread checks whether it is to stop.
 _IDLE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
 _EXIT_FAULT = 1
 
 
 class ReplicationStreams:
-    """To all other servers that have to be told something, until closed."""
+    """The streams to all other servers with replicas, until closed."""
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -72,15 +73,15 @@ class ReplicationStreams:
         return not self._stopped.is_set() and self._store.peers.address_of(outbox) is not None
 
     def _drain(self, outbox: Outbox) -> None:
-        """Sends what is in an outbox, until nobody wants it sent any more."""
+        """Sends the entries of an outbox until it is closed."""
         while self._wanted(outbox):
             try:
                 self._send(outbox)
             except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
-                log.info("Server %d cannot be told what has changed: %s", outbox.peer, error)
+                log.info("Retrying replication to server %d: %s", outbox.peer, error)
             except BaseException as error:
-                # Whoever waits for the other copy would wait for ever.
-                log.critical("Server %d cannot be told what has changed.", outbox.peer, exc_info=True)
+                # Otherwise calls would wait for the other replica forever.
+                log.critical("Exiting: replication to server %d failed", outbox.peer, exc_info=True)
                 os._exit(_exit_code(error))
             self._stopped.wait(_PAUSE_SECONDS)
 
@@ -102,9 +103,9 @@ class ReplicationStreams:
             )
             hearing.start()
             while not broken.is_set() and self._wanted(outbox):
-                told = self._store.peers.next_entry(outbox, position, seconds=_IDLE_SECONDS)
-                if told is not None:
-                    position, entry, body = told
+                found = self._store.peers.next_entry(outbox, position, seconds=_IDLE_SECONDS)
+                if found is not None:
+                    position, entry, body = found
                     connection.send(call_codec.ENTRY, entry, body, ticket=position)
         finally:
             connection.interrupt()
@@ -132,7 +133,7 @@ class ReplicationStreams:
             while True:
                 frame = connection.receive()
                 if frame.kind != OK:
-                    log.info("Server %d refuses what it is told: %s", outbox.peer, frame.head.decode())
+                    log.info("Replication rejected by server %d: %s", outbox.peer, frame.head.decode())
                     return
                 position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
                 connection.release(position)
@@ -145,14 +146,13 @@ class ReplicationStreams:
 
     def _check(self, outbox: Outbox) -> None:
         if not self._wanted(outbox):
-            raise ConnectionLost("nobody wants it sent any more")
+            raise ConnectionLost("the outbox is closed")
 
 
 def serve_replication(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
-    """The other end: carries out what a primary tells, until the connection ends.
+    """The receiving end: applies the entries of a primary until the connection ends.
 
-    An error of the user's own code ends this server: the store has reported it, and the sender hears that there is
-    nobody to tell any more.
+    An error of a user-defined optimizer ends this server: the store has reported it, and the sender gets `NotReady`.
     """
     try:
         position = store.peers.received(hello.server, hello.incarnation, hello.generation)
@@ -180,21 +180,21 @@ def serve_replication(connection: Connection, store: Store, hello: ps_pb2.Replic
             _refuse(connection, hello, error)
             return
         except BaseException as error:
-            # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
-            # and one that begins anew is filled.
-            log.critical("What server %d has done cannot be done here.", hello.server, exc_info=True)
+            # The sender has applied it without an error. A replica that cannot follow is invalid: this process exits,
+            # and its replacement gets a copy.
+            log.critical("Exiting: cannot apply an entry of server %d", hello.server, exc_info=True)
             os._exit(_exit_code(error))
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
 
 
 def _exit_code(error: BaseException) -> int:
-    """One that had no memory may get more of it."""
+    """After an out-of-memory exit the node may be restarted with more memory."""
     return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
 
 
 def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerFailure | UserError) -> None:
     if isinstance(error, UserError):
-        error = NotReady("this server is about to end")
+        error = NotReady("this server is stopping")
     else:
-        log.info("What server %d tells is refused: %s", hello.server, error)
+        log.info("Rejecting replication of server %d: %s", hello.server, error)
     connection.send(status_number(error), str(error).encode())

@@ -56,7 +56,7 @@ class WorkerCalls:
     ) -> InitializeResult:
         """Takes the initial values, if there are none.
 
-        Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
+        Raises `UserError` if the existing values do not fit the caller's model. `message` and `body` as for `push`.
         """
         initializing = self.begin_initialize(
             initial, generation=generation, buckets=buckets, message=message, body=body
@@ -74,7 +74,7 @@ class WorkerCalls:
         message: ps_pb2.InitializeRequest | None = None,
         body: Sequence[memoryview] = (),
     ) -> PendingInitialize:
-        """The same up to where others have to be waited for."""
+        """The same, up to the wait for acknowledgements."""
         self._state.import_optimizer(initial.optimizer)
         with self._state.lock:
             self._state.check_generation(generation)
@@ -82,8 +82,8 @@ class WorkerCalls:
             mine = asked & self._state.roles.serving
             done_before = self._state.bucket_store.initialize(mine, initial) if mine.any() else False
             ticket = self._state.replicate(mine, body, initialize=message) if message is not None else {}
-            # Who is to be filled may have had to wait for this.
-            if self._state.peers.fill(self._state.bucket_store, self._state.fenced):
+            # Migrations may have waited for this.
+            if self._state.peers.migrate(self._state.bucket_store, self._state.fenced):
                 self._state.wake_all()
             return PendingInitialize(
                 done_before=done_before,
@@ -100,21 +100,21 @@ class WorkerCalls:
         known_version: int = -1,
         buckets: Mask | None = None,
     ) -> _Result:
-        """Hands the values to `use` and returns what it returns.
+        """Passes the values to `use` and returns its result.
 
-        Live values change as soon as `use` is over: it has to take a copy.
+        Live values change as soon as `use` returns: it has to copy them.
         """
         with self._state.lock:
             self._state.check_generation(generation)
             if not frozen:
                 return use(self._pull_live(known_version, ALL_BUCKETS if buckets is None else buckets))
             copy = self._state.find_snapshot(frozen)
-        # A frozen copy never changes, so others need not wait for this.
+        # A snapshot never changes, so this needs no lock.
         asked = ALL_BUCKETS if buckets is None else buckets
         moved = asked & ~copy.mask
         if copy.version == known_version:
             return use(PullResult(initialized=True, version=copy.version, unchanged=True, moved=moved))
-        # The copies of other servers' buckets are in it, too.
+        # The snapshot has the buckets that this server backs up, too.
         groups = copy.snapshot(asked).groups
         return use(
             PullResult(
@@ -152,9 +152,9 @@ class WorkerCalls:
         frozen: str = "",
         buckets: Mask | None = None,
     ) -> Mask:
-        """Fills the arrays that `reserve` makes of (ids, width) with rows; returns buckets that are not here.
+        """Fills the arrays that `reserve` makes of (ids, width) with rows; returns the buckets that are not here.
 
-        If there are any, what is in the arrays means nothing.
+        If there are any, the arrays are not valid.
         """
         asked = ALL_BUCKETS if buckets is None else buckets
         with self._state.lock:
@@ -170,7 +170,7 @@ class WorkerCalls:
             copies = copy.tables if copy else {}
         statistics = self._state.statistics.of_thread()
         try:
-            # Lookups may go on while pushes are applied, and meet them row by row.
+            # Without the lock: lookups run beside pushes, and are atomic by row.
             for (name, ids), array in zip(wanted, arrays, strict=True):
                 counted = statistics.table(name)
                 counted.found += tables.gather_into(name, ids, array, copies.get(name))
@@ -180,23 +180,23 @@ class WorkerCalls:
                 self._state.check_not_released(frozen, copy)
             raise
         if copy is None and self._state.roles.serving is not here:
-            # Buckets are forgotten after that, never before.
+            # Buckets are dropped after the map changes, never before.
             moved = asked & ~self._still_served(roles, since, generation)
         if statistics.looks():
             self._state.statistics.look(wanted)
         return moved
 
     def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
-        """The buckets of which whatever was read without the lock is right: they have been here all the time."""
+        """The buckets that have been served all the time, so that what was read without the lock is valid."""
         with self._state.lock:
             self._state.check_generation(generation)
             if self._state.roles is not roles:
-                raise NotReady("everything here has just been dropped")
+                raise NotReady("a new generation has begun")
             served: Mask = roles.serving & (roles.serving_since == since)
             return served
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
-        """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
+        """The ids with rows in some buckets, the rows, and those of the buckets that are served elsewhere."""
         with self._state.lock:
             self._state.check_generation(generation)
             roles, tables = self._state.roles, self._state.bucket_store.tables
@@ -213,8 +213,8 @@ class WorkerCalls:
     ) -> PushResult:
         """Applies a batch, once. Raises `UserError` if it cannot be applied, and then nothing of it is.
 
-        `message` and `body` are the call as it came: whoever has to be told is told with these, and they may be reused
-        as soon as this returns, unless the answer says otherwise.
+        `message` and `body` are the call as it came: they are replicated, and may be reused as soon as this returns,
+        unless the result says `in_use`.
         """
         pushing = self.begin_push(push, message=message, body=body)
         with self._state.lock:
@@ -224,12 +224,12 @@ class WorkerCalls:
     def begin_push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
     ) -> PendingPush:
-        """A push up to where others have to be waited for."""
+        """A push, up to the wait for acknowledgements."""
         bad = find_not_finite(push.gradients)
         with self._state.lock:
             self._state.check_generation(push.generation)
             if push.worker in self._state.fenced:
-                raise WorkerFenced(f"the master has given up {push.worker}")
+                raise WorkerFenced(f"the master has fenced {push.worker}")
             asked = ALL_BUCKETS if push.buckets is None else push.buckets
             mine = asked & self._state.roles.serving
             histories = self._state.bucket_store.histories_of(push, mine)
@@ -240,20 +240,20 @@ class WorkerCalls:
             accepted = [history for history in new if not self._is_stale(history, push)]
             applied = np.logical_or.reduce([history.mask for history in accepted], initial=False) & mine
             ticket: Ticket = {}
-            # Told first: others apply it while this server does. But what the user's own code says to it nobody knows
-            # before it has been run.
-            tells_first = not self._state.bucket_store.runs_users_code
-            if message is not None and tells_first:
+            # Replicated first, so that the backup applies it at the same time. But a user-defined optimizer may fail,
+            # and a failed push must not be replicated.
+            replicates_first = not self._state.bucket_store.runs_users_code
+            if message is not None and replicates_first:
                 ticket = self._state.replicate(applied, body, push=message)
             if accepted:
                 self._count(push, max(push.age(history) for history in accepted))
                 with self._state.update():
                     self._state.bucket_store.apply(push, accepted)
                 self._state.counters.add_push(part.ids for part in push.rows.values())
-            if message is not None and not tells_first:
+            if message is not None and not replicates_first:
                 ticket = self._state.replicate(applied, body, push=message)
             if message is not None and len(accepted) < len(histories):
-                # It is a repetition: what it repeats may not have been acknowledged yet.
+                # A retry: the first attempt may not have been acknowledged yet.
                 ticket = self._state.peers.last_positions(mine)
             versions = [history.last.get(push.worker, NO_BATCH).version for history in histories]
             if stale:
@@ -271,9 +271,9 @@ class WorkerCalls:
         new = []
         for history in histories:
             if not history.initialized:
-                raise NotFound("no worker has given this server its initial values yet")
+                raise NotFound("this server has not got initial values from a worker yet")
             if not self._state.bucket_store.has_optimizer:
-                raise NotFound("no worker has told this server the optimizer yet")
+                raise NotFound("this server has not got the optimizer from a worker yet")
             last = history.last.get(push.worker, NO_BATCH)
             if push.sequence < last.sequence or push.sequence < 1:
                 raise ValueError(f"batch {push.sequence} of {push.worker} comes after batch {last.sequence}")
@@ -288,7 +288,7 @@ class WorkerCalls:
         if push.not_finite:
             self._check_refused(push, histories)
         if not math.isfinite(push.learning_rate):
-            raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
+            raise UserError(f"The learning rate is {push.learning_rate}, which is not finite.")
         try:
             self._state.bucket_store.check(
                 push, np.logical_or.reduce([history.mask for history in histories])
@@ -324,5 +324,5 @@ class WorkerCalls:
 
     def _is_stale(self, history: UpdateHistory, push: Push) -> bool:
         too_old = push.age(history) > self._state.settings.sync_version_tolerance
-        # Where nothing is applied, nothing is too old for it.
+        # A batch that is not applied cannot be stale.
         return self._state.settings.synchronous and too_old and not push.not_finite

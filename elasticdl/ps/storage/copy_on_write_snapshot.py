@@ -1,7 +1,7 @@
-"""A copy of what a server holds, as it was at one moment: for evaluation and for checkpoints, while training goes on.
+"""A consistent state of a bucket store, for evaluation and for checkpoints while training goes on.
 
-Making one copies nothing. Dense arrays are shared until somebody changes them (`dense_parameters.py`), tables keep
-what changes (`table.py`).
+Taking one copies nothing. Dense arrays are shared until the next update (`dense_parameters.py`), tables keep the rows
+that change (`table.py`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from elasticdl.ps.storage.bucket_store import BucketStore
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFile:
-    """A file."""
+    """Size and checksum of a finished checkpoint file."""
 
     bytes: int
     crc32: int
-    # False: it is worth something only with an earlier one.
+    # False: it has only the changes since an earlier one.
     complete: bool
 
 

@@ -34,13 +34,13 @@ def let_move(job: Any) -> None:
     """Servers do what the map asks of them until it asks for nothing more."""
     for _ in range(1000):
         now = placed(job)
-        if not now.filling and not now.handover:
+        if not now.migrating and not now.handover:
             return
         joined = {node.slot: node.incarnation for node in job.state.roster.alive("ps")}
         job.do(
             "placing.advance",
             version=now.version,
-            filled=[[bucket, server, joined[server]] for bucket, server in now.filling.items()],
+            filled=[[bucket, server, joined[server]] for bucket, server in now.migrating.items()],
             taken=list(now.handover),
         )
     raise AssertionError("the moves do not come to an end")
@@ -71,7 +71,7 @@ def test_a_backup_takes_over_and_gives_back(job: Any) -> None:
     assert job.state.ps_addresses() == ["", "here:1"]
     job.start_nodes()
     assert job.state.roster.nodes["ps-2"].slot == 0
-    assert set(placed(job).filling.values()) == {0}
+    assert set(placed(job).migrating.values()) == {0}
     let_move(job)
     assert Counter(placed(job).primary) == {0: 128, 1: 128}
     assert NO_SERVER not in placed(job).backup
@@ -178,7 +178,7 @@ def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leavi
 def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving: Any) -> None:
     leaving.start_nodes()
     before = placed(leaving)
-    assert set(before.filling.values()) == {2}
+    assert set(before.migrating.values()) == {2}
     leaving.end("ps-2", EndReason.COMPLETED, 0)
     assert placed(leaving) == before, "nothing is begun anew"
     let_move(leaving)
@@ -241,10 +241,10 @@ def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
     job.end("ps-1")
     assert set(placed(job).primary) == {0}
     job.start_nodes()
-    assert not placed(job).filling
+    assert not placed(job).migrating
     while job.state.placing.frozen:
         assert job.master_step() or job.work(worker)
-    assert placed(job).filling
+    assert placed(job).migrating
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(sav
     end_saving(job)
     while NO_SERVER in placed(job).backup:
         assert job.state.cut is None
-        assert placed(job).filling
+        assert placed(job).migrating
         assert job._move()
     let_move(job)
     assert job.state.cut is not None
@@ -298,7 +298,7 @@ def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
     for _ in range(20):
         before = placed(job)
         end_saving(job)
-        if not placed(job).filling and not placed(job).handover:
+        if not placed(job).migrating and not placed(job).handover:
             break
         assert not is_cutting(job)
         job._move()
@@ -329,7 +329,7 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     job = toy_job(Plan(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-2")
-    assert not placed(job).filling
+    assert not placed(job).migrating
     assert job.state.placing.waits
     job.do("placing.replan")
     let_move(job)
@@ -368,7 +368,7 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     job.end("ps-0")
     job.start_nodes()
     version = placed(job).version
-    stale = [[bucket, server, "i-ps-0"] for bucket, server in placed(job).filling.items()]
+    stale = [[bucket, server, "i-ps-0"] for bucket, server in placed(job).migrating.items()]
     job.do("placing.advance", version=version, filled=stale, taken=[])
     assert placed(job).version == version
 
@@ -403,7 +403,7 @@ def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    some = [[bucket, server, "i-ps-2"] for bucket, server in list(now.filling.items())[:3]]
+    some = [[bucket, server, "i-ps-2"] for bucket, server in list(now.migrating.items())[:3]]
     job.do("placing.advance", version=now.version, filled=some, taken=[])
     replayed = job.replayed()
     assert replayed.placing.map == placed(job)
@@ -414,7 +414,7 @@ def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
+    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.migrating.items()]
     job.do("placing.advance", version=now.version, filled=filled, taken=[])
     handed = placed(job)
     assert handed.handover
@@ -431,7 +431,7 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job.do("scale", role="ps", target=3)
     job.start_nodes()
     now = placed(job)
-    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.filling.items()]
+    filled = [[bucket, server, "i-ps-2"] for bucket, server in now.migrating.items()]
     job.do("placing.advance", version=now.version, filled=filled, taken=[])
     assert job.state.placing.handing_over
     (worker,) = job.workers.values()
@@ -441,4 +441,4 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job.do("placing.advance", version=now.version, filled=[], taken=list(now.handover))
     assert not job.state.placing.handing_over
     assert placed(job).version == now.version + 1
-    assert placed(job).filling == now.filling, "nothing else happens"
+    assert placed(job).migrating == now.migrating, "nothing else happens"

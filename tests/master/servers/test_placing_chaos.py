@@ -67,7 +67,7 @@ class History:
         self.job.do(
             "placing.advance",
             version=now.version,
-            filled=[[b, s, joined[s]] for b, s in now.filling.items() if self.chance.random() < part],
+            filled=[[b, s, joined[s]] for b, s in now.migrating.items() if self.chance.random() < part],
             taken=[b for b in now.handover if self.chance.random() < part],
         )
 

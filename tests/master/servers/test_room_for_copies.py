@@ -70,7 +70,7 @@ def wait(moving: Moving) -> list[int]:
     asyncio.run(look())
     placed = moving._master.state.placing.map
     assert placed is not None
-    return sorted(set(placed.filling.values()))
+    return sorted(set(placed.migrating.values()))
 
 
 def test_they_have_room(moving: Moving) -> None:
@@ -98,7 +98,7 @@ def test_the_server_comes_after_all(moving: Moving) -> None:
     placed = moving._master.state.placing.map
     assert placed is not None
     assert NO_SERVER in placed.backup
-    assert set(placed.filling.values()) == {2}
+    assert set(placed.migrating.values()) == {2}
 
 
 def test_one_that_was_to_go_has_some(job: Any) -> None:

@@ -195,7 +195,7 @@ def test_no_copy_for_the_master_before_a_worker_has_said_the_optimizer(
     restore(restored, paths)
     for store in restored.stores:
         for ask in (store.master.flush, lambda of=store, **given: of.master.freeze("early", **given)):
-            with pytest.raises(NotReady, match="no worker has told this server the optimizer yet"):
+            with pytest.raises(NotReady, match="has not got the optimizer from a worker yet"):
                 ask(generation=1)
     again = restored.client()
     again.initialize(DENSE, {}, trained_with, TABLES)
@@ -227,8 +227,8 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
     restore(restored, paths)
     (store,) = restored.stores
     alone = first_map(1, replicas=1)
-    filling = replace(alone, version=2, filling={3: 1}, filling_since={3: 2})
-    store.peers.update_routes(Routes(map=filling, addresses={1: "nowhere:1"}))
+    migrating = replace(alone, version=2, migrating={3: 1}, migrating_since={3: 2})
+    store.peers.update_routes(Routes(map=migrating, addresses={1: "nowhere:1"}))
     assert store.state.peers.outboxes == {}
     restored.client().initialize(DENSE, {}, ADAM, TABLES)
     (outbox,) = store.state.peers.outboxes.values()

@@ -71,7 +71,9 @@ def test_more_arrays_than_buckets_share_them() -> None:
 
 def test_a_map_survives_the_wire() -> None:
     made = first_map(3)
-    moving = BucketMap(version=7, primary=made.primary, backup=made.backup, filling={3: 2}, handover={200: 1})
+    moving = BucketMap(
+        version=7, primary=made.primary, backup=made.backup, migrating={3: 2}, handover={200: 1}
+    )
     sent = master_pb2.BucketMap.FromString(moving.to_wire().SerializeToString())
     assert BucketMap.from_wire(sent) == moving
 

@@ -201,6 +201,6 @@ def test_whoever_tells_a_server_that_has_failed_goes_on(token: str) -> None:
     hello = ps_pb2.ReplicateHello(server=0, incarnation="other", generation=1)
     connection.send(call_codec.REPLICATE, hello.SerializeToString())
     answer = connection.receive()
-    assert str(from_status_number(answer.kind, answer.head.decode())) == "this server is about to end"
+    assert str(from_status_number(answer.kind, answer.head.decode())) == "this server is stopping"
     connection.close()
     server.stop()

@@ -78,7 +78,7 @@ def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
     """The backup of the next primary has been told things by this one, which would be lost to it otherwise."""
     first = server(0)
     everything = dict.fromkeys(range(BUCKETS), 2)
-    first.peers.update_routes(Routes(map=replace(BEFORE, version=2, filling=everything)))
+    first.peers.update_routes(Routes(map=replace(BEFORE, version=2, migrating=everything)))
     push = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
     first.workers.begin_push(call_codec.read_push(push, memoryview(b"")), message=push)
     outboxes = first.state.peers.outboxes

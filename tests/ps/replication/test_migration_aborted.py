@@ -21,7 +21,7 @@ SPEC = TableSpec(name="users", width=3)
 BUCKET = 5
 IDS = np.flatnonzero(buckets_of(np.arange(20_000), BUCKETS) == BUCKET)
 PLAIN = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(1,) * BUCKETS)
-FILLING = replace(PLAIN, version=4, filling={BUCKET: 2}, filling_since={BUCKET: 4})
+FILLING = replace(PLAIN, version=4, migrating={BUCKET: 2}, migrating_since={BUCKET: 4})
 
 
 def made(number: int) -> Store:

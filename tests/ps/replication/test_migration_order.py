@@ -19,7 +19,7 @@ PLAIN = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(1,) * BUCKETS)
 WANTED = 20
 
 
-def filling() -> tuple[Store, Any]:
+def migrating() -> tuple[Store, Any]:
     """A primary that is to copy many buckets to a third server, and what it tells that one."""
     store = Store(ServerSettings(), number=0)
     store.close(1)
@@ -34,8 +34,8 @@ def filling() -> tuple[Store, Any]:
             map=replace(
                 PLAIN,
                 version=2,
-                filling=dict.fromkeys(buckets, 2),
-                filling_since=dict.fromkeys(buckets, 2),
+                migrating=dict.fromkeys(buckets, 2),
+                migrating_since=dict.fromkeys(buckets, 2),
             )
         )
     )
@@ -43,7 +43,7 @@ def filling() -> tuple[Store, Any]:
 
 
 def test_a_push_is_told_before_most_of_them() -> None:
-    store, outbox = filling()
+    store, outbox = migrating()
     request = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
     store.workers.begin_push(read_push(request, memoryview(b"")), message=request)
     assert outbox.after(outbox.last - 1).entry.HasField("push")
@@ -51,7 +51,7 @@ def test_a_push_is_told_before_most_of_them() -> None:
 
 
 def test_each_that_arrives_lets_another_go_until_all_are_there() -> None:
-    store, outbox = filling()
+    store, outbox = migrating()
     for arrived in range(1, WANTED + 1):
         assert len(outbox) <= 2
         store.peers.acknowledge(outbox, arrived)

@@ -33,7 +33,7 @@ IDS = np.flatnonzero(buckets_of(np.arange(200_000), BUCKETS) == BUCKET)
 # Some come in every batch, some hardly ever.
 OFTEN = 1 / np.arange(1, len(IDS) + 1)
 PLAIN = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(1,) * BUCKETS)
-FILLING = replace(PLAIN, version=2, filling={BUCKET: 2}, filling_since={BUCKET: 2})
+FILLING = replace(PLAIN, version=2, migrating={BUCKET: 2}, migrating_since={BUCKET: 2})
 # A row is 56 bytes with its slots.
 SMALL = 1000
 
@@ -161,7 +161,7 @@ def test_no_more_than_two_parts_are_under_way(primary: Primary) -> None:
     assert told is not None
     assert told.entry.HasField("push")
     for _ in primary.deliver():
-        assert primary.outbox.fills <= 2
+        assert primary.outbox.migrations_in_flight <= 2
 
 
 def test_a_filling_that_is_given_up_begins_anew_with_the_first_part(primary: Primary) -> None:
@@ -170,7 +170,7 @@ def test_a_filling_that_is_given_up_begins_anew_with_the_first_part(primary: Pri
     assert [next(delivered).fill.part for _ in range(4)] == [0, 1, 2, 3]
     primary.update_routes(replace(PLAIN, version=3))
     primary.push()
-    primary.update_routes(replace(FILLING, version=4, filling_since={BUCKET: 4}))
+    primary.update_routes(replace(FILLING, version=4, migrating_since={BUCKET: 4}))
     # Of the old copy nothing counts any more, of the new one everything.
     parts = [
         entry.fill.part

@@ -38,8 +38,8 @@ class Servers:
             changed = new.primary[bucket] != old.primary[bucket]
             if changed and old.primary[bucket] in self.living:
                 assert new.handover[bucket] == old.primary[bucket]
-            filling = new.filling.get(bucket, NO_SERVER)
-            if old.filling.get(bucket, NO_SERVER) != filling:
+            migrating = new.migrating.get(bucket, NO_SERVER)
+            if old.migrating.get(bucket, NO_SERVER) != migrating:
                 self.filled.pop(bucket, None)
             kept = roles | {new.handover.get(bucket, NO_SERVER)}
             if bucket in self.filled:
@@ -62,11 +62,11 @@ class Servers:
         return self.map.version != before
 
     def fill(self, most: int = BUCKETS) -> bool:
-        ready = [bucket for bucket in self.map.filling if bucket not in self.filled][:most]
+        ready = [bucket for bucket in self.map.migrating if bucket not in self.filled][:most]
         for bucket in ready:
             assert self.map.primary[bucket] in self.have[bucket]
-            self.filled[bucket] = self.map.filling[bucket]
-            self.have[bucket].add(self.map.filling[bucket])
+            self.filled[bucket] = self.map.migrating[bucket]
+            self.have[bucket].add(self.map.migrating[bucket])
             self.copied += 1
         return bool(ready)
 
@@ -95,7 +95,7 @@ class Servers:
 
     def check_even(self) -> None:
         there = self.staying & self.living
-        assert not self.map.filling
+        assert not self.map.migrating
         assert not self.map.handover
         assert self.map.servers == there
         primaries = Counter(self.map.primary)
@@ -221,7 +221,7 @@ def test_a_primary_lost_while_it_hands_over_leaves_one_copy_that_counts() -> Non
 
 def test_few_buckets_are_copied_by_a_server_at_a_time() -> None:
     moving = plan_moves(first_map(2), range(3), at_once=4)
-    assert set(Counter(moving.primary[bucket] for bucket in moving.filling).values()) == {4}
+    assert set(Counter(moving.primary[bucket] for bucket in moving.migrating).values()) == {4}
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

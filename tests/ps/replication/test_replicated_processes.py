@@ -211,7 +211,7 @@ class Master(MasterServicer):
         assert self.map is not None
         return (
             self.map.servers == self.wanted
-            and not self.map.filling
+            and not self.map.migrating
             and not self.map.handover
             and NO_SERVER not in self.map.backup
         )
@@ -236,7 +236,7 @@ class Master(MasterServicer):
 
     def is_moving(self) -> bool:
         assert self.map is not None
-        return bool(self.map.filling or self.map.handover) or self.settled()
+        return bool(self.map.migrating or self.map.handover) or self.settled()
 
     def close(self) -> None:
         with self.changed:

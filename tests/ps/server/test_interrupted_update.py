@@ -105,7 +105,7 @@ def fail(*args, **kwargs):
 
 BucketStore.put = fail
 alone = BucketMap(version=1, primary=(0,) * BUCKETS, backup=(NO_SERVER,) * BUCKETS)
-filling = BucketMap(version=2, primary=alone.primary, backup=alone.backup, filling=dict([(0, 1)]))
+migrating = BucketMap(version=2, primary=alone.primary, backup=alone.backup, migrating=dict([(0, 1)]))
 stores, addresses = [], dict()
 for number in range(2):
     store = Store(ServerSettings(), number=number)
@@ -120,7 +120,7 @@ optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 initial = InitialModel(trainable=dict(x=np.ones(2, np.float32)), state=dict(), optimizer=optimizer)
 stores[0].workers.initialize(initial, generation=1)
 for store in stores:
-    store.peers.update_routes(Routes(map=filling, addresses=addresses))
+    store.peers.update_routes(Routes(map=migrating, addresses=addresses))
 threading.Event().wait()
 """
 
@@ -132,4 +132,4 @@ def test_a_copy_that_cannot_follow(error: str, code: int) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == code, ended.stderr
-    assert "What server 0 has done cannot be done here." in ended.stderr
+    assert "Exiting: cannot apply an entry of server 0" in ended.stderr

@@ -163,9 +163,9 @@ def move(pair: Pair) -> None:
     pair.use(replace(pair.map, version=pair.map.version + 1, backup=(NO_SERVER,) * BUCKETS, handover={}))
     pair.change(
         lambda status: {one.bucket for one in status.filled},
-        filling=dict(zip(everything, before, strict=True)),
+        migrating=dict(zip(everything, before, strict=True)),
     )
-    pair.use(replace(pair.map, version=pair.map.version + 1, backup=before, filling={}))
+    pair.use(replace(pair.map, version=pair.map.version + 1, backup=before, migrating={}))
 
 
 @pytest.mark.timeout(600)
