@@ -180,11 +180,11 @@ class Master:
             )
 
     def _of_another_version(self) -> UserError:
-        """To replay a record is to come to the answers that were given when it was written."""
         return UserError(
-            f"The journal in {self._journal.folder} was written by another version of ElasticDL, to which some of its "
-            "records meant something else.",
-            hint="Go on with that version, or begin the job anew, from its last checkpoint if it has one.",
+            f"The journal in {self._journal.folder} was written by another version of ElasticDL, which "
+            "has other records.",
+            hint="Continue with that version, or submit the job again, from its last checkpoint if it has one "
+            "(--checkpoint_dir_for_init).",
         )
 
     def _compact(self) -> None:

@@ -1,6 +1,4 @@
-"""What a version has written to which commands meant something else is not replayed: that would give other answers than
-were given then.
-"""
+"""The journal of another version is refused: replaying it would give other results than were replied then."""
 
 from __future__ import annotations
 
@@ -35,19 +33,18 @@ def recovered(folder: Path, platform: Platform, *, form: int | None, records: in
     return master.state
 
 
+@pytest.mark.parametrize("records", [0, 1])
 @pytest.mark.parametrize("form", [None, FORM - 1, FORM + 1])
-def test_records_of_another_version_are_refused_and_kept(
-    tmp_path: Path, nowhere: Platform, form: int | None
-) -> None:
-    with pytest.raises(UserError, match="written by another version") as refused:
-        recovered(tmp_path, nowhere, form=form, records=1)
-    assert str(journal_folder(tmp_path)) in str(refused.value)
-    with Journal(journal_folder(tmp_path)) as journal:
-        assert list(journal.read()[1]) == [STOP]
-
-
-@pytest.mark.parametrize(("form", "records"), [(None, 0), (FORM, 1)])
-def test_what_says_the_same_to_both_is_taken(
+def test_journal_of_another_version_is_refused_and_kept(
     tmp_path: Path, nowhere: Platform, form: int | None, records: int
 ) -> None:
-    assert recovered(tmp_path, nowhere, form=form, records=records).stopping == ("enough" if records else "")
+    with pytest.raises(UserError, match="written by another version") as refused:
+        recovered(tmp_path, nowhere, form=form, records=records)
+    assert str(journal_folder(tmp_path)) in str(refused.value)
+    with Journal(journal_folder(tmp_path)) as journal:
+        assert list(journal.read()[1]) == [STOP] * records
+
+
+@pytest.mark.parametrize("records", [0, 1])
+def test_journal_of_this_version_is_replayed(tmp_path: Path, nowhere: Platform, records: int) -> None:
+    assert recovered(tmp_path, nowhere, form=FORM, records=records).stopping == ("enough" if records else "")
