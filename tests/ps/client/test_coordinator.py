@@ -96,7 +96,7 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     assert (last.sequence, last.lease_id, last.position, last.batches) == (3, 9, 30, 3)
     assert (never.sequence, never.lease_id) == (0, 0)
     assert list(last.buckets) == list(never.buckets) == list(range(BUCKETS))
-    with pytest.raises(Exception, match="given up worker-4"):
+    with pytest.raises(Exception, match="fenced worker-4"):
         client.push(MODEL, learning_rate=0.1)
 
 
