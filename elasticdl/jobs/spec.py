@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.flags import document
-from elasticdl.jobs.flags.defaults import derive
 from elasticdl.jobs.flags.flag import KINDS, JobKind, flags_of
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.defaults import derive
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
 from elasticdl.jobs.sections.program import DataSection, ModelSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
