@@ -8,7 +8,7 @@ the reader of two reports. `PushCounters` is the exception: one generation's, un
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.histogram import Distribution
 from elasticdl.ps.embedding.table import Ids
 from elasticdl.ps.server.hot_ids import EARLY_LOOKS, PULLS_PER_EARLY_LOOK, PULLS_PER_LOOK, HotId, HotIds
-from elasticdl.ps.storage.table_set import count_by_bucket
+from elasticdl.ps.storage.table_set import RowPart, count_by_bucket
 from elasticdl.wire import ps_pb2
 
 # Dense values, rows, gradients.
@@ -34,9 +34,9 @@ class PushCounters:
         self.non_finite = 0
         self.loads = np.zeros(BUCKETS, np.int64)
 
-    def add_push(self, ids: Iterable[Ids]) -> None:
+    def add_push(self, rows: Mapping[str, RowPart]) -> None:
         if self.pushes % self._SAMPLE_INTERVAL == 0:
-            self.loads += 1 + count_by_bucket(ids)
+            self.loads += 1 + count_by_bucket(part.ids for part in rows.values())
         self.pushes += 1
 
     def add_non_finite(self) -> None:

@@ -36,7 +36,7 @@ from elasticdl.ps.core.server_errors import CallCancelled, NotFound, NotReady, S
 from elasticdl.ps.embedding.custom_optimizer import PYTHON
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.replication.peers import Peers, PendingReplication
-from elasticdl.ps.replication.replica_log import Roles, Ticket
+from elasticdl.ps.replication.replica_log import Ticket
 from elasticdl.ps.server.call_statistics import CallStatistics, PushCounters
 from elasticdl.ps.storage.bucket_store import BucketStore, ServerSettings
 from elasticdl.ps.storage.copy_on_write_snapshot import CopyOnWriteSnapshot
@@ -82,9 +82,11 @@ class ServerState:
         self._clear()
 
     def _clear(self) -> None:
-        self._bucket_store = BucketStore(self.settings)
-        self._peers = Peers(self.number, self.incarnation)
-        self._counters = PushCounters()
+        # Assigned only here: others change these objects, and never replace them.
+        self.bucket_store = BucketStore(self.settings)
+        self.peers = Peers(self.number, self.incarnation)
+        self.roles = self.peers.roles
+        self.counters = PushCounters()
         self._fenced: set[str] = set()
         self._snapshots: dict[str, CopyOnWriteSnapshot] = {}
         # The error that made the state invalid.
@@ -120,10 +122,10 @@ class ServerState:
             if restored is not None:
                 known = self.roles.map
                 mine = ALL_BUCKETS if known is None else mask_of(known.copies_on(self.number))
-                self._bucket_store.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
+                self.bucket_store.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
             self._ready = True
             if self.roles.routes is not None:
-                self._peers.apply_map(self._bucket_store, self._fenced)
+                self.peers.apply_map(self.bucket_store, self._fenced)
             self.wake_all()
 
     def stop(self) -> None:
@@ -139,24 +141,6 @@ class ServerState:
     @property
     def is_ready(self) -> bool:
         return self._ready
-
-    # -- parts: replaced when a generation begins ------------------------------------------------------------
-
-    @property
-    def bucket_store(self) -> BucketStore:
-        return self._bucket_store
-
-    @property
-    def peers(self) -> Peers:
-        return self._peers
-
-    @property
-    def roles(self) -> Roles:
-        return self._peers.roles
-
-    @property
-    def counters(self) -> PushCounters:
-        return self._counters
 
     @property
     def fenced(self) -> AbstractSet[str]:
@@ -206,13 +190,13 @@ class ServerState:
 
     def add_snapshot(self, name: str, *, mark: bool) -> None:
         """Takes a snapshot of all buckets that are complete here: a backup that is promoted has it, too."""
-        self._snapshots[name] = CopyOnWriteSnapshot.make(self._bucket_store, self.roles.complete, mark=mark)
+        self._snapshots[name] = CopyOnWriteSnapshot.make(self.bucket_store, self.roles.complete, mark=mark)
 
     def remove_snapshot(self, name: str) -> None:
         """Idempotent."""
         snapshot = self._snapshots.pop(name, None)
         if snapshot is not None:
-            snapshot.release(self._bucket_store)
+            snapshot.release(self.bucket_store)
 
     def wake_all(self) -> None:
         """Wakes every waiter, after an event that may concern any of them."""
@@ -221,9 +205,9 @@ class ServerState:
 
     def replicate(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
         """Appends an entry to the outboxes of the other replicas of some buckets."""
-        known = len(self._peers.outboxes)
-        ticket = self._peers.replicate(mask, body, **what)
-        if len(self._peers.outboxes) > known:
+        known = len(self.peers.outboxes)
+        ticket = self.peers.replicate(mask, body, **what)
+        if len(self.peers.outboxes) > known:
             self.changed.notify_all()
         if ticket:
             self.entry_added.notify_all()
@@ -244,7 +228,7 @@ class ServerState:
             raise NotReady("this server is stopping")
         if self._generation != waiting.generation and waiting.ticket:
             raise StaleGeneration(f"generation {waiting.generation} is over")
-        return self._peers.is_acknowledged(waiting)
+        return self.peers.is_acknowledged(waiting)
 
     # -- called without the lock -----------------------------------------------------------------------------
 
@@ -266,8 +250,8 @@ class ServerState:
         """
         if optimizer.flavor != PYTHON:
             return
-        if self._bucket_store.lacks(optimizer):
+        if self.bucket_store.lacks(optimizer):
             with contextlib.suppress(UserError):
                 make_optimizer(optimizer, model_zoo=self.settings.model_zoo)
-        elif optimizer.source != (self._bucket_store.optimizer or {}).get("source", ""):
+        elif optimizer.source != (self.bucket_store.optimizer or {}).get("source", ""):
             log.warning("Ignoring a worker's different file of the optimizer %s", optimizer.name)

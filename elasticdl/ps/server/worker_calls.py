@@ -104,11 +104,12 @@ class WorkerCalls:
 
         Live values change as soon as `use` returns: it has to copy them.
         """
-        with self._state.lock:
-            self._state.check_generation(generation)
+        state = self._state
+        with state.lock:
+            state.check_generation(generation)
             if not frozen:
                 return use(self._pull_live(known_version, ALL_BUCKETS if buckets is None else buckets))
-            copy = self._state.find_snapshot(frozen)
+            copy = state.find_snapshot(frozen)
         # A snapshot never changes, so this needs no lock.
         asked = ALL_BUCKETS if buckets is None else buckets
         moved = asked & ~copy.mask
@@ -127,10 +128,11 @@ class WorkerCalls:
         )
 
     def _pull_live(self, known_version: int, asked: Mask) -> PullResult:
+        store = self._state.bucket_store
         mine = asked & self._state.roles.serving
         moved = asked & ~mine
-        histories = self._state.bucket_store.histories.select(mine)
-        self._state.bucket_store.histories.merge(histories)
+        histories = store.histories.select(mine)
+        store.histories.merge(histories)
         histories = [history for history in histories if history.mask.any()]
         if not all(history.initialized for history in histories):
             return PullResult(initialized=False, moved=moved)
@@ -138,7 +140,7 @@ class WorkerCalls:
         newer = [(history.mask, history.version) for history in histories if history.version > version]
         if known_version == version and not newer and not moved.any():
             return PullResult(initialized=True, version=version, unchanged=True, moved=moved)
-        trainable, state = self._state.bucket_store.values(mine)
+        trainable, state = store.values(mine)
         return PullResult(
             initialized=True, version=version, newer=newer, trainable=trainable, state=state, moved=moved
         )
@@ -156,19 +158,20 @@ class WorkerCalls:
 
         If there are any, the arrays are not valid.
         """
+        state = self._state
         asked = ALL_BUCKETS if buckets is None else buckets
-        with self._state.lock:
-            self._state.check_generation(generation)
-            copy = self._state.find_snapshot(frozen) if frozen else None
-            roles = self._state.roles
+        with state.lock:
+            state.check_generation(generation)
+            copy = state.find_snapshot(frozen) if frozen else None
+            roles = state.roles
             here, since = copy.mask if copy else roles.serving, roles.serving_since
             moved = asked & ~here
             if moved.any():
                 return moved
-            tables = self._state.bucket_store.tables
+            tables = state.bucket_store.tables
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
-        statistics = self._state.statistics.of_thread()
+        statistics = state.statistics.of_thread()
         try:
             # Without the lock: lookups run beside pushes, and are atomic by row.
             for (name, ids), array in zip(wanted, arrays, strict=True):
@@ -177,13 +180,13 @@ class WorkerCalls:
                 counted.pulled += len(ids)
         except ValueError:
             if copy is not None:
-                self._state.check_not_released(frozen, copy)
+                state.check_not_released(frozen, copy)
             raise
-        if copy is None and self._state.roles.serving is not here:
+        if copy is None and state.roles.serving is not here:
             # Buckets are dropped after the map changes, never before.
             moved = asked & ~self._still_served(roles, since, generation)
         if statistics.looks():
-            self._state.statistics.look(wanted)
+            state.statistics.look(wanted)
         return moved
 
     def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
@@ -225,14 +228,15 @@ class WorkerCalls:
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
     ) -> PendingPush:
         """A push, up to the wait for acknowledgements."""
+        state = self._state
         bad = find_not_finite(push.gradients)
-        with self._state.lock:
-            self._state.check_generation(push.generation)
-            if push.worker in self._state.fenced:
+        with state.lock:
+            state.check_generation(push.generation)
+            if push.worker in state.fenced:
                 raise WorkerFenced(f"the master has fenced {push.worker}")
             asked = ALL_BUCKETS if push.buckets is None else push.buckets
-            mine = asked & self._state.roles.serving
-            histories = self._state.bucket_store.histories_of(push, mine)
+            mine = asked & state.roles.serving
+            histories = state.bucket_store.histories_of(push, mine)
             new = self._select_new(push, histories)
             if new:
                 self._check(push, new, bad)
@@ -242,19 +246,19 @@ class WorkerCalls:
             ticket: Ticket = {}
             # Replicated first, so that the backup applies it at the same time. But a user-defined optimizer may fail,
             # and a failed push must not be replicated.
-            replicates_first = not self._state.bucket_store.runs_users_code
+            replicates_first = not state.bucket_store.runs_users_code
             if message is not None and replicates_first:
-                ticket = self._state.replicate(applied, body, push=message)
+                ticket = state.replicate(applied, body, push=message)
             if accepted:
                 self._count(push, max(push.age(history) for history in accepted))
-                with self._state.update():
-                    self._state.bucket_store.apply(push, accepted)
-                self._state.counters.add_push(part.ids for part in push.rows.values())
+                with state.update():
+                    state.bucket_store.apply(push, accepted)
+                state.counters.add_push(push.rows)
             if message is not None and not replicates_first:
-                ticket = self._state.replicate(applied, body, push=message)
+                ticket = state.replicate(applied, body, push=message)
             if message is not None and len(accepted) < len(histories):
                 # A retry: the first attempt may not have been acknowledged yet.
-                ticket = self._state.peers.last_positions(mine)
+                ticket = state.peers.last_positions(mine)
             versions = [history.last.get(push.worker, NO_BATCH).version for history in histories]
             if stale:
                 versions = [history.version for history in stale]
@@ -268,11 +272,12 @@ class WorkerCalls:
 
     def _select_new(self, push: Push, histories: Iterable[UpdateHistory]) -> list[UpdateHistory]:
         """The histories that have not had this batch."""
+        state = self._state
         new = []
         for history in histories:
             if not history.initialized:
                 raise NotFound("this server has not got initial values from a worker yet")
-            if not self._state.bucket_store.has_optimizer:
+            if not state.bucket_store.has_optimizer:
                 raise NotFound("this server has not got the optimizer from a worker yet")
             last = history.last.get(push.worker, NO_BATCH)
             if push.sequence < last.sequence or push.sequence < 1:
