@@ -4,8 +4,9 @@ It is level-based: it says how many nodes of a role there should be, not how man
 `generation` one above the last; the master reports the generation it has acted on, and the result, in its status
 (`JobStatus.observed_generation`, `JobStatus.desired_result`). A writer that waits for its change waits for that number.
 
-Roles that are not listed stay as they are. `victims` are the nodes to drain first when a role shrinks; the newest
-follow if victims do not suffice. `stop` is the reason to stop the job for, and overrides the rest.
+Roles that are not listed stay as they are. `victims` are the workers to drain first; the newest follow if victims do
+not suffice. Parameter servers cannot be named: the ones in the last places leave first. `stop` is the reason to stop
+the job for, and overrides the rest.
 
 Failure modes
     No JSON, a wrong type, a newer version, a negative count: `DesiredError`, which the master reports as the

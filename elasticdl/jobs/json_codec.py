@@ -23,7 +23,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 T = TypeVar("T")
 _KEY = "elasticdl.json_key"
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 class BadDocument(ValueError):
@@ -55,16 +55,21 @@ def check_version(document: Mapping[str, Any], *, newest: int, what: str) -> Non
 
 
 def encode(value: Any) -> Any:
-    """Returns the value as JSON types: dataclasses become mappings, tuples become lists."""
+    """Returns a dataclass of plain values, dicts, tuples, enums and dataclasses as JSON types."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple:
+        return [item if type(item) in _PLAIN else encode(item) for item in value]
+    if kind is dict:
+        return {key: item if type(item) in _PLAIN else encode(item) for key, item in value.items()}
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, tuple):
-        return [encode(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): encode(item) for key, item in value.items()}
-    return {key: encode(getattr(value, name)) for name, key, _ in _fields(type(value))}
+    # Plain values are recognized here instead of in a call each: a status may hold tens of thousands of them.
+    return {
+        key: item if type(item := getattr(value, name)) in _PLAIN else encode(item)
+        for name, key, _ in _fields(kind)
+    }
 
 
 def decode(of: type[T], document: object, *, path: str = "") -> T:

@@ -307,6 +307,24 @@ def test_desired_victims_are_drained_and_unknown_ones_reported(play: Play) -> No
     play(scenario)
 
 
+def test_restarted_master_reports_the_generation_again_and_changes_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.master.state.roster.wanted()
+        scene.cluster.desire(Desired(generation=5, nodes={"worker": 1}, victims=("worker-0",)))
+        await asyncio.sleep(1)
+        scene.keeping.cancel()
+        before = scene.master.state.roster.snapshot()
+        again = RecordSync(scene.cluster, scene.master, scene.writer)  # type: ignore[arg-type]
+        scene.keeping = asyncio.create_task(again.run())
+        await asyncio.sleep(1)
+        assert scene.cluster.status()["observedGeneration"] == 5
+        assert scene.cluster.status()["desiredResult"] == {"message": "", "error": "", "ignoredVictims": {}}
+        assert scene.master.state.roster.snapshot() == before
+
+    play(scenario)
+
+
 def test_desired_stop_stops_the_job(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
