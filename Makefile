@@ -54,7 +54,7 @@ unit: $(TEST_ENV)/$(STAMP)
 
 # What touches Keras, once more with Keras 3.
 unit-keras3: $(KERAS3_ENV)/$(STAMP)
-	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/embedding/test_keras_optimizers.py \
+	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/embedding/optimizers/test_keras_optimizers.py \
 	  tests/elasticai_api/test_tensorflow.py --ignore=tests/worker/torch -k "not torch and not estimator"
 
 ## Whole jobs with real processes, and processes really killed. Three at a time, also on two cores: a test waits, for
@@ -88,7 +88,7 @@ kernels-by-zig: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python $(PIP_INSTALL) --no-deps --target $(BY_ZIG)/installed $(BY_ZIG)/*.whl
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -c \
 	  "from elasticdl.ps import _kernels; assert _kernels.__file__.startswith('$(abspath $(BY_ZIG))'), _kernels"
-	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -m pytest --rootdir=$(CURDIR) $(CURDIR)/tests/ps/embedding/test_table_optimizers.py
+	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -m pytest --rootdir=$(CURDIR) $(CURDIR)/tests/ps/embedding/table/test_table_optimizers.py
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks

@@ -20,7 +20,7 @@ from e2e import click_rows
 from e2e.conftest import ROOT, Job, wait_until
 from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
-from elasticdl.ps.checkpoint.checkpoints import find_checkpoint
+from elasticdl.ps.checkpoint.checkpoint_folders import find_checkpoint
 from model_zoo.criteo import torch_deepfm
 
 ROWS = 6000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from e2e.conftest import ROOT, Job
-from elasticdl.ps.checkpoint.checkpoints import chain, read_checkpoint, versions
+from elasticdl.ps.checkpoint.checkpoint_folders import chain, read_checkpoint, versions
 from elasticdl.ps.checkpoint.table_files import SavedTables
 
 ROWS = 640

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from e2e.conftest import Job, wait_until
-from elasticdl.ps.checkpoint.checkpoints import versions
+from elasticdl.ps.checkpoint.checkpoint_folders import versions
 
 SIZE = 1437
 EPOCHS = 2

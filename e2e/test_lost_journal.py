@@ -32,4 +32,4 @@ def test_an_epoch_that_only_workers_know_of(start_gated: Callable[..., Any], gat
     gates.release("epoch-0")
     job.assert_exact(epochs=2, size=1437)
     assert [row["again"] for row in job.audit()["rows"] if row["dataset"] == "training"] == [0, 0]
-    assert "the last of its journal may be" in (job.folder / "logs" / "master.log").read_text()
+    assert "Recovering the end of the journal" in (job.folder / "logs" / "master.log").read_text()

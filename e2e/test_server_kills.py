@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from e2e.conftest import DEADLINE, wait_until
-from elasticdl.ps.checkpoint.checkpoints import file_name, versions
+from elasticdl.ps.checkpoint.checkpoint_folders import file_name, versions
 from elasticdl.ps.core.buckets import BUCKETS
 
 SIZE = 1437

@@ -31,7 +31,7 @@ from elasticdl.data.feeds import batched
 from elasticdl.errors import UserError
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.initializers import Initializer
-from elasticdl.ps.embedding.lookups import Declaration, Found, Lookups, as_initializer
+from elasticdl.ps.embedding.lookups import Declaration, LookupResult, Lookups, as_initializer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec, as_ids
 from elasticdl.ps.embedding.unique_ids import sum_by, take_rows
@@ -95,7 +95,7 @@ class TableLayer(nn.Module):  # type: ignore[misc]
 
     # -- looking up ------------------------------------------------------------------------------------------
 
-    def _look_up(self, ids: Any) -> tuple[Found, Give | None]:
+    def _look_up(self, ids: Any) -> tuple[LookupResult, Give | None]:
         """The rows of the different ids; where the layer is trained, also what takes their gradients."""
         trains = self.training and torch.is_grad_enabled() and self.handle.requires_grad
         found, table, lookups = self._find(ids, create=trains)
@@ -123,7 +123,7 @@ class TableLayer(nn.Module):  # type: ignore[misc]
             rows.requires_grad_().register_post_accumulate_grad_hook(take)
         return rows, torch.from_numpy(found.inverse).to(ids.device)
 
-    def _find(self, ids: Any, *, create: bool) -> tuple[Found, str, Lookups]:
+    def _find(self, ids: Any, *, create: bool) -> tuple[LookupResult, str, Lookups]:
         if self._joined is not None:
             table, lookups = self._joined
         else:
@@ -227,7 +227,7 @@ class _Gather(torch.autograd.Function):  # type: ignore[misc]
     """A row for each id; on the way back each id's sum of gradients, which goes where it is wanted without a detour."""
 
     @staticmethod
-    def forward(context: Any, asking: Any, found: Found, device: Any, give: Give) -> Any:
+    def forward(context: Any, asking: Any, found: LookupResult, device: Any, give: Give) -> Any:
         context.found, context.give = found, give
         return _gathered(found, device)
 
@@ -239,7 +239,7 @@ class _Gather(torch.autograd.Function):  # type: ignore[misc]
         return None, None, None, None
 
 
-def _gathered(found: Found, device: Any) -> Any:
+def _gathered(found: LookupResult, device: Any) -> Any:
     if device.type != "cpu":
         # The different ones alone make the way to the device.
         rows = torch.from_numpy(np.require(found.rows, requirements="W")).to(device)

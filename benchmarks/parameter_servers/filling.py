@@ -18,7 +18,7 @@ from elasticdl.ps.core.array_bodies import mask_of
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.embedding.table import TableSpec, buckets_of
 from elasticdl.ps.replication.peers import PART_BYTES
-from elasticdl.ps.storage.holdings import Holdings, Initial, ServerSettings
+from elasticdl.ps.storage.bucket_store import BucketStore, InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 _BUCKET = 0
@@ -29,7 +29,7 @@ _ADAGRAD = ps_pb2.OptimizerConfig(name="adagrad", flavor="keras")
 
 def measure(benchmark: str, *, quick: bool) -> Result:
     rows = 100_000 if quick else 2_000_000
-    source = _holdings()
+    source = _bucket_store()
     _fill(source, rows)
     parts = source.parts(_BUCKET, PART_BYTES)
     in_parts = _copy(source, parts)
@@ -46,16 +46,16 @@ def measure(benchmark: str, *, quick: bool) -> Result:
     return at_most_more(result, _SECONDS)
 
 
-def _holdings() -> Holdings:
-    made = Holdings(ServerSettings())
+def _bucket_store() -> BucketStore:
+    made = BucketStore(ServerSettings())
     table = TableSpec(name="categories", width=clicks.WIDTH)
     made.initialize(
-        np.ones(BUCKETS, np.bool_), Initial(trainable={}, state={}, optimizer=_ADAGRAD, tables=[table])
+        np.ones(BUCKETS, np.bool_), InitialModel(trainable={}, state={}, optimizer=_ADAGRAD, tables=[table])
     )
     return made
 
 
-def _fill(holdings: Holdings, rows: int) -> None:
+def _fill(bucket_store: BucketStore, rows: int) -> None:
     found = start = 0
     while found < rows:
         ids = np.arange(start, start + 8_000_000)
@@ -64,12 +64,12 @@ def _fill(holdings: Holdings, rows: int) -> None:
         found += len(mine)
         values = np.full((len(mine), clicks.WIDTH), 0.1, np.float32)
         group = {f"{_BUCKET}/ids": mine, f"{_BUCKET}/values": values}
-        holdings.tables.put({"rows:categories": group})
+        bucket_store.tables.put({"rows:categories": group})
 
 
-def _copy(source: Holdings, parts: int) -> list[float]:
+def _copy(source: BucketStore, parts: int) -> list[float]:
     """Seconds of each part, copied and taken in."""
-    target = _holdings()
+    target = _bucket_store()
     found = []
     for part in range(parts):
 

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from benchmarks.parameter_servers import clicks
 from elasticdl.ps.checkpoint.resharding import read_share
 from elasticdl.ps.checkpoint.table_files import SavedTables
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import BUCKETS, first_map
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for a benchmark"
@@ -63,7 +64,7 @@ def main() -> None:
     store = Store(ServerSettings())
     server.serve(store)
     store.close(1)
-    store.see(Routes(map=first_map(1, replicas=1)))
+    store.peers.update_routes(Routes(map=first_map(1, replicas=1)))
     if arguments.restore:
         files = [arguments.restore]
         snapshot, buckets = read_share(files, range(BUCKETS))
@@ -75,8 +76,8 @@ def main() -> None:
         push_rows(client, np.arange(arguments.rows, dtype=np.int64))
         client.close()
     if arguments.make:
-        store.freeze("all", generation=1)
-        store.save("all", arguments.make)
+        store.master.freeze("all", generation=1)
+        store.master.save("all", arguments.make)
         # Neither connections nor gigabytes need to be taken apart.
         os._exit(0)
     written = arguments.address.with_suffix(".new")

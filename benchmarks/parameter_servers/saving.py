@@ -22,8 +22,8 @@ from benchmarks.parameter_servers import clicks
 from benchmarks.parameter_servers.our_server import TOKEN, connect, push_rows
 from benchmarks.processes import running, wait_until
 from benchmarks.report import Result
-from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.client.parameter_client import ParameterClient
 
 _SHARE = 0.01
 # Of the time that all of it takes.

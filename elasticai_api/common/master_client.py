@@ -28,7 +28,7 @@ from elasticai_api.common.alone import AloneMaster
 from elasticai_api.common.connection import not_trusted, open_channel
 from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.master import DatasetParams, FetchedShard, Master, ShardProgress
-from elasticai_api.common.memory import ShardMemory
+from elasticai_api.common.shard_memory import ShardMemory
 from elasticai_api.errors import MasterError, ShardError, TokenError
 from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto import progress_pb2
@@ -92,6 +92,7 @@ class MasterClient(Master):
         # Without a token only the calls of the public package are answered.
         self._partial = token is not None
         self._memory = ShardMemory()
+        self._announced: dict[str, DatasetParams] = {}
         # Several threads find out at the same time that the master has forgotten something; one tells.
         self._telling = threading.Lock()
         # Shards that were not this worker's any more when it told of them: said with the answer to the next report.
@@ -114,7 +115,7 @@ class MasterClient(Master):
     # -- what a master does ----------------------------------------------------------------------------------
 
     def announce(self, params: DatasetParams) -> None:
-        self._memory.announced(params)
+        self._announced[params.name] = params
         self._announce(params)
 
     def _announce(self, params: DatasetParams) -> None:
@@ -143,7 +144,12 @@ class MasterClient(Master):
             self._progress.Fetch, request, metadata=self._number(), seconds=None
         )
         shards = [FetchedShard(task=shard.task, epoch=shard.epoch) for shard in reply.shards]
-        self._memory.fetched(shards)
+        for shard in shards:
+            given = shard.task.shard
+            self._memory.add(
+                shard.task.task_id, dataset=given.name, epoch=shard.epoch, start=given.start, end=given.end
+            )
+        self._memory.expire()
         return shards
 
     def _next_task(self, dataset: str) -> pb.Task:
@@ -183,13 +189,15 @@ class MasterClient(Master):
             loss=loss,
             given_back=given_back,
         )
-        self._memory.moved(shards)
-        self._memory.given_up(given_back)
+        for progress in shards:
+            self._memory.advance(progress.task_id, position=progress.position, batches=progress.batches)
+        self._memory.end([progress.task_id for progress in shards if progress.ended])
+        self._memory.end(given_back)
         reply: progress_pb2.ProgressReply = self._call(self._progress.Report, request)
         with self._telling:
             lost = [*(task_id for task_id in reply.lost if task_id not in self._told_done), *self._lost]
             self._lost = []
-        self._memory.lost(lost)
+        self._memory.drop(lost)
         return lost
 
     def _number(self) -> tuple[tuple[str, str], ...]:
@@ -209,7 +217,7 @@ class MasterClient(Master):
     def _report_result(self, dataset: str, task_id: int, message: str) -> bool:
         """False if the shard is not this worker's any more."""
         if message:
-            self._memory.given_up([task_id])
+            self._memory.end([task_id])
         request = pb.ReportDatasetTaskResultRequest(
             task_id=task_id, err_message=message, dataset_name=dataset
         )
@@ -235,14 +243,14 @@ class MasterClient(Master):
         reply: pb.ReportShardCheckpointResponse = self._call(
             self._shards.report_shard_checkpoint, pb.ShardCheckpoint(content=content)
         )
-        for params in self._memory.datasets() if reply.success else ():
+        for dataset in list(self._announced) if reply.success else ():
             # Those of the others are told again by the master's own account.
-            self._memory.forget(params.name)
+            self._memory.drop_dataset(dataset)
         return reply.success
 
     def reset(self, dataset: str) -> None:
         self._call(self._shards.reset_dataset, pb.ResetDatasetRequest(dataset_name=dataset))
-        self._memory.forget(dataset)
+        self._memory.drop_dataset(dataset)
 
     def close(self) -> None:
         self._closed.set()
@@ -303,12 +311,26 @@ class MasterClient(Master):
             log.warning(
                 "The master at %s has lost its journal: telling it what it has forgotten.", self.address
             )
-            for params in self._memory.datasets():
+            for params in list(self._announced.values()):
                 self._announce(params)
-            told = self._memory.told()
-            self._told_done = {shard.task_id for shard in told if not shard.held}
+            remembered = self._memory.shards()
+            self._told_done = {shard.shard_id for shard in remembered if not shard.is_held}
             request = progress_pb2.TellRequest(
-                worker_id=self.worker_id, worker_type=self.worker_type, shards=told
+                worker_id=self.worker_id,
+                worker_type=self.worker_type,
+                shards=[
+                    progress_pb2.ToldShard(
+                        task_id=shard.shard_id,
+                        dataset_name=shard.dataset,
+                        epoch=shard.epoch,
+                        start=shard.start,
+                        position=shard.position,
+                        end=shard.end,
+                        batches=shard.batches,
+                        held=shard.is_held,
+                    )
+                    for shard in remembered
+                ],
             )
             reply: progress_pb2.ProgressReply = self._call(self._progress.Tell, request)
             self._lost += reply.lost

@@ -25,7 +25,6 @@ from elasticdl.master.checkpointing.checkpoint_cycle import (
     Barrier,
     CheckpointCycle,
     CheckpointPhase,
-    SavedCheckpoint,
 )
 from elasticdl.master.checkpointing.model_generation import ModelGeneration
 from elasticdl.master.checkpointing.rollback import Rollback
@@ -34,6 +33,7 @@ from elasticdl.master.commands.checkpoints import (
     FinishCheckpoint,
     PassBarrier,
     ReachBarrier,
+    SavedCheckpoint,
     StartFromCheckpoint,
 )
 from elasticdl.master.commands.command import Command, Handler
@@ -88,7 +88,7 @@ from elasticdl.master.lifecycle.roster import JobFailure, Node, Roster
 from elasticdl.master.lifecycle.unreadable_samples import UnreadableSampleLimit
 from elasticdl.master.programs.program_completion import ProgramCompletion
 from elasticdl.master.programs.program_datasets import ProgramDatasets
-from elasticdl.master.recovery.reclaim_round import ReclaimRound
+from elasticdl.master.recovery.reclaim import Reclaim
 from elasticdl.master.servers.bucket_placement import BucketPlacement
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.training_schedule import TrainingSchedule
@@ -146,6 +146,7 @@ class JobState:
         self.addresses: dict[str, list[str]] = {}
         # What workers found out about the model, for the person who started the job.
         self.remarks: list[str] = []
+        self.reclaim = Reclaim(self)
         shared: _Shared = {"settings": plan, "ledger": self.ledger, "roster": self.roster}
         ledger, sizes, outcome = self.ledger, self.dataset_sizes, self.ending
         unreadable = UnreadableSampleLimit(ledger=ledger, outcome=outcome, max_samples=plan.max_bad_records)
@@ -160,7 +161,7 @@ class JobState:
             unreadable=unreadable,
             failed_workers=self.failed,
             at_barrier=lambda: self.cycle.barrier is not None,
-            recovering=lambda: self.gathering.active,
+            recovering=lambda: self.reclaim.is_collecting,
         )
         self.data = ProgramDatasets(**shared, sizes=sizes, outcome=outcome)
         self.completion = ProgramCompletion(
@@ -180,7 +181,6 @@ class JobState:
             generation=lambda: self.model.number,
             frozen=self._has_snapshot,
         )
-        self.gathering = ReclaimRound(self)
         self.rollback = Rollback(
             settings=plan,
             ledger=ledger,
@@ -191,7 +191,7 @@ class JobState:
             dispatcher=self.work,
             epochs=self.epochs,
             task=self.leader_task,
-            scoped=(self.gathering, self.placing, self.steps),
+            scoped=(self.reclaim, self.placing, self.steps),
         )
         self.schedule = TrainingSchedule(
             settings=plan,
@@ -286,7 +286,7 @@ class JobState:
     @property
     def is_recovering(self) -> bool:
         """The journal was lost: what the state says is old until workers have reclaimed their shards."""
-        return self.gathering.active
+        return self.reclaim.is_collecting
 
     def _has_snapshot(self) -> bool:
         """A snapshot of the model is where the buckets are, or is about to be taken."""
@@ -332,12 +332,12 @@ class JobState:
             ReplanBuckets.handled_by(self.placing.replan),
             AdoptBucketMap.handled_by(self._adopt_bucket_map),
             RenumberBucketMap.handled_by(self.placing.renumber),
-            StartReclaim.handled_by(lambda c: self.gathering.reopen(lineage=c.lineage, saved=c.saved)),
-            AdoptNode.handled_by(lambda c: self.gathering.adopt(node=c.node, place=c.place)),
-            SkipNodeNumber.handled_by(lambda c: self.gathering.skip_number(role=c.role, number=c.number)),
-            RaiseGeneration.handled_by(lambda c: self.gathering.raise_generation(above=c.above)),
-            ReclaimShards.handled_by(self._reclaim_shards),
-            FinishReclaim.handled_by(lambda c: self.gathering.close()),
+            StartReclaim.handled_by(self.reclaim.start),
+            AdoptNode.handled_by(self.reclaim.adopt),
+            SkipNodeNumber.handled_by(self.reclaim.skip_number),
+            RaiseGeneration.handled_by(self.reclaim.raise_generation),
+            ReclaimShards.handled_by(self.reclaim.take_report),
+            FinishReclaim.handled_by(self.reclaim.finish),
         ]
         return dict(handlers)
 
@@ -356,7 +356,7 @@ class JobState:
 
     def _settle(self) -> None:
         """Moves the state on as far as it goes by itself."""
-        if self.gathering.active and not self.outcome:
+        if self.reclaim.is_collecting and not self.outcome:
             # What is known is old: nothing follows from it yet.
             return
         # First, as a barrier may have to wait for it.
@@ -376,17 +376,6 @@ class JobState:
     def _adopt_bucket_map(self, command: AdoptBucketMap) -> None:
         if not self.placing.adopt(command):
             self.rollback.run()
-
-    def _reclaim_shards(self, command: ReclaimShards) -> list[int]:
-        return self.gathering.tell(
-            worker=command.worker,
-            generation=command.generation,
-            seen_generation=command.seen_generation,
-            cut=command.barrier,
-            sizes=command.sizes,
-            epochs_ended=command.epochs_ended,
-            shards=command.shards,
-        )
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
@@ -544,7 +533,7 @@ class JobState:
             "roster": self.roster.snapshot(),
             "data": self.data.snapshot(),
             "steps": self.steps.snapshot(),
-            "gathering": self.gathering.snapshot(),
+            "reclaim": self.reclaim.snapshot(),
             "placing": self.placing.snapshot(),
         }
         for part in self._parts():
@@ -561,7 +550,7 @@ class JobState:
         self.roster.restore(snapshot["roster"])
         self.data.restore(snapshot["data"])
         self.steps.restore(snapshot["steps"])
-        self.gathering.restore(snapshot["gathering"])
+        self.reclaim.restore(snapshot["reclaim"])
         self.placing.restore(snapshot["placing"])
         for part in self._parts():
             part.restore(snapshot)

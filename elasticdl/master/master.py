@@ -34,7 +34,7 @@ from elasticdl.master.nodes.node_requests import NodeRequests
 from elasticdl.master.nodes.supervisor import NodeSupervisor
 from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.programs.tf_config import places
-from elasticdl.master.recovery.lost_journal import Comeback, distrust, moved, take_over
+from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
@@ -92,7 +92,13 @@ class Master:
         self._fencing = WorkerFence(self, self._servers, clock)
         self.figures = ServerFigures()
         self._asking = ServerPoller(self, self._servers)
-        self._comeback = Comeback(self, platform=platform, servers=self._servers, clock=clock)
+        self._recovery = JournalRecovery(
+            self,
+            platform=platform,
+            servers=self._servers,
+            checkpoint_folder=self.checkpointer.folder,
+            clock=clock,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self.supervisor = NodeSupervisor(
             self,
@@ -112,13 +118,13 @@ class Master:
         (`remote_snapshot.py`).
         """
         records = self.commands.replay()
-        lost_machine = moved(self.folder)
+        lost_machine = has_moved(self.folder)
         if records is not None:
             log.info("Continuing from the journal: %d records after the last snapshot.", records)
             if lost_machine:
-                distrust(self)
+                self._recovery.reclaim_lost_end()
         elif kept is not None:
-            take_over(self, kept)
+            self._recovery.restore_snapshot(kept)
         else:
             self.checkpointer.begin()
         self.commands.compact()
@@ -175,8 +181,8 @@ class Master:
             self.spawn(self._asking.run())
             self.spawn(self._snapshot_collector.run())
         try:
-            if self.state.gathering.active:
-                self.spawn(self._comeback.gather())
+            if self.state.reclaim.is_collecting:
+                self.spawn(self._recovery.run())
             if self.plan.runs_command and not self.state.addresses:
                 found = await self._platform.addresses(places(self.state.roster.targets))
                 if found:
@@ -200,17 +206,17 @@ class Master:
 
     async def hear(self, worker: str) -> None:
         """Waits until what this worker says can be understood: a master that has forgotten something is told first."""
-        while self.state.gathering.waits_for(worker) and not self.state.outcome:
+        while self.state.reclaim.waits_for(worker) and not self.state.outcome:
             await self.changed.wait(1.0)
 
     async def list_nodes(self) -> None:
         """Waits until it is known which nodes there are."""
-        while self.state.gathering.active and not self._comeback.listed and not self.state.outcome:
+        while self.state.reclaim.is_collecting and not self._recovery.nodes_listed and not self.state.outcome:
             await self.changed.wait(1.0)
 
     async def reconcile(self) -> None:
         """Does what the state calls for and has not been done yet."""
-        if self.state.gathering.active:
+        if self.state.reclaim.is_collecting:
             return
         self.supervisor.reconcile()
         if barrier := self.checkpointer.barrier_to_pass():

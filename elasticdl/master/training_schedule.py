@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, CheckpointPhase, SavedCheckpoint
+from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, CheckpointPhase
 from elasticdl.master.checkpointing.model_generation import ModelGeneration
 from elasticdl.master.commands.checkpoints import (
     FailCheckpoint,
@@ -65,9 +65,8 @@ class TrainingSchedule:
     # -- commands --------------------------------------------------------------------------------------------
 
     def start_from_checkpoint(self, command: StartFromCheckpoint) -> None:
-        saved = SavedCheckpoint(path=command.path, step=command.step, ledger=command.ledger)
-        self._cycle.set_saved(saved)
-        self._generation.start_from(saved)
+        self._cycle.set_saved(command.checkpoint)
+        self._generation.start_from(command.checkpoint)
 
     def announce(self, command: AnnounceDataset) -> None:
         dataset, size, ledger = command.dataset, command.size, self._ledger

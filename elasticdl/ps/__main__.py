@@ -28,9 +28,9 @@ from elasticdl.platforms.platform import (
 )
 from elasticdl.ps.core.memory_limit import room_for_rows
 from elasticdl.ps.server.identity import ADVERTISE, BIND, PORT, Identity, port_of
-from elasticdl.ps.server.membership import Member, NotWanted
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings
+from elasticdl.ps.server.membership import Member, NodeRejected
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
@@ -95,7 +95,7 @@ def _wait_for(over: queue.SimpleQueue[int]) -> int:
 def _serve(member: Member) -> int:
     try:
         member.run()
-    except NotWanted as error:
+    except NodeRejected as error:
         log.info("Not wanted any more: %s", error)
     except NotTrusted as error:
         log.error("%s", error)

@@ -47,7 +47,7 @@ def make_loop(link: MasterLink, spec: JobSpec, token: str, definition: ModelDefi
     )
     # The evaluation data first: the master starts nothing before it knows whether there is some.
     for name, reader in sorted(readers.items()):
-        link.memory.announced(name, len(reader))
+        link.memory.announce(name, len(reader))
         link.call(link.stub.Announce, pb.AnnounceRequest(node=link.node, dataset=name, size=len(reader)))
     if spec.kind == "train":
         return _training_loop(trainer, spec)(

@@ -26,8 +26,8 @@ from pathlib import Path
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.checkpoints import copy_name
-from elasticdl.ps.core.errors import Abandoned, NothingHeld
+from elasticdl.ps.checkpoint.checkpoint_folders import copy_name
+from elasticdl.ps.core.server_errors import Abandoned, NotFound
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.batching.batch_queue import ReadAhead, read_ahead
 from elasticdl.worker.master_link import MasterLink
@@ -241,13 +241,13 @@ class TrainingLoop:
 
     def _served_model(self, directive: pb.Directive) -> Model:
         # Only a job with servers waits for this to be imported.
-        from elasticdl.ps.client.client import ParameterClient
-        from elasticdl.ps.replication.routes import newest_routes
+        from elasticdl.ps.client.parameter_client import ParameterClient
+        from elasticdl.ps.replication.routes import latest_routes
         from elasticdl.worker.model.served_model import ServedModel
 
         training, generation = self._spec.training, directive.generation
         client = ParameterClient(
-            routes=newest_routes(directive, self._link.directive),
+            routes=latest_routes(directive, self._link.directive),
             token=self._token,
             worker=self._link.node,
             generation=generation,
@@ -304,7 +304,7 @@ class TrainingLoop:
     def _end_at(self, lease_id: int, end: int) -> None:
         """What lies behind is for others."""
         self._ends[lease_id] = end
-        self._link.memory.ends_at(lease_id, end)
+        self._link.memory.shards.truncate(lease_id, end)
         request = pb.TruncateRequest(node=self._link.node, lease_id=lease_id, end=end)
         self._link.call(self._link.stub.Truncate, request)
 
@@ -334,7 +334,7 @@ class TrainingLoop:
         assert self._validation is not None
         try:
             self._model.freeze(copy_name(directive.evaluation))
-        except NothingHeld:
+        except NotFound:
             # The others were quicker: the evaluation is over, and its frozen model gone.
             return
         callbacks = self._callback_runner(directive)
@@ -402,7 +402,7 @@ class TrainingLoop:
         if lease_id in self._reporter.lost or position >= end:
             if batch.last:
                 self._model.settle()
-                self._link.memory.over(lease_id)
+                self._link.memory.shards.end([lease_id])
                 self._forget(lease_id)
             return
         # Where samples could not be read, batches do not lie where the master thinks: never report beyond the end.

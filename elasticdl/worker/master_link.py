@@ -22,7 +22,7 @@ from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
 from elasticdl.wire.security import check_peer
-from elasticdl.worker.shard_memory import ShardMemory
+from elasticdl.worker.lease_memory import LeaseMemory
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -58,8 +58,8 @@ class MasterLink:
         self.terminated = False
         self._error: BaseException | None = None
         self._unneeded: Callable[[], None] | None = None
-        # What a master has to be told that is not of the line of the one before.
-        self.memory = ShardMemory()
+        # For a master of another lineage: one that lost its journal.
+        self.memory = LeaseMemory()
         self._lineage = ""
         self._away = False
 
@@ -132,8 +132,8 @@ class MasterLink:
     def _join_again(self, request: pb.JoinRequest) -> None:
         reply = self.call(self.stub.Join, request)
         if reply.lineage != self._lineage:
-            log.info("The master has come back without its journal: telling it what it has forgotten.")
-            told = self.call(self.stub.Tell, self.memory.request(self.node, self._directive))
+            log.info("Reporting leases: the master lost its journal")
+            told = self.call(self.stub.Tell, self.memory.report(self.node, self._directive))
             self.memory.lose(list(told.lost_leases))
             self._lineage = reply.lineage
         self._away = False

@@ -66,9 +66,9 @@ class Reporter:
         last: bool = True,
     ) -> None:
         """`last`: the shard is gone through with this batch."""
-        self._link.memory.moved(lease_id, position=position, batches=batches, atomic=atomic)
+        self._link.memory.shards.advance(lease_id, position=position, batches=batches, atomic=atomic)
         if last:
-            self._link.memory.over(lease_id)
+            self._link.memory.shards.end([lease_id])
         with self._moved:
             # Whoever sends is waiting for the first thing to send, and then for a reason to hurry.
             news = last or not self._progress
@@ -142,7 +142,7 @@ class Reporter:
             with self._moved:
                 if request.generation == self._generation:
                     self._link.memory.lose(list(reply.lost_leases))
-                self._link.memory.answered()
+                self._link.memory.shards.expire()
                 self._sending = False
                 self._moved.notify_all()
 

@@ -57,7 +57,13 @@ class LeasedShards:
             ]
             for shard in shards:
                 if self._remembered:
-                    self._link.memory.leased(self._dataset, shard)
+                    self._link.memory.shards.add(
+                        shard.lease_id,
+                        dataset=self._dataset,
+                        epoch=shard.epoch,
+                        start=shard.start,
+                        end=shard.end,
+                    )
             yield from shards
             if reply.finished:
                 self.finished = True

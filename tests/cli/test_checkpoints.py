@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, manifest_crc32, write_manifest
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, manifest_crc32, write_manifest
 from elasticdl.ps.checkpoint.table_files import TABLES, describe, write_table
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import Frozen, Table, TableSpec
@@ -36,7 +36,7 @@ def write(folder: Path, tables: list[Table], since: list[Frozen] | None = None) 
     place = folder / f"version-{step}"
     place.mkdir(parents=True)
     copies = [table.freeze() for table in tables]
-    with SnapshotWriter(place / "ps-0-of-1.edl") as file:
+    with ArrayFileWriter(place / "ps-0-of-1.edl") as file:
         file.add("trainable", "kernel", np.zeros((2, 2), np.float32))
         file.add("trainable", "bias", np.zeros(2, np.float32))
         for number, (table, copy) in enumerate(zip(tables, copies, strict=True)):

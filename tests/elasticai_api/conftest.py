@@ -186,7 +186,7 @@ class RunningMaster:
         self.master = master
         master.recover(self.kept)
         # There are the nodes that there were: nobody asks the platform here.
-        master._comeback.listed = True
+        master._recovery.nodes_listed = True
         service = self.service = ForgetfulService(master)
         servers = [new_aio_server(self.token), new_aio_server(None)]
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]

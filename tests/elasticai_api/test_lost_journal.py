@@ -29,7 +29,7 @@ def come_back(job: Any, kept: str) -> None:
 def when_told(job: Any, workers: int) -> None:
     """The gathering is over when so many have told."""
     pause = threading.Event()
-    while len(job.do(lambda master: master.state.gathering.told)) < workers:
+    while len(job.do(lambda master: master.state.reclaim.reported)) < workers:
         pause.wait(0.02)
     job.do(lambda master: master.do(FinishReclaim()))
 

@@ -33,7 +33,7 @@ from elasticdl.master.master import Master
 from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 from elasticdl.wire import master_pb2
 from tests.master.fake_time import Clock
 
@@ -210,7 +210,8 @@ class ToyJob:
             AdvanceMigration(
                 version=version,
                 filled=[
-                    (bucket, server, joined.get(server, "")) for bucket, server in placing.map.filling.items()
+                    (bucket, server, joined.get(server, ""))
+                    for bucket, server in placing.map.migrating.items()
                 ],
                 taken=list(placing.map.handover),
             )

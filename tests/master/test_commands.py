@@ -22,7 +22,7 @@ from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 
 STATUS = NodeStatus(
     name="worker-3", role="worker", phase=NodePhase.FAILED, reason=EndReason.ERROR, exit_code=1

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.optimizers import make_optimizer
+from elasticdl.ps.protocol.results import PullResult, PushResult
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import Initial, Pulled, Push, Pushed, ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, Push, ServerSettings
 from elasticdl.wire import ps_pb2
 
 STEPS = 300
@@ -84,12 +86,12 @@ class SmallStore:
         self.initialize()
 
     def initialize(self) -> bool:
-        initial = Initial(
+        initial = InitialModel(
             trainable={"x": np.array([1.0, 2.0], np.float32)},
             state={"mean": np.array([0.0])},
             optimizer=self.optimizer,
         )
-        return self.store.initialize(initial, generation=1).done_before
+        return self.store.workers.initialize(initial, generation=1).done_before
 
     def push(
         self,
@@ -99,16 +101,16 @@ class SmallStore:
         sequence: int = 1,
         version: int = 0,
         **fields: Any,
-    ) -> Pushed:
+    ) -> PushResult:
         fields = {"learning_rate": 0.5, "generation": 1, **fields}
         gradients = {"x": np.array(gradient, np.float32)}
-        return self.store.push(
+        return self.store.workers.push(
             Push(worker=worker, sequence=sequence, version=version, gradients=gradients, **fields)
         )
 
-    def pull(self, *, frozen: str = "", generation: int = 1, known_version: int = -1) -> Pulled:
-        def copy(pulled: Pulled) -> Pulled:
-            return Pulled(
+    def pull(self, *, frozen: str = "", generation: int = 1, known_version: int = -1) -> PullResult:
+        def copy(pulled: PullResult) -> PullResult:
+            return PullResult(
                 initialized=pulled.initialized,
                 version=pulled.version,
                 unchanged=pulled.unchanged,
@@ -116,7 +118,9 @@ class SmallStore:
                 state={name: value.copy() for name, value in pulled.state.items()},
             )
 
-        return self.store.pull(copy, generation=generation, frozen=frozen, known_version=known_version)
+        return self.store.workers.pull(
+            copy, generation=generation, frozen=frozen, known_version=known_version
+        )
 
     @property
     def x(self) -> list[float]:
@@ -144,7 +148,7 @@ class Servers:
         self.clients: list[ParameterClient] = []
         for store, server in zip(self.stores, self.servers, strict=True):
             store.close(1)
-            store.see(Routes(map=first_map(count, replicas=1)))
+            store.peers.update_routes(Routes(map=first_map(count, replicas=1)))
             store.open()
             server.serve(store)
 

@@ -21,26 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 import elasticdl
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, file_name, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, file_name, write_manifest
 from elasticdl.ps.client.calls import share_of
 from elasticdl.ps.core.array_bodies import Mask, pack, unpack
 from elasticdl.ps.core.bucket_versions import NOTHING_PULLED, UNKNOWN, Versions, to_wire, within, write_down
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
-from elasticdl.ps.core.errors import ServerFailure, WorkerFenced
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, dense_buckets, first_map
+from elasticdl.ps.core.server_errors import ServerFailure, WorkerFenced
 from elasticdl.ps.embedding.custom_optimizer import to_config
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TableSpec, buckets_of, convert
-from elasticdl.ps.protocol import messages
-from elasticdl.ps.protocol.answers import Fencing, Initializing, Pushed
-from elasticdl.ps.protocol.messages import read_initialize, read_push, rows_parts
+from elasticdl.ps.protocol import call_codec
+from elasticdl.ps.protocol.call_codec import read_initialize, read_push, rows_parts
+from elasticdl.ps.protocol.results import PendingFence, PendingInitialize, PendingPush, PushResult
 from elasticdl.ps.replication import peers
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 from elasticdl.ps.replication.replica_log import Outbox, Routes
 from elasticdl.ps.server.generations import Generations
-from elasticdl.ps.server.store import Pushing, ServerSettings, Store
-from elasticdl.ps.storage.applied_updates import LastPush
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.ps.storage.table_set import to_config as table_config
+from elasticdl.ps.storage.update_history import LastPush
 from elasticdl.wire import master_pb2, ps_pb2
 
 # One update adds one to every number: what is there tells how many there were.
@@ -77,9 +77,11 @@ def checkpoint() -> str:
     store = Store(ServerSettings())
     store.close(1)
     store.open()
-    store.initialize(Initial(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1)
-    store.freeze("cut", generation=1)
-    written = store.save("cut", folder / file_name(0, 1))
+    store.workers.initialize(
+        InitialModel(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1
+    )
+    store.master.freeze("cut", generation=1)
+    written = store.master.save("cut", folder / file_name(0, 1))
     file = SavedFile(name=file_name(0, 1), bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=0, files=(file,)), None)
     return str(folder)
@@ -117,7 +119,7 @@ class Worker:
     tries: int = 0
     # It has pulled the newest there is, and nobody has pushed anything since.
     alone: bool = False
-    asked: list[tuple[Server, Mask, Initializing | Pushing]] = field(default_factory=list)
+    asked: list[tuple[Server, Mask, PendingInitialize | PendingPush]] = field(default_factory=list)
     acknowledged: int = 0
     # The master has given it up: it is dead, or does not know, and goes on until it is refused.
     ended: bool = False
@@ -150,7 +152,7 @@ class Fence:
     """The master's question to all servers, how far a worker has come."""
 
     worker: Worker
-    asked: list[tuple[Server, Fencing]] = field(default_factory=list)
+    asked: list[tuple[Server, PendingFence]] = field(default_factory=list)
     heard: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
     # More than any worker has done.
     least: int = 1_000_000
@@ -165,7 +167,7 @@ class Copies:
 
     def compare(self, store: Store, mask: Mask, rows: NDArray[np.float64]) -> None:
         """What a server has of some buckets, and of their ids."""
-        for name, value in store._holdings.values(mask)[0].items():
+        for name, value in store.state.bucket_store.values(mask)[0].items():
             known = self._dense.setdefault(name, value.copy())
             np.testing.assert_array_equal(value, known, err_msg=f"{name} on {store.number}")
         mine = mask[ID_BUCKETS]
@@ -250,7 +252,7 @@ class World:
         server = Server(number, incarnation, store, Generations(store))
         if self.chance.random() < 0.5:
             # There is no map yet, for others have not joined.
-            server.generations.obey(self.directive(mapped=False))
+            server.generations.apply_directive(self.directive(mapped=False))
         self.incarnations[number] = incarnation
         self.living[number] = server
 
@@ -266,7 +268,7 @@ class World:
     def tell(self, server: Server) -> None:
         """A server hears what the master wants."""
         for directive in [*server.directives, self.directive()]:
-            server.generations.obey(directive)
+            server.generations.apply_directive(directive)
         server.directives.clear()
 
     def routes(self) -> Routes:
@@ -301,7 +303,7 @@ class World:
         self.models_to_lose -= 1
         for server in self.living.values():
             if self.chance.random() < 0.5:
-                server.generations.obey(self.directive(mapped=False))
+                server.generations.apply_directive(self.directive(mapped=False))
         for number in sorted(self.wanted - set(self.living)):
             self.start(number)
         self.map = first_map(sorted(self.wanted), version=self.map.version + 1)
@@ -325,7 +327,7 @@ class World:
         for server, fencing in fence.asked:
             if server not in self.living.values():
                 continue
-            if not server.store.poll(fencing.waiting):
+            if not server.store.state.is_replicated(fencing.waiting):
                 still.append((server, fencing))
                 continue
             fenced = fencing.answer()
@@ -344,7 +346,9 @@ class World:
                 # One that cannot be reached is asked again.
                 if number in self.map.servers and (self.settling or self.chance.random() < 0.8):
                     try:
-                        fencing = server.store.begin_fence(fence.worker.name, generation=self.generation)
+                        fencing = server.store.master.begin_fence(
+                            fence.worker.name, generation=self.generation
+                        )
                     except ServerFailure:
                         continue
                     fence.asked.append((server, fencing))
@@ -365,7 +369,7 @@ class World:
     def plan(self) -> None:
         filled, taken = {}, []
         for server in self.living.values():
-            status = server.store.status()
+            status = server.store.master.status()
             if status.map is None or status.map.version != self.map.version:
                 # What it says by an older map may have been undone since.
                 continue
@@ -404,7 +408,9 @@ class World:
     def deliver(self, server: Server) -> bool:
         """An entry from a server to each of the others, or to some."""
         moved = False
-        for outbox in server.store.correspondents(list(server.store._peers.outboxes.values()), seconds=0):
+        for outbox in server.store.peers.wait_for_outboxes(
+            list(server.store.state.peers.outboxes.values()), seconds=0
+        ):
             if not self.settling and self.chance.random() < 0.4:
                 # Connections are not equally fast.
                 continue
@@ -418,23 +424,23 @@ class World:
             if self.chance.random() < 0.05:
                 # The connection breaks; all that is not known to have arrived is sent again.
                 try:
-                    position = peer.store.received(server.number, server.incarnation, generation)
+                    position = peer.store.peers.received(server.number, server.incarnation, generation)
                 except ServerFailure:
                     continue
-            told = server.store.next_told(outbox, position, seconds=0)
+            told = server.store.peers.next_entry(outbox, position, seconds=0)
             if told is None:
                 server.sent[outbox.peer] = (outbox, position)
                 continue
             entry = ps_pb2.Entry.FromString(told[1])
             body = memoryview(b"".join(told[2]))
             try:
-                peer.store.receive(
+                peer.store.peers.receive(
                     server.number,
                     server.incarnation,
                     generation,
                     entry,
                     unpack(entry.buckets),
-                    messages.carrying_out(entry, body),
+                    call_codec.decode_entry(entry, body),
                 )
             except ServerFailure:
                 continue
@@ -447,7 +453,7 @@ class World:
         if not server.acks:
             return False
         outbox, position = server.acks.pop(0)
-        server.store.acknowledge(outbox, position)
+        server.store.peers.acknowledge(outbox, position)
         return True
 
     # -- workers ---------------------------------------------------------------------------------------------
@@ -477,11 +483,11 @@ class World:
             if server not in self.running() or self.chance.random() < (0 if self.settling else 0.02):
                 # It is gone, or the answer is lost: it will be asked again.
                 continue
-            if server.store.poll(call.waiting):
+            if server.store.state.is_replicated(call.waiting):
                 answer = call.answer()
                 done = mask if answer.moved is None else mask & ~answer.moved
                 worker.left &= ~done
-                if isinstance(answer, Pushed) and done.any() and not answer.accepted:
+                if isinstance(answer, PushResult) and done.any() and not answer.accepted:
                     worker.refused = True
             else:
                 still.append((server, mask, call))
@@ -538,7 +544,9 @@ class World:
         if server is None:
             return False
         try:
-            pulled = server.store.pull(lambda pulled: pulled, generation=self.generation, buckets=mask)
+            pulled = server.store.workers.pull(
+                lambda pulled: pulled, generation=self.generation, buckets=mask
+            )
         except ServerFailure:
             return False
         assert pulled.moved is not None
@@ -549,7 +557,7 @@ class World:
             worker.pulling, worker.left = False, ALL.copy()
         return bool(done.any())
 
-    def initialize(self, server: Server, mask: Mask) -> Initializing:
+    def initialize(self, server: Server, mask: Mask) -> PendingInitialize:
         heads, parts = share_of({"trainable": self.drawn, "state": {}}, DENSE_BUCKETS, mask)
         request = ps_pb2.InitializeRequest(
             generation=self.generation,
@@ -560,15 +568,15 @@ class World:
         )
         body = memoryview(b"".join(parts))
         initial = read_initialize(request, body)
-        return server.store.begin_initialize(
+        return server.store.workers.begin_initialize(
             initial, generation=self.generation, buckets=mask, message=request, body=(body,)
         )
 
-    def push(self, worker: Worker, server: Server, mask: Mask) -> Pushing:
+    def push(self, worker: Worker, server: Server, mask: Mask) -> PendingPush:
         request, body = self.push_of(worker, mask)
         for other in self.workers:
             other.alone = other.alone and other is worker
-        return server.store.begin_push(read_push(request, body), message=request, body=(body,))
+        return server.store.workers.begin_push(read_push(request, body), message=request, body=(body,))
 
     def push_of(self, worker: Worker, mask: Mask) -> tuple[ps_pb2.PushRequest, memoryview]:
         version, newer = within(worker.versions, mask)
@@ -607,11 +615,11 @@ class World:
             return
         for number, server in self.living.items():
             store = server.store
-            if not store._ready or store.generation != self.generation:
+            if not store.state.is_ready or store.generation != self.generation:
                 continue
-            with store._lock:
-                serving = store._roles.serving & (np.array(self.map.primary) == number)
-                for name, value in store._holdings.values(serving)[0].items():
+            with store.state.lock:
+                serving = store.state.roles.serving & (np.array(self.map.primary) == number)
+                for name, value in store.state.bucket_store.values(serving)[0].items():
                     assert (value >= least).all(), (name, value, least)
                 if serving.any():
                     mine = serving[ID_BUCKETS]
@@ -622,7 +630,7 @@ class World:
 
     def sums(self, store: Store, mask: Mask) -> NDArray[np.float64]:
         """Of each id in some buckets, what all pushes have added up to: those that were applied, those that wait."""
-        tables = store._holdings.tables
+        tables = store.state.bucket_store.tables
         mine = mask[ID_BUCKETS]
         rows = np.empty((int(mine.sum()), TABLE.width), np.float32)
         tables.gather_into(TABLE.name, IDS[mine], rows)
@@ -646,23 +654,24 @@ class World:
             backup = np.array(self.map.backup) == number
             seen += primary
             store = server.store
-            with store._lock:
-                assert (store._roles.serving == primary).all()
-                for cohort in store._holdings.cohorts.select(primary | backup):
+            with store.state.lock:
+                assert (store.state.roles.serving == primary).all()
+                for history in store.state.bucket_store.histories.select(primary | backup):
                     had = {
-                        worker.name: cohort.last.get(worker.name, NOTHING).sequence for worker in self.workers
+                        worker.name: history.last.get(worker.name, NOTHING).sequence
+                        for worker in self.workers
                     }
                     if self.modulated:
-                        copies.compare(store, cohort.mask, self.sums(store, cohort.mask))
+                        copies.compare(store, history.mask, self.sums(store, history.mask))
                     else:
-                        self.check_cohort(store, cohort.mask, had)
+                        self.check_history(store, history.mask, had)
                     pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
-                    assert cohort.waiting == pushes % self.waits
-                    assert cohort.refused == sum(had.values()) - pushes
+                    assert history.waiting == pushes % self.waits
+                    assert history.refused == sum(had.values()) - pushes
                     for name, batch in had.items():
-                        known = last[name][cohort.mask]
+                        known = last[name][history.mask]
                         assert np.isin(known, (-1, batch)).all(), f"two copies differ in batches of {name}"
-                        last[name][cohort.mask] = batch
+                        last[name][history.mask] = batch
         assert (seen == 1).all()
         for worker in self.workers:
             if worker.credited is None:
@@ -672,10 +681,10 @@ class World:
                 assert last[worker.name].min() == worker.credited, "what a bucket lacks is counted as done"
                 assert last[worker.name].max() <= worker.credited + 1
 
-    def check_cohort(self, store: Store, mask: Mask, had: dict[str, int]) -> None:
+    def check_history(self, store: Store, mask: Mask, had: dict[str, int]) -> None:
         """These buckets are what so many batches of each worker make of them."""
         pushes = sum(worker.good(had[worker.name]) for worker in self.workers)
-        for name, value in store._holdings.values(mask)[0].items():
+        for name, value in store.state.bucket_store.values(mask)[0].items():
             np.testing.assert_array_equal(
                 value, np.full(3, pushes // self.waits), err_msg=f"{name} on {store.number}"
             )
@@ -695,8 +704,8 @@ class World:
     def dense(self) -> dict[str, NDArray[np.float32]]:
         found: dict[str, NDArray[np.float32]] = {}
         for server in self.living.values():
-            with server.store._lock:
-                values, _ = server.store._holdings.values(server.store._roles.serving)
+            with server.store.state.lock:
+                values, _ = server.store.state.bucket_store.values(server.store.state.roles.serving)
                 found |= {name: value.copy() for name, value in values.items()}
         assert found.keys() == DENSE.keys()
         return found
@@ -786,4 +795,4 @@ class World:
             self.check_all()
             if self.modulated:
                 self.check_fresh()
-        assert NOBODY not in self.map.backup or len(self.wanted) < 2
+        assert NO_SERVER not in self.map.backup or len(self.wanted) < 2

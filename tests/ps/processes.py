@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import add_port, new_server, open_channel

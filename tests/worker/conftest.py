@@ -52,15 +52,15 @@ def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
     """Two parameter servers of this process behind real ports: their stores, and their addresses."""
     from elasticdl.ps.core.buckets import first_map
     from elasticdl.ps.replication.replica_log import Routes
-    from elasticdl.ps.server.server import ParameterServer
+    from elasticdl.ps.server.parameter_server import ParameterServer
     from elasticdl.ps.server.store import Store
-    from elasticdl.ps.storage.holdings import ServerSettings
+    from elasticdl.ps.storage.bucket_store import ServerSettings
 
     stores = [Store(ServerSettings(max_bad_gradients=2), number=number) for number in range(2)]
     servers = [ParameterServer(token="token") for _ in stores]
     for store, server in zip(stores, servers, strict=True):
         store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
         store.open()
         server.serve(store)
     yield stores, [server.address for server in servers]

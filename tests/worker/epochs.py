@@ -2,7 +2,7 @@
 two.
 """
 
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.worker.model.model_store import Model, OwnModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, write_manifest
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.worker.model.model_store import OwnModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer

@@ -13,9 +13,9 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.lease_memory import LeaseMemory
 from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.model.table_layers import Tables
-from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters, Shard
 
 SPEC = JobSpec.build(
@@ -85,7 +85,7 @@ class Link:
     node = "worker-0"
 
     def __init__(self, addresses: list[str]) -> None:
-        self.memory = ShardMemory()
+        self.memory = LeaseMemory()
         self.stub = SimpleNamespace(Report=self._report, Truncate=self._truncate)
         self.serial = 0
         self.answers = threading.Event()
@@ -152,6 +152,6 @@ def train(loop: Any, *batches: Batch) -> None:
 
 
 def last_push(servers: tuple[list[Any], list[str]]) -> tuple[int, int, int]:
-    found = {store.fence("worker-0", generation=1).last for store in servers[0]}
+    found = {store.master.fence("worker-0", generation=1).last for store in servers[0]}
     (last,) = {(one.lease_id, one.position, one.batches) for one in found}
     return last

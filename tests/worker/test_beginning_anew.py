@@ -16,10 +16,10 @@ from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.lease_memory import LeaseMemory
 from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.model.table_layers import Tables
-from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters, Shard
 
 SPEC = JobSpec.build(
@@ -70,7 +70,7 @@ class Link:
     node = "worker-0"
 
     def __init__(self, addresses: list[str]) -> None:
-        self.memory = ShardMemory()
+        self.memory = LeaseMemory()
         self.stub = SimpleNamespace()
         self.newest = pb.Directive(
             generation=1,
@@ -122,7 +122,7 @@ def train(loop: TrainingLoop, *positions: int) -> None:
 def lose_everything(stores: list[Any], generation: int) -> None:
     for store in stores:
         store.close(generation)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
         store.open()
 
 

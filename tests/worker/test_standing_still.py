@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.array_file import Snapshot
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.checkpoint.array_file import NamedArrays
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
-from elasticdl.ps.core.errors import NotReady
+from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
+from elasticdl.worker.lease_memory import LeaseMemory
 from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.model.table_layers import Tables
-from elasticdl.worker.shard_memory import ShardMemory
 from elasticdl.worker.trainer import Batch, Parameters
 
 
@@ -55,7 +55,7 @@ class Link:
 
     def __init__(self, freeze: Callable[[], None]) -> None:
         self.stub = SimpleNamespace(ReachCut=self._reach_cut)
-        self.memory = ShardMemory()
+        self.memory = LeaseMemory()
         self.reached: list[int] = []
         self._freeze = freeze
 
@@ -76,14 +76,14 @@ def restored(table_servers: tuple[list[Any], list[str]]) -> tuple[list[Any], lis
     optimizer = {"name": "sgd", "flavor": "keras", "options": {}}
     for store in stores:
         store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
-        store.open(Snapshot(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
+        store.open(NamedArrays(attributes={"version": 3, "optimizer": optimizer}, groups={"trainable": {}}))
     return stores, addresses
 
 
 def freeze(stores: list[Any]) -> None:
     for store in stores:
-        store.freeze("cut-1", generation=1)
+        store.master.freeze("cut-1", generation=1)
 
 
 def stand_still(link: Any, addresses: list[str], samples: Any, directive: pb.Directive) -> None:

@@ -23,7 +23,7 @@ def test_numpy_is_left_to_the_framework() -> None:
 @pytest.mark.parametrize(
     "unwanted",
     [
-        "elasticdl.ps.client.client",
+        "elasticdl.ps.client.parameter_client",
         "elasticdl.worker.model.served_model",
         "elasticdl.data.formats.csv_file",
         "pyarrow",

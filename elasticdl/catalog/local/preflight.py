@@ -21,7 +21,7 @@ def check_job(spec: JobSpec) -> None:
         return
     check_definition(spec)
     if spec.checkpoint.checkpoint_dir_for_init:
-        from elasticdl.ps.checkpoint.checkpoints import find_checkpoint
+        from elasticdl.ps.checkpoint.checkpoint_folders import find_checkpoint
 
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)

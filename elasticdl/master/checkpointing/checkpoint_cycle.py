@@ -14,12 +14,12 @@ import enum
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from elasticdl.master.commands.checkpoints import ReachBarrier
+from elasticdl.master.commands.checkpoints import ReachBarrier, SavedCheckpoint
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.lifecycle.roster import Roster
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 
 
 class CheckpointPhase(enum.Enum):
@@ -61,15 +61,6 @@ class PendingCheckpoint:
     epoch: int
     ledger: dict[str, Any]
     files: list[SavedFile] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class SavedCheckpoint:
-    """The checkpoint that a rollback restores. Without a ledger the data starts from the first epoch."""
-
-    path: str
-    step: int
-    ledger: dict[str, Any] | None
 
 
 class CheckpointCycle:

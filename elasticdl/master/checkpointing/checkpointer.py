@@ -31,14 +31,20 @@ import grpc
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, PendingCheckpoint
-from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier, StartFromCheckpoint
+from elasticdl.master.commands.checkpoints import (
+    FinishCheckpoint,
+    PassBarrier,
+    SavedCheckpoint,
+    StartFromCheckpoint,
+)
 from elasticdl.master.commands.executor import CommandExecutor
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.lifecycle.evaluation import Evaluation
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.checkpoint import checkpoints, partial_folders
-from elasticdl.ps.checkpoint.increments import Increments, Published
-from elasticdl.ps.client.coordinator import Coordinator, said
+from elasticdl.ps.checkpoint import checkpoint_folders as checkpoints
+from elasticdl.ps.checkpoint import partial_folders
+from elasticdl.ps.checkpoint.increments import Increments, PublishedCheckpoint
+from elasticdl.ps.client.coordinator import Coordinator, describe_error
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap
 
 log = logging.getLogger("elasticdl.master")
@@ -118,7 +124,7 @@ class _Attempt:
     # The servers that write; none if a worker has written the model.
     addresses: dict[int, str]
     # The checkpoint that an incremental one builds on.
-    base: Published | None
+    base: PublishedCheckpoint | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +172,11 @@ class Checkpointer:
         checkpoints.chain(checkpoint)
         ledger = self._ledger_to_continue(checkpoint)
         step = checkpoint.manifest.step if ledger is not None else 0
-        self._job.do(StartFromCheckpoint(path=str(checkpoint.path.resolve()), step=step, ledger=ledger))
+        self._job.do(
+            StartFromCheckpoint(
+                checkpoint=SavedCheckpoint(path=str(checkpoint.path.resolve()), step=step, ledger=ledger)
+            )
+        )
         if self._job.plan.kind == "train":
             how = (
                 f"continuing at step {step}" if ledger is not None else "with its values and the first epoch"
@@ -236,7 +246,7 @@ class Checkpointer:
                 )
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 # The platform reports a server that died, and then there is no barrier to pass any more.
-                log.warning("Retrying the snapshot of barrier %d: %s", number, said(error))
+                log.warning("Retrying the snapshot of barrier %d: %s", number, describe_error(error))
                 return False
         self._job.do(PassBarrier(barrier=number))
         # Workers that made no progress waited here.
@@ -352,7 +362,7 @@ class Checkpointer:
         step = attempt.pending.step
         published = checkpoints.publish(attempt.partial, attempt.directory, step)
         self._increments.add(
-            Published(
+            PublishedCheckpoint(
                 folder=published.name,
                 manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
                 copy=checkpoints.copy_name(attempt.pending.barrier),
@@ -396,7 +406,7 @@ class Checkpointer:
             for path in swept:
                 log.info("%s removed: a checkpoint that was never finished.", path)
 
-    def _base(self, directory: Path, generation: int) -> Published | None:
+    def _base(self, directory: Path, generation: int) -> PublishedCheckpoint | None:
         """The checkpoint that the next one may build on; None also if it has been removed."""
         base = self._increments.base(generation)
         if base is None or checkpoints.find_base(directory, base.folder, base.manifest_crc32) is None:
@@ -404,7 +414,7 @@ class Checkpointer:
         return base
 
     async def _save_servers(
-        self, addresses: dict[int, str], barrier: int, folder: Path, base: Published | None
+        self, addresses: dict[int, str], barrier: int, folder: Path, base: PublishedCheckpoint | None
     ) -> tuple[list[checkpoints.SavedFile], bool]:
         """Each writes what it is the primary of. The second: whether that is all, without a base."""
         placed = self._job.state.placing.map

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.master.checkpointing.checkpoint_cycle import SavedCheckpoint
+from elasticdl.master.commands.checkpoints import SavedCheckpoint
 
 
 class ModelGeneration:

@@ -14,7 +14,7 @@ from typing import Protocol
 from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle
 from elasticdl.master.checkpointing.checkpointer import Placement
 from elasticdl.master.lifecycle.evaluation import Evaluation
-from elasticdl.ps.checkpoint.checkpoints import copied_cut
+from elasticdl.ps.checkpoint.checkpoint_folders import copied_cut
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")

@@ -6,16 +6,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elasticdl.master.commands.command import Command
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartFromCheckpoint(Command[None]):
-    """The job begins with the model of this checkpoint. Without a ledger its data starts from the first epoch."""
+class SavedCheckpoint:
+    """A checkpoint that can be restored. Without a ledger the data starts from the first epoch."""
 
     path: str
     step: int
     ledger: dict[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartFromCheckpoint(Command[None]):
+    """The job begins with the model of this checkpoint."""
+
+    checkpoint: SavedCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)

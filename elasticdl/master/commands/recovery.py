@@ -5,7 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from elasticdl.master.commands.checkpoints import SavedCheckpoint
 from elasticdl.master.commands.command import Command
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedShard:
+    """One shard as its worker remembers it."""
+
+    lease_id: int
+    dataset: str
+    epoch: int
+    start: int
+    # Done up to here.
+    position: int
+    end: int
+    batches: int
+    atomic: bool = False
+    # It is being worked on; else it is over, and what is not done of it was given up.
+    held: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,7 +31,7 @@ class StartReclaim(Command[None]):
     """The state comes from an old snapshot. `saved`: the checkpoint to roll back to if need be."""
 
     lineage: str
-    saved: dict[str, Any] | None
+    saved: SavedCheckpoint | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +67,7 @@ class ReclaimShards(Command[list[int]]):
     barrier: int
     sizes: dict[str, int]
     epochs_ended: list[dict[str, Any]]
-    shards: list[dict[str, Any]]
+    shards: list[ReportedShard]
 
 
 @dataclass(frozen=True, kw_only=True)

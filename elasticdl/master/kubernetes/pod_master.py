@@ -194,7 +194,7 @@ async def _serve(
         leaving = asyncio.create_task(sent_away.wait())
         beating = asyncio.create_task(_beat(journal))
         tasks |= {running, leaving, beating}
-        if not nodes and not master.state.gathering.active:
+        if not nodes and not master.state.reclaim.is_collecting:
             # There is nobody yet who would call, and a job that begins waits for its nodes and for nothing else.
             await _nodes_asked_for(master, tasks)
         servers = Servers(master, token)

@@ -15,7 +15,7 @@ it lost. When the state of the training itself is lost, `rollback` goes to a che
 void.
 
 How one data set is accounted for is in `dataset_account.py`, who holds what in `lease_table.py`; the words are in
-`shard_types.py`. What a master that has forgotten something does with its ledger is in `ledger_recovery.py`.
+`shard_types.py`. What a recovery does with the ledger is in `recovery/ledger_reclaim.py`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from elasticdl.master.commands.placement import (
 from elasticdl.master.lifecycle.job_outcome import JobOutcome
 from elasticdl.master.lifecycle.roster import Node, Roster
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 
 # Steps of a plan that follow from each other without anybody having to do something first: few.
@@ -243,7 +243,7 @@ class BucketPlacement:
     @property
     def copies(self) -> float:
         """How many there are of a bucket, in the mean."""
-        return 0.0 if self.map is None else 2 - self.map.backup.count(NOBODY) / BUCKETS
+        return 0.0 if self.map is None else 2 - self.map.backup.count(NO_SERVER) / BUCKETS
 
     @property
     def frozen(self) -> bool:
@@ -253,7 +253,7 @@ class BucketPlacement:
     @property
     def moving(self) -> bool:
         """Servers are at work on what the map asks of them."""
-        return self.map is not None and bool(self.map.filling or self.map.handover)
+        return self.map is not None and bool(self.map.migrating or self.map.handover)
 
     @property
     def handing_over(self) -> bool:
@@ -276,7 +276,7 @@ class BucketPlacement:
         staying = self._staying()
         if self.map is None or self.frozen or staying is None or not (self.moving or self._due):
             return False
-        lacks_copies = min(self._settings.replicas, len(staying)) > 1 and NOBODY in self.map.backup
+        lacks_copies = min(self._settings.replicas, len(staying)) > 1 and NO_SERVER in self.map.backup
         return lacks_copies or not self._had_turn
 
     def may_lose(self, servers: Collection[int]) -> bool:
@@ -303,7 +303,7 @@ class BucketPlacement:
             map_version=self.map.version,
             by_server={node.name: primaries[server] for server, node in self.holders().items()},
             is_migrating=self.moving or self._due,
-            without_backup=self.map.backup.count(NOBODY),
+            without_backup=self.map.backup.count(NO_SERVER),
         )
 
     def next_for(self, loads: list[int]) -> bool:
@@ -359,8 +359,8 @@ def plain(buckets: BucketMap) -> dict[str, Any]:
         "version": buckets.version,
         "primary": list(buckets.primary),
         "backup": list(buckets.backup),
-        "filling": [[bucket, server] for bucket, server in buckets.filling.items()],
-        "filling_since": [[bucket, version] for bucket, version in buckets.filling_since.items()],
+        "filling": [[bucket, server] for bucket, server in buckets.migrating.items()],
+        "filling_since": [[bucket, version] for bucket, version in buckets.migrating_since.items()],
         "handover": [[bucket, server] for bucket, server in buckets.handover.items()],
     }
 
@@ -370,8 +370,8 @@ def _of_plain(written: Mapping[str, Any]) -> BucketMap:
         version=written["version"],
         primary=tuple(written["primary"]),
         backup=tuple(written["backup"]),
-        filling=dict(written["filling"]),
+        migrating=dict(written["filling"]),
         # Journals of before have none.
-        filling_since=dict(written.get("filling_since", ())),
+        migrating_since=dict(written.get("filling_since", ())),
         handover=dict(written["handover"]),
     )

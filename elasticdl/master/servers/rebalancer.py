@@ -135,7 +135,7 @@ class Rebalancer:
             (one.bucket, one.server, one.incarnation)
             for status in current
             for one in status.filled
-            if now.filling.get(one.bucket) == one.server
+            if now.migrating.get(one.bucket) == one.server
         ]
         taken = [bucket for status in current for bucket in status.taken if bucket in now.handover]
         if filled or taken:

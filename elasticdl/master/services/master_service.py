@@ -18,7 +18,7 @@ from elasticdl.master.commands.checkpoints import FailCheckpoint, ReachBarrier
 from elasticdl.master.commands.evaluations import ClaimEvaluation, FinishEvaluation, ReportEvaluation
 from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
 from elasticdl.master.commands.nodes import JoinNode, ReportFailure
-from elasticdl.master.commands.recovery import ReclaimShards
+from elasticdl.master.commands.recovery import ReclaimShards, ReportedShard
 from elasticdl.master.commands.shards import (
     AnnounceDataset,
     LeaseShards,
@@ -33,7 +33,7 @@ from elasticdl.master.master import Master
 from elasticdl.master.services.directives import directive_for, epoch_ends
 from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.master_pb2_grpc import MasterServicer
 
@@ -69,7 +69,7 @@ class MasterService(MasterServicer):
         return pb.JoinReply(
             job_spec=self._spec_yaml,
             job_dir=str(self._master.folder),
-            lineage=self._master.state.gathering.lineage,
+            lineage=self._master.state.reclaim.lineage,
         )
 
     async def Tell(self, request: pb.TellRequest, context: Context) -> pb.TellReply:
@@ -86,17 +86,17 @@ class MasterService(MasterServicer):
                         for e in request.epochs_ended
                     ],
                     shards=[
-                        {
-                            "lease_id": s.lease_id,
-                            "dataset": s.dataset,
-                            "epoch": s.epoch,
-                            "start": s.start,
-                            "position": s.position,
-                            "end": s.end,
-                            "batches": s.batches,
-                            "atomic": s.atomic,
-                            "held": s.held,
-                        }
+                        ReportedShard(
+                            lease_id=s.lease_id,
+                            dataset=s.dataset,
+                            epoch=s.epoch,
+                            start=s.start,
+                            position=s.position,
+                            end=s.end,
+                            batches=s.batches,
+                            atomic=s.atomic,
+                            held=s.held,
+                        )
                         for s in request.shards
                     ],
                 )

@@ -28,7 +28,7 @@ from elasticdl.master.commands.programs import (
     RestoreShards,
     ReturnLeases,
 )
-from elasticdl.master.commands.recovery import ReclaimShards
+from elasticdl.master.commands.recovery import ReclaimShards, ReportedShard
 from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import Lease, LedgerError
@@ -132,7 +132,7 @@ class ShardService(MasterServicer, ProgressServicer):
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
-            if leases or (state.data.may_end(dataset, worker) and not state.gathering.active):
+            if leases or (state.data.may_end(dataset, worker) and not state.reclaim.is_collecting):
                 return leases
             self.waiting[worker] += 1
             try:
@@ -172,7 +172,7 @@ class ShardService(MasterServicer, ProgressServicer):
     async def _ask_to_tell(self, worker: str, context: Context) -> None:
         """What a worker says of its shards is understood only when those are known."""
         await self._master.list_nodes()
-        if self._master.state.gathering.waits_for(worker) and not self._master.state.outcome:
+        if self._master.state.reclaim.waits_for(worker) and not self._master.state.outcome:
             await context.abort(
                 grpc.StatusCode.ABORTED,
                 f"The master has lost its journal: {worker} is to tell what it remembers.",
@@ -191,16 +191,16 @@ class ShardService(MasterServicer, ProgressServicer):
                 sizes={},
                 epochs_ended=[],
                 shards=[
-                    {
-                        "lease_id": s.task_id,
-                        "dataset": s.dataset_name,
-                        "epoch": s.epoch - 1,
-                        "start": s.start,
-                        "position": s.position,
-                        "end": s.end,
-                        "batches": s.batches,
-                        "held": s.held,
-                    }
+                    ReportedShard(
+                        lease_id=s.task_id,
+                        dataset=s.dataset_name,
+                        epoch=s.epoch - 1,
+                        start=s.start,
+                        position=s.position,
+                        end=s.end,
+                        batches=s.batches,
+                        held=s.held,
+                    )
                     for s in request.shards
                 ],
             )

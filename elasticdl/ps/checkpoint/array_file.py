@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.checksums import combined
+from elasticdl.ps.core.server_errors import WriteFailed
 from elasticdl.ps.core.tensors import DTYPES, Array, portable, raw_bytes
 
 FORMAT = 1
@@ -46,7 +47,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class NamedArrays:
     """Named arrays in named groups, and a few facts about them."""
 
     # Whatever JSON can say.
@@ -54,12 +55,8 @@ class Snapshot:
     groups: dict[str, dict[str, Array]] = field(default_factory=dict)
 
 
-class CannotWrite(UserError):
-    """A file could not be written: a full disk, a missing permission."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ArrayEntry:
     """Where an array is in its file."""
 
     dtype: str
@@ -69,7 +66,7 @@ class Entry:
     crc32: int
 
 
-class SnapshotWriter:
+class ArrayFileWriter:
     """A file in the making, array by array: `add` them, then `finish`. Left without that, there is no file.
 
     Two processes must not write the same path at once.
@@ -86,7 +83,7 @@ class SnapshotWriter:
             self._file = self._partial.open("wb", buffering=0)
         self._put(_HEADER.pack(_MAGIC, FORMAT, 0))
 
-    def __enter__(self) -> SnapshotWriter:
+    def __enter__(self) -> ArrayFileWriter:
         return self
 
     def __exit__(
@@ -136,15 +133,15 @@ class SnapshotWriter:
         try:
             yield
         except OSError as error:
-            raise CannotWrite(
+            raise WriteFailed(
                 f"{self._target} cannot be written: {error.strerror or error}.",
                 hint="Make room there, or name another folder.",
             ) from error
 
 
-def write_snapshot(path: str | Path, snapshot: Snapshot) -> tuple[int, int]:
+def write_array_file(path: str | Path, snapshot: NamedArrays) -> tuple[int, int]:
     """Writes a file, or leaves the one that was there as it was. Returns its bytes and its CRC-32."""
-    with SnapshotWriter(path) as file:
+    with ArrayFileWriter(path) as file:
         for group, members in snapshot.groups.items():
             if not members:
                 file.add_empty(group)
@@ -153,10 +150,10 @@ def write_snapshot(path: str | Path, snapshot: Snapshot) -> tuple[int, int]:
         return file.finish(snapshot.attributes)
 
 
-def read_snapshot(path: str | Path) -> Snapshot:
+def read_array_file(path: str | Path) -> NamedArrays:
     """The whole of a file. Raises `UserError` that says what is wrong with it, if anything is."""
-    with SnapshotFile(path) as file:
-        return Snapshot(
+    with ArrayFile(path) as file:
+        return NamedArrays(
             attributes=file.attributes,
             groups={
                 group: {name: file.read(group, name) for name in entries}
@@ -165,7 +162,7 @@ def read_snapshot(path: str | Path) -> Snapshot:
         )
 
 
-class SnapshotFile:
+class ArrayFile:
     """An open file: what is in it is known, arrays are read when asked for."""
 
     def __init__(self, path: str | Path) -> None:
@@ -180,7 +177,7 @@ class SnapshotFile:
             self._file.close()
             raise
 
-    def __enter__(self) -> SnapshotFile:
+    def __enter__(self) -> ArrayFile:
         return self
 
     def __exit__(
@@ -212,7 +209,7 @@ class SnapshotFile:
             total = combined(total, entry.crc32, entry.bytes)
         return combined(total, *self._end_crc32)
 
-    def _read_index(self) -> tuple[dict[str, Any], dict[str, dict[str, Entry]]]:
+    def _read_index(self) -> tuple[dict[str, Any], dict[str, dict[str, ArrayEntry]]]:
         size = os.fstat(self._file.fileno()).st_size
         self._check_header(size)
         if size < _HEADER.size + _TRAILER.size:
@@ -255,12 +252,14 @@ class SnapshotFile:
         if version < 1 or reserved:
             raise self._damaged("its first bytes make no sense")
 
-    def _entries(self, arrays: list[Any], end: int) -> dict[str, dict[str, Entry]]:
+    def _entries(self, arrays: list[Any], end: int) -> dict[str, dict[str, ArrayEntry]]:
         """Checked so far that reading can neither leave the file nor ask for more memory than the file has bytes."""
-        groups: dict[str, dict[str, Entry]] = {}
+        groups: dict[str, dict[str, ArrayEntry]] = {}
         expected = _HEADER.size
         for group, name, dtype, shape, offset, length, crc32 in arrays:
-            entry = Entry(dtype=dtype, shape=tuple(map(int, shape)), offset=offset, bytes=length, crc32=crc32)
+            entry = ArrayEntry(
+                dtype=dtype, shape=tuple(map(int, shape)), offset=offset, bytes=length, crc32=crc32
+            )
             if name is None:
                 groups.setdefault(group, {})
                 continue

@@ -15,7 +15,7 @@ _SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedCheckpoint:
     """A checkpoint that is there."""
 
     folder: str
@@ -31,10 +31,10 @@ class Increments:
     def __init__(self, most: int) -> None:
         """`most`: so many of changes in a row."""
         self._most = most
-        self._last: Published | None = None
+        self._last: PublishedCheckpoint | None = None
         self._whole_bytes = self._changed_bytes = self._in_a_row = 0
 
-    def base(self, generation: int) -> Published | None:
+    def base(self, generation: int) -> PublishedCheckpoint | None:
         """What the next checkpoint may build on; None: it is to hold everything."""
         if self._last is None or self._last.generation != generation:
             return None
@@ -42,7 +42,7 @@ class Increments:
             return None
         return self._last
 
-    def add(self, published: Published, *, size: int, complete: bool) -> None:
+    def add(self, published: PublishedCheckpoint, *, size: int, complete: bool) -> None:
         """A checkpoint of so many bytes; not `complete`: it builds on the one before."""
         self._last = published
         if complete:

@@ -23,10 +23,10 @@ from elasticdl.data.dataset_writer import Sink
 from elasticdl.data.files.atomic_file import AtomicFile
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.ps.checkpoint.array_file import SnapshotFile
-from elasticdl.ps.checkpoint.checkpoints import SUFFIX, Checkpoint, chain, find_checkpoint
+from elasticdl.ps.checkpoint.array_file import ArrayFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SUFFIX, Checkpoint, chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX, TRAINABLE
-from elasticdl.ps.checkpoint.table_files import Description, SavedTables
+from elasticdl.ps.checkpoint.table_files import SavedTables, TableDescription
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.table import TableRows
 
@@ -59,7 +59,7 @@ class OpenSnapshot:
         self._stack = contextlib.ExitStack()
         try:
             self._tables = self._stack.enter_context(SavedTables(files))
-            self._files = [self._stack.enter_context(SnapshotFile(file)) for file in files[-1]]
+            self._files = [self._stack.enter_context(ArrayFile(file)) for file in files[-1]]
         except BaseException:
             self._stack.close()
             raise
@@ -115,7 +115,7 @@ class OpenSnapshot:
 class SavedTable:
     """The rows of one table. What was never trained has no row: see the table's initializer."""
 
-    def __init__(self, tables: SavedTables, description: Description) -> None:
+    def __init__(self, tables: SavedTables, description: TableDescription) -> None:
         self.description = description
         self._tables = tables
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import Snapshot, SnapshotFile
+from elasticdl.ps.checkpoint.array_file import ArrayFile, NamedArrays
 from elasticdl.ps.core.buckets import dense_buckets, first_map
 
 TRAINABLE = "trainable"
@@ -49,23 +49,23 @@ def owners(sizes: Mapping[str, Mapping[str, int]], servers: int) -> dict[str, di
     }
 
 
-def merge(snapshots: Sequence[Snapshot]) -> Snapshot:
+def merge(snapshots: Sequence[NamedArrays]) -> NamedArrays:
     """All arrays of several snapshots in one. Of numbers among the attributes, the largest of each."""
     names = [str(number) for number in range(len(snapshots))]
-    return Snapshot(
+    return NamedArrays(
         attributes=_merge_attributes([snapshot.attributes for snapshot in snapshots], names),
         groups=_merge_groups([snapshot.groups for snapshot in snapshots], names),
     )
 
 
-def share(snapshot: Snapshot, server: int, servers: int) -> Snapshot:
+def share(snapshot: NamedArrays, server: int, servers: int) -> NamedArrays:
     """What one of so many servers holds of a snapshot."""
     sizes = {
         group: {name: array.nbytes for name, array in members.items()}
         for group, members in snapshot.groups.items()
     }
     owned = owners(sizes, servers)
-    return Snapshot(
+    return NamedArrays(
         attributes=snapshot.attributes,
         groups={
             group: {name: array for name, array in members.items() if owned[group][name] == server}
@@ -74,10 +74,10 @@ def share(snapshot: Snapshot, server: int, servers: int) -> Snapshot:
     )
 
 
-def read_share(paths: Sequence[Path], held: Collection[int]) -> tuple[Snapshot, dict[str, int]]:
+def read_share(paths: Sequence[Path], held: Collection[int]) -> tuple[NamedArrays, dict[str, int]]:
     """What is in some buckets, of all these files, and the bucket of each name. No more than that is ever held."""
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(SnapshotFile(path)) for path in paths]
+        files = [stack.enter_context(ArrayFile(path)) for path in paths]
         names = [str(path) for path in paths]
         attributes = _merge_attributes([file.attributes for file in files], names)
         entries = _merge_groups([file.entries for file in files], names)
@@ -92,7 +92,7 @@ def read_share(paths: Sequence[Path], held: Collection[int]) -> tuple[Snapshot, 
             for group, members in entries.items()
         }
         buckets = buckets_of_names(sizes)
-        snapshot = Snapshot(
+        snapshot = NamedArrays(
             attributes=attributes,
             groups={
                 group: {

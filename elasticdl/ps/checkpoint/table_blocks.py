@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotFile
+from elasticdl.ps.checkpoint.array_file import ArrayFile
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.table import TableRows
@@ -67,7 +67,7 @@ class Scratch:
 class TableInFile:
     """What one file has of a table."""
 
-    def __init__(self, file: SnapshotFile, *, name: str, width: int, slots: int, buckets: int) -> None:
+    def __init__(self, file: ArrayFile, *, name: str, width: int, slots: int, buckets: int) -> None:
         self._file = file
         self._name, self._width, self._slots, self._buckets = name, width, slots, buckets
         self._group = f"{TABLE_PREFIX}{name}"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotFile, SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.checkpoint.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, Scratch, TableInFile
 from elasticdl.ps.core.tensors import Array
@@ -39,7 +39,7 @@ _THREADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class TableDescription:
     """What is known of a table without its rows."""
 
     spec: TableSpec
@@ -59,7 +59,7 @@ class Description:
         }
 
     @staticmethod
-    def of_json(name: str, document: Mapping[str, Any]) -> Description:
+    def of_json(name: str, document: Mapping[str, Any]) -> TableDescription:
         spec = TableSpec(
             name=name,
             width=int(document["width"]),
@@ -68,20 +68,20 @@ class Description:
             admit_after=int(document["admit_after"]),
             expire_after=int(document["expire_after"]),
         )
-        return Description(
+        return TableDescription(
             spec=spec, buckets=int(document["buckets"]), slot_names=tuple(map(str, document["slots"]))
         )
 
 
-def describe(table: Table) -> Description:
-    return Description(spec=table.spec, buckets=table.buckets, slot_names=tuple(table.slot_names))
+def describe(table: Table) -> TableDescription:
+    return TableDescription(spec=table.spec, buckets=table.buckets, slot_names=tuple(table.slot_names))
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
 
 
 def write_table(
-    file: SnapshotWriter,
+    file: ArrayFileWriter,
     table: Table,
     frozen: Frozen,
     *,
@@ -117,7 +117,7 @@ def _arrays_of(rows: TableRows) -> dict[str, Array]:
     return {name: array for name, array in found.items() if array is not None}
 
 
-def _write_block(file: SnapshotWriter, table: Table, block: Sequence[tuple[int, TableRows]]) -> None:
+def _write_block(file: ArrayFileWriter, table: Table, block: Sequence[tuple[int, TableRows]]) -> None:
     group, name = f"{TABLE_PREFIX}{table.spec.name}", str(block[0][0])
 
     def starts(sizes: list[int]) -> Array:
@@ -156,7 +156,7 @@ class SavedTables:
 
     def __init__(self, checkpoints: Sequence[Sequence[Path]]) -> None:
         self._stack = contextlib.ExitStack()
-        self.descriptions: dict[str, Description] = {}
+        self.descriptions: dict[str, TableDescription] = {}
         # At which the newest checkpoint was made.
         self.step = 0
         # By table: the checkpoints, and what is in each by bucket.
@@ -164,7 +164,7 @@ class SavedTables:
         try:
             for number, paths in enumerate(checkpoints):
                 for path in paths:
-                    self._open(self._stack.enter_context(SnapshotFile(path)), number, len(checkpoints))
+                    self._open(self._stack.enter_context(ArrayFile(path)), number, len(checkpoints))
         except BaseException:
             self._stack.close()
             raise
@@ -178,13 +178,13 @@ class SavedTables:
     def close(self) -> None:
         self._stack.close()
 
-    def _open(self, file: SnapshotFile, checkpoint: int, checkpoints: int) -> None:
+    def _open(self, file: ArrayFile, checkpoint: int, checkpoints: int) -> None:
         if checkpoint == checkpoints - 1:
             step = file.attributes.get(STEP, file.attributes.get(_MODEL_STEP, 0))
             self.step = max(self.step, int(step))
         for name, document in file.attributes.get(TABLES, {}).items():
             try:
-                description = Description.of_json(name, document)
+                description = TableDescription.of_json(name, document)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"{file.path} is damaged: what it says of the table {name} makes no sense ({error!r})."
@@ -293,7 +293,12 @@ class SavedTables:
                 raise
 
     def _restore(
-        self, table: Table, buckets: Sequence[int], saved: Description | None, scratch: _Scratch, step: int
+        self,
+        table: Table,
+        buckets: Sequence[int],
+        saved: TableDescription | None,
+        scratch: _Scratch,
+        step: int,
     ) -> None:
         for bucket in buckets:
             table.delete(bucket)
@@ -324,7 +329,7 @@ def _still_there(layers: Sequence[tuple[Array, Array]]) -> list[Array]:
     return kept
 
 
-def _fitting(rows: TableRows, table: Table, saved: Description, *, later: int) -> TableRows:
+def _fitting(rows: TableRows, table: Table, saved: TableDescription, *, later: int) -> TableRows:
     """`later`: so many steps more have been counted where the rows go to."""
     has_slots = list(saved.slot_names) == list(table.slot_names)
     return replace(

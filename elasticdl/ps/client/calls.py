@@ -12,9 +12,9 @@ import numpy as np
 
 from elasticdl.ps import _kernels
 from elasticdl.ps.checkpoint.resharding import STATE, TRAINABLE
-from elasticdl.ps.client.id_partition import Cut, Cuts
-from elasticdl.ps.client.lanes import Outgoing
-from elasticdl.ps.core.array_bodies import Body, Mask, describe, lay_out, pack, unpack
+from elasticdl.ps.client.call_session import OutgoingCall
+from elasticdl.ps.client.id_partition import IdPartition, IdPartitions
+from elasticdl.ps.core.array_bodies import BodyReader, Mask, describe, lay_out, pack, unpack
 from elasticdl.ps.core.bucket_versions import (
     NOTHING_PULLED,
     UNKNOWN,
@@ -28,7 +28,7 @@ from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.tensors import Array, raw_bytes
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TRANSFER, Ids, convert
-from elasticdl.ps.protocol.messages import rows_parts
+from elasticdl.ps.protocol.call_codec import rows_parts
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
@@ -81,7 +81,7 @@ class PullCall:
         """From now on everything is sent, though it may be known."""
         self._known = NOTHING_PULLED
 
-    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:
         known, newer = within(self._known, mask)
         request = ps_pb2.PullRequest(
             frozen=self.frozen,
@@ -90,7 +90,7 @@ class PullCall:
             generation=self._generation,
             buckets=pack(mask),
         )
-        return Outgoing(request.SerializeToString(), keep=True)
+        return OutgoingCall(request.SerializeToString(), keep=True)
 
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
         reply = ps_pb2.PullReply.FromString(frame.head)
@@ -100,7 +100,7 @@ class PullCall:
         if done.any():
             self._initialized = self._initialized and reply.initialized
             write_down(self._versions, done, reply.version, of_wire(reply.newer))
-        for group, members in Body(frame.body.toreadonly()).groups(reply.arrays).items():
+        for group, members in BodyReader(frame.body.toreadonly()).groups(reply.arrays).items():
             self._groups[group] |= members
         return moved
 
@@ -118,7 +118,7 @@ class PullRowsCall:
         self, generation: int, ids: Mapping[str, Ids], widths: Mapping[str, int], frozen: str, transfer: str
     ) -> None:
         self._generation = generation
-        self._cuts = Cuts(ids)
+        self._cuts = IdPartitions(ids)
         self._frozen = frozen
         self._transfer = transfer
         self._out = {
@@ -127,7 +127,7 @@ class PullRowsCall:
         # What is received otherwise than in the order of the ids: by server.
         self._aside: dict[int, list[tuple[str, Array, Array]]] = {}
 
-    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:
         heads, body, into = [], [], []
         self._aside[server] = []
         for name, divided, pieces in self._cuts.of(routes.map, server, mask):
@@ -149,7 +149,7 @@ class PullRowsCall:
             buckets=pack(mask),
             dtype=self._transfer,
         )
-        return Outgoing(request.SerializeToString(), body, into=into)
+        return OutgoingCall(request.SerializeToString(), body, into=into)
 
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
         moved = moved_of(ps_pb2.PullRowsReply.FromString(frame.head).moved)
@@ -173,15 +173,15 @@ class ExportCall:
         self._table = table
         self.found: list[tuple[Ids, Array]] = []
 
-    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:
         request = ps_pb2.PullRowsRequest(
             generation=self._generation, rows=[ps_pb2.RowsHead(table=self._table)], buckets=pack(mask)
         )
-        return Outgoing(request.SerializeToString(), keep=True)
+        return OutgoingCall(request.SerializeToString(), keep=True)
 
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:
         reply = ps_pb2.PullReply.FromString(frame.head)
-        arrays = Body(frame.body.toreadonly()).groups(reply.arrays).get(self._table, {})
+        arrays = BodyReader(frame.body.toreadonly()).groups(reply.arrays).get(self._table, {})
         if arrays and len(arrays["ids"]):
             self.found.append((arrays["ids"], arrays["values"]))
         return moved_of(reply.moved)
@@ -200,7 +200,7 @@ class PushCall:
         self._head = head
         self._groups = groups
         self._buckets = buckets
-        self._cuts = Cuts({name: given.ids for name, given in rows.items()})
+        self._cuts = IdPartitions({name: given.ids for name, given in rows.items()})
         self._values: dict[str, Array] = {
             name: _sendable(given.values, transfer) for name, given in rows.items()
         }
@@ -211,7 +211,7 @@ class PushCall:
         # The newest version that a server has told.
         self.reached = 0
 
-    def prepare(self, routes: Routes, server: int, mask: Mask) -> Outgoing:
+    def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:
         request = ps_pb2.PushRequest()
         request.CopyFrom(self._head)
         request.version, newer = within(self._versions, mask)
@@ -231,9 +231,9 @@ class PushCall:
             )
             body += rows_parts([divided.ids[piece] for piece in pieces])
             body += rows_parts([values[piece] for piece in pieces])
-        return Outgoing(request.SerializeToString(), body)
+        return OutgoingCall(request.SerializeToString(), body)
 
-    def _ordered(self, divided: Cut, values: Array) -> Array:
+    def _ordered(self, divided: IdPartition, values: Array) -> Array:
         return values if divided.order is None else values[divided.order]
 
     def accept(self, server: int, mask: Mask, frame: Frame) -> Mask:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile, file_name
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_aio_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -67,7 +67,7 @@ class Coordinator:
             try:
                 await stub.Release(ps_pb2.ReleaseRequest(name=name), timeout=_SECONDS)
             except grpc.RpcError as error:
-                log.info("Server %d could not be told to release %s: %s", number, name, said(error))
+                log.info("Server %d could not be told to release %s: %s", number, name, describe_error(error))
 
         await self._all(addresses, release)
 
@@ -117,7 +117,9 @@ class Coordinator:
             try:
                 reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
-                log.info("Server %d cannot say yet what it has of %s: %s", number, worker, said(error))
+                log.info(
+                    "Server %d cannot say yet what it has of %s: %s", number, worker, describe_error(error)
+                )
                 return ps_pb2.FenceReply()
             return reply
 
@@ -133,7 +135,7 @@ class Coordinator:
             try:
                 reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
             except grpc.RpcError as error:
-                log.debug("Server %d does not say how it does: %s", number, said(error))
+                log.debug("Server %d does not say how it does: %s", number, describe_error(error))
                 return None
             return reply
 
@@ -171,7 +173,7 @@ class Coordinator:
         return dict(zip(stubs, replies, strict=True))
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """For a line of a log; gRPC's own description of an error takes several."""
     return (error.details() or str(error.code())) if isinstance(error, grpc.RpcError) else "no answer"
 

@@ -22,7 +22,7 @@ _MOST_PIECES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class IdPartition:
     # As they are to be sent, and where each of them stands among those given; None: at the same place.
     ids: Ids
     order: NDArray[np.intp] | None
@@ -30,11 +30,11 @@ class Cut:
     pieces: dict[int, list[slice]]
 
 
-def cut(ids: Ids, owners: NDArray[np.int64], wanted: Mask) -> Cut:
+def partition_ids(ids: Ids, owners: NDArray[np.int64], wanted: Mask) -> IdPartition:
     """The ids of some buckets, by the servers that own these."""
     servers = np.unique(owners[wanted])
     if len(servers) == 1 and wanted.all():
-        return Cut(ids=ids, order=None, pieces={int(servers[0]): [slice(0, len(ids))]})
+        return IdPartition(ids=ids, order=None, pieces={int(servers[0]): [slice(0, len(ids))]})
     # Those that are not wanted are nobody's.
     by_bucket = np.where(wanted, owners, -1).astype(np.int16)
     owner = by_bucket[buckets_of(ids, BUCKETS)]
@@ -49,26 +49,31 @@ def cut(ids: Ids, owners: NDArray[np.int64], wanted: Mask) -> Cut:
         server = int(owner[start])
         if server >= 0:
             pieces.setdefault(server, []).append(slice(start, end))
-    return Cut(ids=ids, order=order, pieces=pieces)
+    return IdPartition(ids=ids, order=order, pieces=pieces)
 
 
-class Cuts:
+class IdPartitions:
     """The ids of some tables, cut once for all servers that are asked."""
 
     def __init__(self, ids: Mapping[str, Ids]) -> None:
         self._ids = ids
-        self._known: tuple[BucketMap | None, dict[str, Cut]] = (None, {})
+        self._known: tuple[BucketMap | None, dict[str, IdPartition]] = (None, {})
 
-    def of(self, current: BucketMap, server: int, mask: Mask) -> Iterator[tuple[str, Cut, list[slice]]]:
+    def of(
+        self, current: BucketMap, server: int, mask: Mask
+    ) -> Iterator[tuple[str, IdPartition, list[slice]]]:
         """By table: what of some buckets, which a server is the primary of, goes to it. Nothing: it is left out."""
         owners = current.owners
         whole = bool((mask == (owners == server)).all())
         if whole and self._known[0] is not current:
             everything = np.ones(BUCKETS, np.bool_)
-            self._known = (current, {name: cut(ids, owners, everything) for name, ids in self._ids.items()})
+            self._known = (
+                current,
+                {name: partition_ids(ids, owners, everything) for name, ids in self._ids.items()},
+            )
         for name, ids in self._ids.items():
             # Some of its buckets alone are for a repetition, which is rare.
-            divided = self._known[1][name] if whole else cut(ids, owners, mask)
+            divided = self._known[1][name] if whole else partition_ids(ids, owners, mask)
             pieces = divided.pieces.get(server, [])
             if pieces:
                 yield name, divided, pieces

@@ -53,7 +53,7 @@ def describe(groups: Groups, buckets: Mapping[str, int]) -> tuple[list[ps_pb2.Ar
     return heads, arrays
 
 
-class Body:
+class BodyReader:
     """A body that is read from its start to its end. The arrays are views of it. `ValueError`: it is too short."""
 
     def __init__(self, body: memoryview) -> None:

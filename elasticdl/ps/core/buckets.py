@@ -8,7 +8,7 @@ The map says which server is the primary of a bucket, to whom workers turn, and 
 everything the primary has acknowledged. It is the master's: written down, numbered, and published to all. Two more
 things are in it while buckets move:
 
-    filling     the primary copies the bucket to that server, and then keeps it up to date too. With the version of the
+    migrating   the primary copies the bucket to that server, and then keeps it up to date too. With the version of the
                 map that it began with: whoever has not seen all maps can tell whether it was given up in between and
                 begun again, and the server has forgotten what it had been given
     handover    the bucket's primary has changed and the one before lives: it brings those who hold the bucket up to
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # A power of two. With 16 servers each still has 16, so that loads can be evened out to a few percent.
 BUCKETS = 256
 # In the place of a server's number.
-NOBODY = -1
+NO_SERVER = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +45,21 @@ class BucketMap:
     primary: tuple[int, ...]
     backup: tuple[int, ...]
     # By bucket, for few of them.
-    filling: Mapping[int, int] = field(default_factory=dict)
-    filling_since: Mapping[int, int] = field(default_factory=dict)
+    migrating: Mapping[int, int] = field(default_factory=dict)
+    migrating_since: Mapping[int, int] = field(default_factory=dict)
     handover: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.primary) != BUCKETS or len(self.backup) != BUCKETS:
             raise ValueError(f"a map has {BUCKETS} buckets, not {len(self.primary)} and {len(self.backup)}")
-        if min(self.primary) < 0 or min(self.backup) < NOBODY:
+        if min(self.primary) < 0 or min(self.backup) < NO_SERVER:
             raise ValueError("every bucket needs a primary")
         if any(one == other for one, other in zip(self.primary, self.backup, strict=True)):
             raise ValueError("a bucket's primary is its backup too")
-        for bucket in (*self.filling, *self.filling_since, *self.handover):
+        for bucket in (*self.migrating, *self.migrating_since, *self.handover):
             if not 0 <= bucket < BUCKETS:
                 raise ValueError(f"there is no bucket {bucket}")
-        for bucket, server in self.filling.items():
+        for bucket, server in self.migrating.items():
             if server in (self.primary[bucket], self.backup[bucket]):
                 raise ValueError(f"bucket {bucket} is on server {server} already")
         for bucket, server in self.handover.items():
@@ -84,8 +84,8 @@ class BucketMap:
     @property
     def servers(self) -> frozenset[int]:
         """All that are needed: they hold something, are about to, or have yet to hand it over."""
-        held = {*self.primary, *self.backup, *self.filling.values(), *self.handover.values()}
-        return frozenset(held - {NOBODY})
+        held = {*self.primary, *self.backup, *self.migrating.values(), *self.handover.values()}
+        return frozenset(held - {NO_SERVER})
 
     def primaries_of(self, server: int) -> tuple[int, ...]:
         """The buckets that workers turn to this server for."""
@@ -101,7 +101,7 @@ class BucketMap:
     def held_by(self, server: int) -> frozenset[int]:
         """The buckets that a server has reason to keep anything of."""
         held = set(self.copies_on(server))
-        for moving in (self.filling, self.handover):
+        for moving in (self.migrating, self.handover):
             held.update(bucket for bucket, mover in moving.items() if mover == server)
         return frozenset(held)
 
@@ -110,8 +110,8 @@ class BucketMap:
             version=self.version,
             primary=self.primary,
             backup=self.backup,
-            filling=self.filling,
-            filling_since=self.filling_since,
+            filling=self.migrating,
+            filling_since=self.migrating_since,
             handover=self.handover,
         )
 
@@ -122,8 +122,8 @@ class BucketMap:
             version=message.version,
             primary=tuple(message.primary),
             backup=tuple(message.backup),
-            filling=dict(message.filling),
-            filling_since=dict(message.filling_since),
+            migrating=dict(message.filling),
+            migrating_since=dict(message.filling_since),
             handover=dict(message.handover),
         )
 
@@ -138,7 +138,7 @@ def first_map(servers: Sequence[int] | int, *, replicas: int = 2, version: int =
     return BucketMap(
         version=version,
         primary=tuple(numbers[place] for place in places),
-        backup=tuple(numbers[(place + 1) % len(numbers)] if backed_up else NOBODY for place in places),
+        backup=tuple(numbers[(place + 1) % len(numbers)] if backed_up else NO_SERVER for place in places),
     )
 
 

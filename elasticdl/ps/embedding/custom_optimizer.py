@@ -55,11 +55,11 @@ _IMPORTING = threading.RLock()
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
 
-class NoSuchOptimizer(UserError):
+class OptimizerNotFound(UserError):
     """An optimizer of the user's own is not where it should be."""
 
 
-class ChangedOptimizer(NoSuchOptimizer):
+class OptimizerChanged(OptimizerNotFound):
     """Its file is another than that of those who have it already."""
 
 
@@ -150,16 +150,16 @@ def _options(optimizer: Optimizer) -> dict[str, float]:
 def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
     """The optimizer that a worker has told of.
 
-    Raises `NoSuchOptimizer` if it cannot be made here, or would be another.
+    Raises `OptimizerNotFound` if it cannot be made here, or would be another.
     """
     named = _NAME.fullmatch(config.name)
     if named is None:
-        raise NoSuchOptimizer(f"{config.name!r} is no name of an optimizer: module:Class.")
+        raise OptimizerNotFound(f"{config.name!r} is no name of an optimizer: module:Class.")
     try:
         with _IMPORTING:
             module = _module(named["module"], model_zoo)
     except UserError as error:
-        raise NoSuchOptimizer(
+        raise OptimizerNotFound(
             f"The optimizer {named['name']} cannot be had from the model zoo {model_zoo}: {error.message}",
             hint="Parameter servers import it from their own copy of the zoo; on Kubernetes their image must have it.",
         ) from error
@@ -167,12 +167,12 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
     for part in named["name"].split("."):
         kind = getattr(kind, part, None)
     if not isinstance(kind, type) or not issubclass(kind, Optimizer):
-        raise NoSuchOptimizer(
+        raise OptimizerNotFound(
             f"{named['name']} in {getattr(module, '__file__', None)} is no optimizer.",
             hint="Derive its class from elasticdl.Optimizer.",
         )
     if config.source and source_of(kind) not in ("", config.source):
-        raise ChangedOptimizer(
+        raise OptimizerChanged(
             f"{getattr(module, '__file__', None)} has changed since the job began: the optimizer {kind.__name__} "
             "in it is not the one that the other nodes of the job have.",
             hint="Put the file back as it was; or start the job anew, from its last checkpoint if it has one.",
@@ -184,7 +184,7 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
     try:
         return kind(**options)
     except (Exception, SystemExit) as error:
-        raise NoSuchOptimizer(
+        raise OptimizerNotFound(
             f"The optimizer {kind.__name__} cannot be made with {_listed(options)}:\n"
             f"{users_traceback(error).rstrip()}"
         ) from error

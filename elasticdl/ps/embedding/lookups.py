@@ -21,7 +21,7 @@ from elasticdl.ps.embedding.unique_ids import unique
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class LookupResult:
     """The rows of a batch of ids: rows[inverse] are those of the batch, in its order."""
 
     ids: Ids
@@ -29,10 +29,10 @@ class Found:
     rows: Array
 
 
-class Ahead(Protocol):
+class RowPrefetch(Protocol):
     """Somebody who may have got the rows before they were asked for."""
 
-    def take(self, table: str, ids: Ids) -> Found | None: ...
+    def take(self, table: str, ids: Ids) -> LookupResult | None: ...
 
 
 class Lookups:
@@ -42,11 +42,11 @@ class Lookups:
         self.source = source
         # The copy that rows are looked up in; the model of now if it has no name.
         self.frozen = ""
-        self.ahead: Ahead | None = None
+        self.ahead: RowPrefetch | None = None
         self._lock = threading.Lock()
         self._parts: dict[str, list[RowGradients]] = {}
 
-    def find(self, table: str, ids: Ids, *, create: bool) -> Found:
+    def find(self, table: str, ids: Ids, *, create: bool) -> LookupResult:
         """The rows of ids, which may come more than once. `create`: for training, so that there are rows to train."""
         if create and self.ahead is not None:
             found = self.ahead.take(table, ids)
@@ -54,7 +54,7 @@ class Lookups:
                 return found
         different, inverse = unique(ids)
         rows = self.source.pull_rows({table: different}, frozen=self.frozen, create=create)
-        return Found(ids=different, inverse=inverse, rows=rows[table])
+        return LookupResult(ids=different, inverse=inverse, rows=rows[table])
 
     def add(self, table: str, gradients: RowGradients) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""What a store has to do with other servers: whom it tells what, whom it waits for, what it takes from whom. No I/O.
+"""The replication state of one server: its outboxes, migrations and handovers, and the entries it has applied. No I/O.
 
-All of this happens under the store's lock, in the order of the store's own changes.
+Used under the server's lock, in the order of the server's own changes.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.core.array_bodies import Mask, describe, lay_out, mask_of, numbers, pack
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NotHere
-from elasticdl.ps.replication.replica_log import Copy, Outbox, Roles, Routes, Ticket
-from elasticdl.ps.storage.holdings import Holdings
+from elasticdl.ps.core.server_errors import NotPrimary
+from elasticdl.ps.replication.replica_log import BucketCopy, Outbox, Roles, Routes, Ticket
+from elasticdl.ps.storage.bucket_store import BucketStore
 from elasticdl.wire import ps_pb2
 
-# Parts of buckets on their way to a server. Pushes are told behind them, and workers wait for that. One is copied while
+# Parts of buckets on their way to a server. Pushes queue behind them, and workers wait for that. One is copied while
 # another travels; with more, workers would wait longer, and nothing would arrive sooner.
-_FILLS_AT_ONCE = 2
-# Bytes of rows in a part: some milliseconds to copy and to take in, with everybody else waiting, however many rows a
-# bucket has; and still many times what it takes to speak of it.
+_MIGRATIONS_IN_FLIGHT = 2
+# Bytes of rows in a part: some milliseconds to copy and to apply, during which all other calls wait; large enough that
+# the overhead of a message does not matter.
 PART_BYTES = 4 << 20
 
 
 @dataclass(kw_only=True)
-class Waiting:
-    """For acknowledgements of what happened to some buckets."""
+class PendingReplication:
+    """The acknowledgements that a change of some buckets waits for."""
 
     mask: Mask
     ticket: Ticket
     generation: int
-    # Buckets that have become another's, who may not have it; whether anybody was not waited for to the end.
+    # Buckets whose primary has changed meanwhile: the new one may not have the change. And whether some replica was
+    # dropped from the wait, so that the message may still be in use.
     lost: Mask = field(default_factory=lambda: np.zeros(BUCKETS, np.bool_))
     given_up: bool = False
 
@@ -46,12 +47,12 @@ class Peers:
     def __init__(self, number: int, incarnation: str) -> None:
         self.roles = Roles(number, incarnation)
         self.outboxes: dict[int, Outbox] = {}
-        # By sender and its incarnation: the last entry carried out.
-        self.received: dict[tuple[int, str], int] = {}
+        # By sender and its incarnation: the last entry applied.
+        self._received: dict[tuple[int, str], int] = {}
         # Buckets to be handed over, and what must have been acknowledged before.
         self._handing: list[tuple[int, Ticket]] = []
-        # Those that were, and to which incarnation of whom: maps go on to list a handover until the master has heard of
-        # it, and whoever has taken a bucket refuses to be handed it again.
+        # Those that were, and to which server and incarnation: maps list a handover until the master knows that it is
+        # done, and the new primary rejects a second one.
         self._handed: dict[int, tuple[int, str]] = {}
         # Buckets of which there may be something here. And, by bucket, the newest map by which something of it has come
         # before that map: until then the bucket stays, and if the one that comes does not give it any more, it goes.
@@ -60,8 +61,8 @@ class Peers:
 
     # -- maps ------------------------------------------------------------------------------------------------
 
-    def see(self, routes: Routes) -> bool:
-        """A map has been published. Returns whether there is anything new in it but addresses."""
+    def update_routes(self, routes: Routes) -> bool:
+        """Takes a published map. Returns whether anything but addresses is new."""
         known = self.roles.routes
         if known is not None and routes.map.version < known.map.version:
             return False
@@ -71,7 +72,7 @@ class Peers:
             if routes.map == known.map:
                 self.roles.routes = routes
             return False
-        self.roles.see(routes)
+        self.roles.update_routes(routes)
         current = routes.map
         handing = set(self.roles.to_hand_over())
         self._handed = {
@@ -83,17 +84,17 @@ class Peers:
         }
         for peer, outbox in list(self.outboxes.items()):
             if routes.incarnations and routes.incarnations.get(peer) != outbox.incarnation:
-                # It is gone, and whoever comes under its number has nothing of what it was told.
+                # It is gone, and the next process under its number has none of these entries.
                 del self.outboxes[peer]
             else:
                 outbox.prune(self.roles.concerning(peer))
         return True
 
-    def obey(self, holdings: Holdings, fenced: Collection[str]) -> None:
-        """Does what the map wants done: copies buckets, hands them over, forgets them."""
-        self.fill(holdings, fenced)
+    def apply_map(self, bucket_store: BucketStore, fenced: Collection[str]) -> None:
+        """Reconciles with the map: copies buckets, hands them over, drops them."""
+        self.migrate(bucket_store, fenced)
         self._handing = [
-            (bucket, self._told_of(bucket))
+            (bucket, self._positions_of(bucket))
             for bucket in self.roles.to_hand_over()
             if bucket not in self._handed
         ]
@@ -101,38 +102,43 @@ class Peers:
         kept = self.roles.held | (self._ahead > self.roles.version)
         gone = ~kept & self._held_before
         if gone.any():
-            holdings.drop(gone)
+            bucket_store.drop(gone)
         self._held_before = kept
 
-    def fill(self, holdings: Holdings, fenced: Collection[str]) -> bool:
-        """Copies buckets that are to be copied, a little at a time to each server. Whether it has copied something."""
-        waiting = self.roles.to_fill()
-        # A copy without the rows that are still to be read would be taken for a whole one.
-        if not waiting or holdings.tables.lacks_saved:
+    def migrate(self, bucket_store: BucketStore, fenced: Collection[str]) -> bool:
+        """Migrates buckets, a little at a time to each server. Returns whether it has added an entry."""
+        waiting = self.roles.to_migrate()
+        # A copy without the rows that are still to be restored would look complete.
+        if not waiting or bucket_store.tables.lacks_saved:
             return False
         has_copied = False
         for bucket, peer, copy in waiting:
             outbox = self._outbox(peer)
-            while outbox.fills < _FILLS_AT_ONCE and not (copy and copy.complete):
-                copy = self._fill(holdings, bucket, outbox, copy, fenced)
+            while outbox.migrations_in_flight < _MIGRATIONS_IN_FLIGHT and not (copy and copy.complete):
+                copy = self._migrate_part(bucket_store, bucket, outbox, copy, fenced)
                 has_copied = True
         return has_copied
 
-    def _fill(
-        self, holdings: Holdings, bucket: int, outbox: Outbox, before: Copy | None, fenced: Collection[str]
-    ) -> Copy:
+    def _migrate_part(
+        self,
+        bucket_store: BucketStore,
+        bucket: int,
+        outbox: Outbox,
+        before: BucketCopy | None,
+        fenced: Collection[str],
+    ) -> BucketCopy:
         """The first part of a bucket, or the one after `before`.
 
-        What happens to the bucket from the first part on is told behind it, also what happens to rows that are in later
-        parts: there it is passed over, for these rows come with what has become of them here.
+        Updates of the bucket are replicated behind its first part, also those of rows in later parts: the receiver
+        skips these, since the rows come with the updates applied.
         """
         part = before.part + 1 if before else 0
-        parts = before.parts if before else holdings.parts(bucket, PART_BYTES)
+        parts = before.parts if before else bucket_store.parts(bucket, PART_BYTES)
         if part:
-            attributes, groups = holdings.export_part(bucket, part, parts)
+            attributes, groups = bucket_store.export_part(bucket, part, parts)
             buckets: dict[str, int] = {}
         else:
-            attributes, groups, buckets = holdings.export(bucket, parts=parts)
+            attributes, groups, buckets = bucket_store.export(bucket, parts=parts)
             attributes["fenced"] = sorted(fenced)
         heads, arrays = describe(groups, buckets)
         entry = ps_pb2.Entry(
@@ -141,22 +147,22 @@ class Peers:
             fill=ps_pb2.Fill(attributes=json.dumps(attributes), arrays=heads, part=part, parts=parts),
         )
         position = outbox.add(entry, lay_out(arrays))
-        copy = Copy(
+        copy = BucketCopy(
             peer=outbox.peer, incarnation=outbox.incarnation, position=position, part=part, parts=parts
         )
         self.roles.copy(bucket, copy)
         return copy
 
-    def _told_of(self, bucket: int) -> Ticket:
-        """All that those who hold a bucket from now on have been told."""
+    def _positions_of(self, bucket: int) -> Ticket:
+        """The last positions in the outboxes of the servers that hold a bucket from now on."""
         current = self.roles.map
         assert current is not None
         holders = (current.primary[bucket], current.backup[bucket])
         return {peer: (outbox, outbox.last) for peer, outbox in self.outboxes.items() if peer in holders}
 
     def _hand_over(self) -> bool:
-        """Tells new primaries that they are, as soon as everybody is up to date. Whether there was one to be told."""
-        ready = [bucket for bucket, ticket in self._handing if not still_open(ticket)]
+        """Hands over the buckets whose replicas are all up to date. Returns whether there were any."""
+        ready = [bucket for bucket, ticket in self._handing if not unacknowledged(ticket)]
         if not ready:
             return False
         self._handing = [(bucket, ticket) for bucket, ticket in self._handing if bucket not in ready]
@@ -170,7 +176,7 @@ class Peers:
             self._handed |= dict.fromkeys(numbers(theirs), (peer, outbox.incarnation))
         return True
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- replicating -----------------------------------------------------------------------------------------
 
     def _outbox(self, peer: int) -> Outbox:
         if peer not in self.outboxes:
@@ -178,8 +184,8 @@ class Peers:
             self.outboxes[peer] = Outbox(peer, self.roles.routes.incarnations.get(peer, ""))
         return self.outboxes[peer]
 
-    def tell(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
-        """Has everybody told who has to know what happens to some buckets."""
+    def replicate(self, mask: Mask, body: Sequence[memoryview], **what: Any) -> Ticket:
+        """Appends an entry to the outbox of every other replica of some buckets."""
         ticket: Ticket = {}
         for peer, theirs in self.roles.targets.items():
             common = mask & theirs
@@ -189,8 +195,8 @@ class Peers:
                 ticket[peer] = (outbox, outbox.add(entry, body))
         return ticket
 
-    def told(self, mask: Mask) -> Ticket:
-        """All that was told so far to those who have to know what happens to some buckets."""
+    def last_positions(self, mask: Mask) -> Ticket:
+        """The last positions in the outboxes of the other replicas of some buckets."""
         return {
             peer: (self.outboxes[peer], self.outboxes[peer].last)
             for peer, theirs in self.roles.targets.items()
@@ -198,13 +204,13 @@ class Peers:
         }
 
     def acknowledge(self, outbox: Outbox, position: int) -> bool:
-        """Whether somebody is to be told something because of it."""
+        """Returns whether it has made a handover possible."""
         outbox.acknowledge(position)
         return self._hand_over()
 
-    def is_over(self, waiting: Waiting) -> bool:
-        """Whether others have what they were told, or have no need to."""
-        waiting.ticket = still_open(waiting.ticket)
+    def is_acknowledged(self, waiting: PendingReplication) -> bool:
+        """Whether all replicas that still matter have acknowledged."""
+        waiting.ticket = unacknowledged(waiting.ticket)
         if not waiting.ticket:
             return True
         waiting.lost |= waiting.mask & ~self.roles.serving
@@ -218,17 +224,17 @@ class Peers:
         waiting.ticket = wanted
         return not wanted
 
-    # -- being told ------------------------------------------------------------------------------------------
+    # -- receiving -------------------------------------------------------------------------------------------
 
     def accept(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> Mask | None:
-        """The buckets for which an entry is to be carried out; None: it has been, before.
+        """The buckets for which to apply an entry; None: it is a duplicate.
 
-        Raises `NotHere` if the sender has no say in them any more.
+        Raises `NotPrimary` if the sender is not the primary any more.
         """
-        if entry.position <= self.received.get((sender, incarnation), 0):
+        if entry.position <= self.last_received(sender, incarnation):
             return None
-        if not self.roles.may_tell(sender, incarnation, entry, mask):
-            raise NotHere(f"server {sender} is not the primary of these buckets any more")
+        if not self.roles.accepts_from(sender, incarnation, entry, mask):
+            raise NotPrimary(f"server {sender} is not the primary of these buckets any more")
         if entry.version <= self.roles.version:
             mask = mask & self.roles.held
         else:
@@ -238,10 +244,17 @@ class Peers:
             self.roles.take(mask, entry.version)
         return mask
 
-    # -- what the master wants to know -----------------------------------------------------------------------
+    def last_received(self, sender: int, incarnation: str) -> int:
+        """The position of the last entry of a sender that was applied; 0 if there is none."""
+        return self._received.get((sender, incarnation), 0)
+
+    def mark_received(self, sender: int, incarnation: str, position: int) -> None:
+        self._received[sender, incarnation] = position
+
+    # -- status for the master -------------------------------------------------------------------------------
 
     def filled(self) -> list[tuple[int, int, str]]:
-        """Buckets that were copied, to whom, and which incarnation of it, and have arrived there."""
+        """Migrated buckets that have arrived: bucket, server, incarnation."""
         return [
             (bucket, copy.peer, copy.incarnation)
             for bucket, copy in self.roles.copied.items()
@@ -260,7 +273,7 @@ class Peers:
         )
 
 
-def still_open(ticket: Ticket) -> Ticket:
+def unacknowledged(ticket: Ticket) -> Ticket:
     return {
         peer: (outbox, position)
         for peer, (outbox, position) in ticket.items()

@@ -20,7 +20,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap
 
 # How many buckets a server copies at a time: enough to keep it busy, few enough that a plan may still change.
 FILLINGS_AT_ONCE = 8
@@ -34,25 +34,25 @@ def promote(current: BucketMap, lost: Collection[int]) -> BucketMap | None:
     """The map without servers that are gone: backups take over. None: of some bucket no copy is left."""
     gone = frozenset(lost)
     primary, backup = list(current.primary), list(current.backup)
-    filling, handover = dict(current.filling), dict(current.handover)
+    migrating, handover = dict(current.migrating), dict(current.handover)
     for bucket in range(BUCKETS):
         if primary[bucket] in gone:
-            if backup[bucket] in gone or backup[bucket] == NOBODY:
+            if backup[bucket] in gone or backup[bucket] == NO_SERVER:
                 return None
-            primary[bucket], backup[bucket] = backup[bucket], NOBODY
+            primary[bucket], backup[bucket] = backup[bucket], NO_SERVER
             # Whoever was being filled has a part of what somebody else had.
-            filling.pop(bucket, None)
+            migrating.pop(bucket, None)
             handover.pop(bucket, None)
-        elif handover.get(bucket, NOBODY) in gone:
+        elif handover.get(bucket, NO_SERVER) in gone:
             # It may have told the new primary and the backup different amounts. All that was acknowledged they both
             # have; one of them counts, the other is filled anew.
-            backup[bucket] = NOBODY
+            backup[bucket] = NO_SERVER
             del handover[bucket]
         elif backup[bucket] in gone:
-            backup[bucket] = NOBODY
-        if filling.get(bucket, NOBODY) in gone:
-            del filling[bucket]
-    return _next(current, primary, backup, filling, handover)
+            backup[bucket] = NO_SERVER
+        if migrating.get(bucket, NO_SERVER) in gone:
+            del migrating[bucket]
+    return _next(current, primary, backup, migrating, handover)
 
 
 def plan_moves(
@@ -77,14 +77,14 @@ def plan_moves(
     done = filled or {}
     target = _Target(current, sorted(servers), replicas, loads)
     primary, backup = list(current.primary), list(current.backup)
-    filling = {bucket: server for bucket, server in current.filling.items() if server in target.servers}
+    migrating = {bucket: server for bucket, server in current.migrating.items() if server in target.servers}
     handover = {bucket: server for bucket, server in current.handover.items() if bucket not in taken}
-    busy = Counter(primary[bucket] for bucket in filling if done.get(bucket) != filling[bucket])
+    busy = Counter(primary[bucket] for bucket in migrating if done.get(bucket) != migrating[bucket])
     for bucket in range(BUCKETS):
         if bucket in handover:
             continue
-        holders = {primary[bucket], backup[bucket]} - {NOBODY}
-        being_filled = filling.get(bucket)
+        holders = {primary[bucket], backup[bucket]} - {NO_SERVER}
+        being_filled = migrating.get(bucket)
         if being_filled is not None and done.get(bucket) == being_filled:
             holders.add(being_filled)
         wanted = target.holders[bucket]
@@ -92,38 +92,38 @@ def plan_moves(
             if target.primary[bucket] != primary[bucket]:
                 handover[bucket] = primary[bucket]
                 primary[bucket] = target.primary[bucket]
-            backup[bucket] = next(iter(wanted - {primary[bucket]}), NOBODY)
-            filling.pop(bucket, None)
+            backup[bucket] = next(iter(wanted - {primary[bucket]}), NO_SERVER)
+            migrating.pop(bucket, None)
         elif being_filled in holders:
             # Both copies are to go, and this is the first that replaces one.
             assert being_filled is not None
             backup[bucket] = being_filled
-            del filling[bucket]
+            del migrating[bucket]
         elif being_filled is None and busy[primary[bucket]] < at_once:
-            filling[bucket] = min(wanted - holders)
+            migrating[bucket] = min(wanted - holders)
             busy[primary[bucket]] += 1
-    return _next(current, primary, backup, filling, handover)
+    return _next(current, primary, backup, migrating, handover)
 
 
 def _next(
     current: BucketMap,
     primary: Sequence[int],
     backup: Sequence[int],
-    filling: Mapping[int, int],
+    migrating: Mapping[int, int],
     handover: Mapping[int, int],
 ) -> BucketMap:
     since = {
-        bucket: current.filling_since.get(bucket, 0)
-        if current.filling.get(bucket) == server
+        bucket: current.migrating_since.get(bucket, 0)
+        if current.migrating.get(bucket) == server
         else current.version + 1
-        for bucket, server in filling.items()
+        for bucket, server in migrating.items()
     }
     found = BucketMap(
         version=current.version,
         primary=tuple(primary),
         backup=tuple(backup),
-        filling=filling,
-        filling_since=since,
+        migrating=migrating,
+        migrating_since=since,
         handover=handover,
     )
     return current if found == current else replace(found, version=current.version + 1)
@@ -159,7 +159,7 @@ class _Target:
         self._copies = dict.fromkeys(servers, 0.0)
         # Who has a copy of each bucket, or is getting one.
         self._known = [
-            {primary, backup, current.filling.get(bucket, NOBODY)}
+            {primary, backup, current.migrating.get(bucket, NO_SERVER)}
             for bucket, (primary, backup) in enumerate(zip(current.primary, current.backup, strict=True))
         ]
         self.holders = [self._staying(bucket) for bucket in range(BUCKETS)]
@@ -187,7 +187,7 @@ class _Target:
         for bucket, held in enumerate(self.holders):
             while len(held) > self._wanted:
                 # What is being filled was wanted there.
-                choice = held - {self._current.filling.get(bucket, NOBODY)}
+                choice = held - {self._current.migrating.get(bucket, NO_SERVER)}
                 server = max(
                     choice,
                     key=lambda server: (self._copies[server], server != self._current.primary[bucket]),
@@ -240,11 +240,11 @@ class _Target:
         """The bucket that evens out two servers best, at the least cost."""
         if difference <= self._least_difference:
             return None
-        primary, backup, filling = self._current.primary, self._current.backup, self._current.filling
+        primary, backup, migrating = self._current.primary, self._current.backup, self._current.migrating
         best: tuple[bool, float, bool, int] | None = None
         for bucket, held in enumerate(self.holders):
             weight = self._weights[bucket]
-            if rich not in held or poor in held or filling.get(bucket) == rich or weight >= difference:
+            if rich not in held or poor in held or migrating.get(bucket) == rich or weight >= difference:
                 continue
             works = rich == primary[bucket]
             cost = (works or rich == backup[bucket], abs(weight - difference / 2), works, bucket)
@@ -361,7 +361,7 @@ class _Target:
                 for bucket, held in enumerate(self.holders)
                 if poor in held and rich not in held and self.primary[bucket] != poor
             ]
-            free = [bucket for bucket in coming if bucket not in self._current.filling]
+            free = [bucket for bucket in coming if bucket not in self._current.migrating]
             if difference <= 2 * self._least_difference or not going or not free:
                 return
             hot = min(going, key=lambda bucket: (abs(self._loads[bucket] - difference / 2), bucket))

@@ -1,18 +1,17 @@
-"""Who keeps which bucket up to date, and what is still to be told to whom: decisions, without I/O.
+"""Roles and outboxes of replication: decisions, without I/O.
 
-A primary carries out pushes in one order and tells those who have the bucket too (its backup, a server that is being
-filled) in that order: an outbox for each of them. A worker gets its answer when they have acknowledged.
+A primary applies pushes in one order and replicates them in that order to the other servers with the bucket (its
+backup, a server that it migrates to): one outbox for each. A worker gets its reply when they have acknowledged.
 
-What must never happen, and why it does not:
+Invariants, and why they hold:
 
-- An acknowledged push is lost. It is acknowledged when the backup has it. A backup that has a newer map, in which the
-  sender is not the bucket's primary any more, refuses what the sender tells: then the sender acknowledges nothing. The
-  same holds for a sender that was given up and has been replaced by another process under its number: processes have
-  incarnations, and the newest map comes with those that count.
-- A push is applied twice. Every bucket knows the last batch of every worker, and takes this knowledge along.
-- Two copies of a bucket differ. Both have had the same entries in the same order from one sender. Where the primary
-  changes without a loss, the one before has brought everybody up to date before it hands over; where it was lost, there
-  is one copy left, and others are filled anew.
+- No acknowledged push is lost. It is acknowledged when the backup has it. A backup with a newer map, in which the
+  sender is no longer the primary, rejects the entry, so the sender acknowledges nothing. The same fences a sender that
+  was replaced by another process under its number: the newest map names the valid incarnations.
+- No push is applied twice. Every bucket knows the last batch of every worker, and keeps that when it is migrated.
+- Replicas of a bucket do not differ. They apply the same entries in the same order from one sender. When the primary
+  changes without a loss, the previous one brings all replicas up to date before the handover; after a loss there is one
+  replica, and others are copied from it.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.core.array_bodies import Mask, mask_of, numbers, pack, unpack
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap
 from elasticdl.wire import ps_pb2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Routes:
-    """A map, and where and who the servers in it are, by their numbers.
+    """A map, with the addresses and incarnations of its servers, by their numbers.
 
-    Who is not among the incarnations, if there are any, has been given up.
+    A server that is not among the incarnations, if there are any, has been replaced.
     """
 
     map: BucketMap
@@ -42,49 +41,49 @@ class Routes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """An entry on its way: the message, and the numbers that belong to it."""
+class OutboxEntry:
+    """An entry that is not acknowledged yet: the message, and the arrays that belong to it."""
 
     entry: ps_pb2.Entry
     body: Sequence[memoryview] = ()
 
 
 class Outbox:
-    """What one server tells one incarnation of another, in order; kept until it is acknowledged."""
+    """The entries for one incarnation of another server, in order; kept until they are acknowledged."""
 
     def __init__(self, peer: int, incarnation: str) -> None:
         self.peer = peer
         self.incarnation = incarnation
         self.acknowledged = 0
         self.last = 0
-        # Parts of buckets among what is not acknowledged.
-        self.fills = 0
-        self._waiting: deque[Told] = deque()
+        # Parts of migrating buckets that are not acknowledged.
+        self.migrations_in_flight = 0
+        self._waiting: deque[OutboxEntry] = deque()
 
     def add(self, entry: ps_pb2.Entry, body: Sequence[memoryview] = ()) -> int:
         self.last += 1
         entry.position = self.last
-        self._waiting.append(Told(entry=entry, body=body))
-        self.fills += entry.HasField("fill")
+        self._waiting.append(OutboxEntry(entry=entry, body=body))
+        self.migrations_in_flight += entry.HasField("fill")
         return self.last
 
     def acknowledge(self, position: int) -> None:
-        """It has everything up to there."""
+        """The receiver has everything up to this position."""
         self.acknowledged = max(self.acknowledged, position)
         while self._waiting and self._waiting[0].entry.position <= position:
-            self.fills -= self._waiting.popleft().entry.HasField("fill")
+            self.migrations_in_flight -= self._waiting.popleft().entry.HasField("fill")
 
-    def after(self, position: int) -> Told | None:
-        """The next entry to be told to who has been told that one."""
+    def after(self, position: int) -> OutboxEntry | None:
+        """The entry to send after that position; None: there is none."""
         if not self._waiting or position >= self.last:
             return None
         index = position + 1 - self._waiting[0].entry.position
         return self._waiting[max(index, 0)]
 
     def prune(self, mask: Mask) -> None:
-        """Of what waits only some buckets still matter: the receiver may be right to refuse others."""
-        for told in self._waiting:
-            told.entry.buckets = pack(unpack(told.entry.buckets) & mask)
+        """Limits the waiting entries to some buckets: the receiver would reject the others."""
+        for waiting in self._waiting:
+            waiting.entry.buckets = pack(unpack(waiting.entry.buckets) & mask)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -95,12 +94,12 @@ Ticket = dict[int, tuple[Outbox, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy:
-    """How much of a bucket is in the outbox to a server that is being filled."""
+class BucketCopy:
+    """How much of a migrating bucket is in the outbox."""
 
     peer: int
     incarnation: str
-    # Where the last of it is there.
+    # Of its last part in the outbox.
     position: int
     part: int = 0
     parts: int = 1
@@ -117,10 +116,10 @@ class Roles:
         self.number = number
         self.incarnation = incarnation
         self.routes: Routes | None = None
-        # Buckets that the one before has handed over to this server, and the version of its map when it did.
+        # Buckets that the previous primary has handed over to this server, and the version of its map then.
         self.taken: dict[int, int] = {}
-        # Buckets of which a server that is being filled is told.
-        self.copied: dict[int, Copy] = {}
+        # Buckets that are migrated, with all their updates.
+        self.copied: dict[int, BucketCopy] = {}
         self._serving: Mask = np.ones(BUCKETS, np.bool_)
         # Since when it has been so without a break, counted in times that it was worked out.
         self._serving_since: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
@@ -138,22 +137,22 @@ class Roles:
 
     @property
     def serving(self) -> Mask:
-        """The buckets that workers may turn to this server for. Another array as soon as anything changes."""
+        """The buckets that this server is the active primary of. Another array as soon as anything changes."""
         return self._serving
 
     @property
     def serving_since(self) -> NDArray[np.int64]:
-        """Of the buckets that are served: the same number as before, if they have been all the time."""
+        """By bucket: a number that stays the same while the bucket is served without a break."""
         return self._serving_since
 
     @property
     def held(self) -> Mask:
-        """The buckets that this server has reason to keep anything of."""
+        """The buckets that the map places on this server, also in part."""
         return self._held
 
     @property
     def complete(self) -> Mask:
-        """The buckets that this server has all of."""
+        """The buckets that are complete on this server."""
         current = self.map
         if current is None:
             return self._serving
@@ -162,15 +161,15 @@ class Roles:
 
     @property
     def targets(self) -> Mapping[int, Mask]:
-        """Who has to be told of what happens to which of these buckets."""
+        """By server: the buckets whose updates are replicated to it."""
         return self._targets
 
-    def see(self, routes: Routes) -> None:
+    def update_routes(self, routes: Routes) -> None:
         """A newer map."""
         new = routes.map
-        goes_on = _fillings_that_go_on(self.map, new)
+        goes_on = _continued_migrations(self.map, new)
         self.routes = routes
-        # One that is of a map that this server has not seen yet is for later.
+        # A handover by a map that this server has not seen yet stays.
         self.taken = {
             bucket: version
             for bucket, version in self.taken.items()
@@ -180,7 +179,7 @@ class Roles:
             bucket: copy
             for bucket, copy in self.copied.items()
             if new.primary[bucket] == self.number
-            and (copy.peer == new.backup[bucket] or copy.peer == goes_on.get(bucket, NOBODY))
+            and (copy.peer == new.backup[bucket] or copy.peer == goes_on.get(bucket, NO_SERVER))
             and routes.incarnations.get(copy.peer, copy.incarnation) == copy.incarnation
         }
         self._work_out()
@@ -190,17 +189,17 @@ class Roles:
         if self.routes is not None:
             self._work_out()
 
-    def copy(self, bucket: int, copy: Copy) -> None:
-        """From its first part on whoever is being filled has to be told what happens to a bucket."""
+    def copy(self, bucket: int, copy: BucketCopy) -> None:
+        """From its first part on, the updates of a migrating bucket are replicated, too."""
         self.copied[bucket] = copy
         self._targets.setdefault(copy.peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
 
-    def to_fill(self) -> list[tuple[int, int, Copy | None]]:
-        """Buckets that are to be copied, to whom, and how far that has come; those that have been begun first."""
+    def to_migrate(self) -> list[tuple[int, int, BucketCopy | None]]:
+        """Buckets to migrate, the target server, and the progress; those that have begun first."""
         if self.routes is None:
             return []
         found = []
-        for bucket, peer in sorted(self.routes.map.filling.items()):
+        for bucket, peer in sorted(self.routes.map.migrating.items()):
             copy = self.copied.get(bucket)
             begun = copy if copy is not None and copy.peer == peer else None
             if self._serving[bucket] and not (begun and begun.complete):
@@ -208,20 +207,20 @@ class Roles:
         return sorted(found, key=lambda each: each[2] is None)
 
     def to_hand_over(self) -> list[int]:
-        """Buckets that were this server's, and are another's as soon as it is told so."""
+        """Buckets that this server has to hand over to their new primary."""
         if self.routes is None:
             return []
         return sorted(bucket for bucket, server in self.routes.map.handover.items() if server == self.number)
 
-    def may_tell(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> bool:
-        """Whether what another server says counts."""
+    def accepts_from(self, sender: int, incarnation: str, entry: ps_pb2.Entry, mask: Mask) -> bool:
+        """Whether an entry of another server is to be applied: the sender must be the primary, and not fenced."""
         if self.routes is None or entry.version > self.version:
             return True
         known = self.routes.incarnations
         if known and known.get(sender) != incarnation:
             return False
         current = self.routes.map
-        # What this server does not hold is none of its business.
+        # Buckets that are not placed here do not matter.
         return all(
             current.primary[bucket] == sender
             or (current.handover.get(bucket) == sender and bucket not in self.taken)
@@ -229,7 +228,7 @@ class Roles:
         )
 
     def concerning(self, peer: int) -> Mask:
-        """The buckets that another server has to be told of, or has to be up to date with for a handover."""
+        """The buckets that are replicated to another server, or that it needs up to date for a handover."""
         mask = self._targets.get(peer, np.zeros(BUCKETS, np.bool_)).copy()
         if self.routes is not None:
             current = self.routes.map
@@ -250,7 +249,7 @@ class Roles:
         self._held = mask_of(current.held_by(self.number))
         backup = np.array(current.backup)
         targets: dict[int, Mask] = {}
-        for peer in set(backup[mine].tolist()) - {NOBODY}:
+        for peer in set(backup[mine].tolist()) - {NO_SERVER}:
             targets[peer] = mine & (backup == peer)
         for bucket, copy in self.copied.items():
             if mine[bucket]:
@@ -258,13 +257,13 @@ class Roles:
         self._targets = targets
 
 
-def _fillings_that_go_on(known: BucketMap | None, new: BucketMap) -> dict[int, int]:
-    """Those that no map between these two has given up, as a map might that was never seen here."""
+def _continued_migrations(known: BucketMap | None, new: BucketMap) -> dict[int, int]:
+    """Migrations that go on from one map to the other, and were not aborted by a map in between."""
     if known is None:
         return {}
     return {
         bucket: server
-        for bucket, server in new.filling.items()
-        if known.filling.get(bucket) == server
-        and known.filling_since.get(bucket) == new.filling_since.get(bucket)
+        for bucket, server in new.migrating.items()
+        if known.migrating.get(bucket) == server
+        and known.migrating_since.get(bucket) == new.migrating_since.get(bucket)
     }

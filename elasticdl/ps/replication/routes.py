@@ -18,10 +18,10 @@ def routes_of(directive: master_pb2.Directive) -> Routes:
     )
 
 
-def newest_routes(
+def latest_routes(
     first: master_pb2.Directive, newest: Callable[[], master_pb2.Directive]
 ) -> Callable[[], Routes]:
-    """Routes that are asked for all the time, made anew only when there is another directive.
+    """Returns a function that gives the current routes, computed only when there is another directive.
 
     `first` has a map; the newest may be of a time when there is none, and then says nothing.
     """

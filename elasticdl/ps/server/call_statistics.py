@@ -1,8 +1,8 @@
-"""What a server counts of the calls that it answers, so that it can be looked at from outside.
+"""Statistics of the calls that a server answers: latencies, staleness, rows by table, hot ids.
 
-Each thread counts for itself, in plain numbers that nobody else writes to: counting takes no lock, and no count is
-lost. Whoever wants to know adds up what the threads have. Everything is counted from the start of the process on, over
-all generations; how much it is a second, is for those to say who see two reports.
+Each thread has its own counters, which only it writes to: counting takes no lock and loses nothing. A report adds up
+the counters of all threads. They count from the start of the process on, over all generations; rates are computed by
+the reader of two reports. `PushCounters` is the exception: one generation's, under the server's lock.
 """
 
 from __future__ import annotations
@@ -10,16 +10,40 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.histogram import Distribution
 from elasticdl.ps.embedding.table import Ids
 from elasticdl.ps.server.hot_ids import EARLY_LOOKS, PULLS_PER_EARLY_LOOK, PULLS_PER_LOOK, HotId, HotIds
+from elasticdl.ps.storage.table_set import RowPart, count_by_bucket
 from elasticdl.wire import ps_pb2
 
 # Dense values, rows, gradients.
 CALLS = ("pull", "pull_rows", "push")
 
 
-class TableTally:
+class PushCounters:
+    """Counts the pushes of one generation, by bucket where the master needs it to rebalance. Used under the lock."""
+
+    # One push in so many is examined to see which buckets it loads.
+    _SAMPLE_INTERVAL = 8
+
+    def __init__(self) -> None:
+        self.pushes = 0
+        self.non_finite = 0
+        self.loads = np.zeros(BUCKETS, np.int64)
+
+    def add_push(self, rows: Mapping[str, RowPart]) -> None:
+        if self.pushes % self._SAMPLE_INTERVAL == 0:
+            self.loads += 1 + count_by_bucket(part.ids for part in rows.values())
+        self.pushes += 1
+
+    def add_non_finite(self) -> None:
+        self.non_finite += 1
+
+
+class TableStatistics:
     __slots__ = ("found", "pulled", "pushed", "refused")
 
     def __init__(self) -> None:
@@ -30,12 +54,12 @@ class TableTally:
         self.pushed = 0
         self.refused = 0
 
-    def merge(self, other: TableTally) -> None:
+    def merge(self, other: TableStatistics) -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Tally:
+class ThreadStatistics:
     """Of one thread."""
 
     def __init__(self) -> None:
@@ -45,14 +69,14 @@ class Tally:
         self.staleness = Distribution()
         # Pushes that were refused, because a number in them is none.
         self.not_finite = 0
-        self.tables: dict[str, TableTally] = {}
+        self.tables: dict[str, TableStatistics] = {}
         self._looks = 0
         self._pulls_to_look = PULLS_PER_EARLY_LOOK
 
-    def table(self, name: str) -> TableTally:
+    def table(self, name: str) -> TableStatistics:
         found = self.tables.get(name)
         if found is None:
-            found = self.tables[name] = TableTally()
+            found = self.tables[name] = TableStatistics()
         return found
 
     def looks(self) -> bool:
@@ -64,7 +88,7 @@ class Tally:
         self._pulls_to_look = PULLS_PER_EARLY_LOOK if self._looks < EARLY_LOOKS else PULLS_PER_LOOK
         return True
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: ThreadStatistics) -> None:
         for kind, took in self.calls.items():
             took.merge(other.calls[kind])
         self.staleness.merge(other.staleness)
@@ -74,35 +98,35 @@ class Tally:
             self.table(name).merge(table)
 
 
-class Tallies:
+class CallStatistics:
     """Of all threads of a server."""
 
     def __init__(self) -> None:
         self._own = threading.local()
         # For those who begin and those who ask; not for those who count.
         self._lock = threading.Lock()
-        self._counting: list[tuple[threading.Thread, Tally]] = []
-        self._ended = Tally()
+        self._counting: list[tuple[threading.Thread, ThreadStatistics]] = []
+        self._ended = ThreadStatistics()
         self._hot: dict[str, HotIds] = {}
 
-    def mine(self) -> Tally:
+    def of_thread(self) -> ThreadStatistics:
         """That of the calling thread."""
-        found: Tally | None = getattr(self._own, "tally", None)
+        found: ThreadStatistics | None = getattr(self._own, "statistics", None)
         if found is None:
-            found = self._own.tally = Tally()
+            found = self._own.statistics = ThreadStatistics()
             with self._lock:
-                # Connections come and go, also where nobody ever asks.
+                # Connections come and go, also where no report is ever made.
                 self._add_up_ended()
                 self._counting.append((threading.current_thread(), found))
         return found
 
     def _add_up_ended(self) -> None:
         counting = []
-        for thread, tally in self._counting:
+        for thread, statistics in self._counting:
             if thread.is_alive():
-                counting.append((thread, tally))
+                counting.append((thread, statistics))
             else:
-                self._ended.merge(tally)
+                self._ended.merge(statistics)
         self._counting = counting
 
     def look(self, pulled: Sequence[tuple[str, Ids]]) -> None:
@@ -114,21 +138,21 @@ class Tallies:
     def hot(self) -> Mapping[str, Sequence[HotId]]:
         return {name: ids.top() for name, ids in dict(self._hot).items()}
 
-    def total(self) -> Tally:
+    def total(self) -> ThreadStatistics:
         with self._lock:
             self._add_up_ended()
-            total = Tally()
-            for tally in (self._ended, *(tally for _, tally in self._counting)):
-                total.merge(tally)
+            total = ThreadStatistics()
+            for each in (self._ended, *(counted for _, counted in self._counting)):
+                total.merge(each)
             return total
 
 
 def report(
-    tallies: Tallies, sizes: Mapping[str, tuple[int, int]], *, dense_bytes: int, seconds: float
+    statistics: CallStatistics, sizes: Mapping[str, tuple[int, int]], *, dense_bytes: int, seconds: float
 ) -> ps_pb2.Figures:
     """Everything there is to tell. `sizes`: rows and bytes of each table; `seconds` since the start."""
-    total, hot = tallies.total(), tallies.hot()
-    nothing = TableTally()
+    total, hot = statistics.total(), statistics.hot()
+    nothing = TableStatistics()
     return ps_pb2.Figures(
         seconds=seconds,
         calls=[

@@ -1,9 +1,8 @@
-"""What a parameter server does about the generation and the map of a directive: when it drops what it has, and what it
-begins again with.
+"""Generations of a parameter server: drops its state when one begins, and restores its share of the checkpoint.
 
-A generation begins without a map, as long as not all servers have joined. Until there is one nobody knows what is to be
-where: a server that read its share of the checkpoint by a guess would lack the rest of it, and look as if it had all.
-So it drops what it has at once, and restores when it is told what to hold.
+A generation begins without a map, until all servers have joined. Before the map is known a server cannot know its share
+of the checkpoint: a guess would leave it incomplete and looking complete. So it drops its state at once, and restores
+when the first map comes.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from elasticdl.ps.checkpoint.array_file import Snapshot
-from elasticdl.ps.checkpoint.checkpoints import chain, find_checkpoint
+from elasticdl.ps.checkpoint.array_file import NamedArrays
+from elasticdl.ps.checkpoint.checkpoint_folders import chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import read_share
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.replication.routes import routes_of
@@ -23,26 +22,26 @@ log = logging.getLogger("elasticdl.ps")
 
 
 class Generations:
-    """Those of one server, in the order of the directives that it gets."""
+    """Applies directives to one store, in their order."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._opened = store.generation
 
-    def obey(self, directive: master_pb2.Directive) -> None:
+    def apply_directive(self, directive: master_pb2.Directive) -> None:
         """Raises `UserError` if the checkpoint cannot be used."""
         if directive.generation < self._store.generation:
-            # Of a master that has forgotten the last of what it knew. It asks, and goes on above that.
+            # From a master that lost its journal. It asks the servers, and continues above their generation.
             return
         if directive.generation > self._store.generation:
             self._store.close(directive.generation)
         if not directive.HasField("ps_map"):
             return
         routes = routes_of(directive)
-        self._store.see(routes)
+        self._store.peers.update_routes(routes)
         if self._opened < directive.generation:
             mine = routes.map.copies_on(self._store.number)
-            # One that comes later has nothing to restore: others fill it.
+            # A server that joins later restores nothing: buckets are migrated to it.
             if directive.restore_from and mine:
                 self._restore(directive.restore_from, mine)
             else:
@@ -57,6 +56,6 @@ class Generations:
         # A checkpoint of a worker's own model counts steps in its manifest only.
         attributes = {"version": checkpoint.manifest.step, **snapshot.attributes}
         self._store.open(
-            Snapshot(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
+            NamedArrays(attributes=attributes, groups=snapshot.groups), buckets=buckets, tables=tables
         )
         log.info("Restored from %s.", checkpoint.path)

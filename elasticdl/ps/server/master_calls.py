@@ -1,6 +1,6 @@
-"""What the master asks of a parameter server: copies of the model for cuts, files of them, workers fenced off, figures.
+"""The calls of the master to a parameter server: snapshots for checkpoints, saving them, fencing workers, status.
 
-All of it may be asked again. Some of it waits for other servers, which may hang: for no longer than it is `wanted`.
+All of them are idempotent. Some wait for other servers, which may hang: no longer than the caller is there (`wanted`).
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.ps.checkpoint.array_file import Snapshot
+from elasticdl.ps.checkpoint.array_file import NamedArrays
 from elasticdl.ps.core.array_bodies import Mask, mask_of
-from elasticdl.ps.core.errors import NothingHeld, NotReady
-from elasticdl.ps.protocol.answers import Fenced, Fencing, StoreStatus
-from elasticdl.ps.replication.peers import Waiting
+from elasticdl.ps.core.server_errors import NotFound, NotReady
+from elasticdl.ps.protocol.results import FenceResult, PendingFence, StoreStatus
+from elasticdl.ps.replication.peers import PendingReplication
 from elasticdl.ps.server.call_statistics import report
-from elasticdl.ps.server.guarded_store import Guarded
-from elasticdl.ps.storage.applied_updates import NO_BATCH
-from elasticdl.ps.storage.frozen_copy import FrozenCopy, Written
+from elasticdl.ps.server.server_state import ServerState
+from elasticdl.ps.storage.copy_on_write_snapshot import WrittenFile
+from elasticdl.ps.storage.update_history import NO_BATCH
 from elasticdl.wire import ps_pb2
 
 
-class MasterCalls(Guarded):
+class MasterCalls:
+    """Safe to call from many threads."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
     def flush(
         self,
         *,
@@ -32,35 +37,37 @@ class MasterCalls(Guarded):
         seconds: float = 0.0,
         wanted: Callable[[], bool | None] | None = None,
     ) -> None:
-        """Applies gradients that wait for more in synchronous training, few as they are; returns when backups have too.
+        """Applies incomplete sums of gradients (synchronous training), here and on backups.
 
-        Before anybody freezes a copy to be saved: what a server is the backup of is in its copy as well, and must be
-        the same there. The map is waited for as by `freeze`.
+        Called before all servers take a snapshot for a checkpoint: the snapshot of a backup has to be the same. Waits
+        for the map as `freeze` does.
         """
-        with self._lock:
+        with self._state.lock:
             self._await_map(generation, map_version, seconds)
             self._check_confirmed()
-            self._flush(self._roles.serving, generation, wanted)
+            self._flush(self._state.roles.serving, generation, wanted)
 
     def _await_map(self, generation: int, version: int, seconds: float) -> None:
-        self._changed.wait_for(lambda: self._roles.version >= version, seconds)
-        self._check_generation(generation)
-        if self._roles.version < version:
+        self._state.changed.wait_for(lambda: self._state.roles.version >= version, seconds)
+        self._state.check_generation(generation)
+        if self._state.roles.version < version:
             raise NotReady(f"this server has not got map {version} yet")
 
     def _check_confirmed(self) -> None:
-        """What was restored is not the model of this job before a worker has looked at it: a copy could lack rows, and
-        would be worth nothing as soon as the optimizer is another.
+        """Restored values are not the model of this job before a worker has confirmed it: a snapshot could lack rows,
+        and would be invalid if the job has another optimizer.
         """
-        if self._roles.complete.any() and not self._holdings.optimizer_confirmed:
-            raise NotReady("no worker has told this server the optimizer yet")
+        if self._state.roles.complete.any() and not self._state.bucket_store.optimizer_confirmed:
+            raise NotReady("this server has not got the optimizer from a worker yet")
 
     def _flush(self, mine: Mask, generation: int, wanted: Callable[[], bool | None] | None) -> None:
-        with self._updating():
-            self._holdings.flush(mine)
-        told = self._tell(mine, (), flush=ps_pb2.Flush())
-        self._wait(Waiting(mask=mine, ticket=told, generation=generation), wanted=wanted)
-        self._check_generation(generation)
+        with self._state.update():
+            self._state.bucket_store.flush(mine)
+        ticket = self._state.replicate(mine, (), flush=ps_pb2.Flush())
+        self._state.wait_replicated(
+            PendingReplication(mask=mine, ticket=ticket, generation=generation), wanted=wanted
+        )
+        self._state.check_generation(generation)
 
     def freeze(
         self,
@@ -72,40 +79,37 @@ class MasterCalls(Guarded):
         seconds: float = 0.0,
         wanted: Callable[[], bool | None] | None = None,
     ) -> int:
-        """Keeps everything as it is now under a name, and returns its version. Again: changes nothing.
+        """Takes a copy-on-write snapshot under a name, and returns its version. Idempotent.
 
-        With `flush`, as for a checkpoint, gradients that wait for more in synchronous training are applied first. What
-        this server is the backup of is frozen, too, as its primaries have told it to be so far: they have to have
-        flushed before. Only the newest map says what that is: it waits so many seconds for one of that version.
-        `NotReady`: it has not come, or what is here was restored and no worker has confirmed it.
+        With `flush`, as for a checkpoint, incomplete sums of gradients are applied first (synchronous training). The
+        buckets that this server backs up are in the snapshot, too: their primaries have to have flushed before. Waits
+        `seconds` for a map of this version, which says which buckets these are. Raises `NotReady` if the map has not
+        come, or if no worker has confirmed restored values.
         """
-        with self._lock:
+        with self._state.lock:
             self._await_map(generation, map_version, seconds)
-            if name not in self._frozen:
-                mine = self._roles.serving
-                cohorts = self._holdings.cohorts.select(mine)
-                if not all(cohort.initialized for cohort in cohorts):
-                    raise NothingHeld("no worker has given this server its initial values yet")
+            if name not in self._state.snapshot_names:
+                mine = self._state.roles.serving
+                histories = self._state.bucket_store.histories.select(mine)
+                if not all(history.initialized for history in histories):
+                    raise NotFound("this server has not got initial values from a worker yet")
                 self._check_confirmed()
                 if flush:
                     self._flush(mine, generation, wanted)
-                # Who asked before, and was not waited for, may have waited here too.
-                if name not in self._frozen:
-                    # Backups too: whoever takes over has what was frozen.
-                    self._frozen[name] = FrozenCopy.make(self._holdings, self._roles.complete, mark=flush)
-            return self._frozen[name].version
+                # A repeated call may have waited for the same acknowledgements.
+                if name not in self._state.snapshot_names:
+                    self._state.add_snapshot(name, mark=flush)
+            return self._state.find_snapshot(name).version
 
     def release(self, name: str) -> None:
-        """Forgets a frozen copy; names that are not there are none either afterwards."""
-        with self._lock:
-            copy = self._frozen.pop(name, None)
-            if copy is not None:
-                copy.release(self._holdings)
+        """Releases a snapshot. Idempotent."""
+        with self._state.lock:
+            self._state.remove_snapshot(name)
 
-    def frozen(self, name: str) -> Snapshot:
-        """A frozen copy of what this server is the primary of, but for its tables."""
-        with self._lock:
-            return self._find_frozen(name).snapshot(self._roles.serving)
+    def frozen(self, name: str) -> NamedArrays:
+        """The snapshot of the buckets that this server is the primary of, without tables."""
+        with self._state.lock:
+            return self._state.find_snapshot(name).snapshot(self._state.roles.serving)
 
     def save(
         self,
@@ -115,86 +119,92 @@ class MasterCalls(Guarded):
         *,
         since: str = "",
         check: Callable[[], None] = lambda: None,
-    ) -> Written:
-        """Writes some buckets of a frozen copy to a file.
+    ) -> WrittenFile:
+        """Writes some buckets of a snapshot to a file.
 
-        Without buckets, those that this server is the primary of. `since` is an earlier copy, which may have been
-        released: of tables in buckets that this server has saved of it, and has had ever since, only what has changed
-        is written. `check` is called now and then, and may raise to end it.
+        Args:
+            buckets: by default those that this server is the primary of.
+            since: an earlier snapshot, possibly released. Of tables in buckets that this server saved then and has
+                held ever since, only the changes are written.
+            check: called now and then; may raise to cancel.
         """
-        with self._lock:
-            copy, holdings = self._find_frozen(name), self._holdings
-            mask = mask_of(buckets) if buckets else self._roles.serving
+        with self._state.lock:
+            copy, bucket_store = self._state.find_snapshot(name), self._state.bucket_store
+            mask = mask_of(buckets) if buckets else self._state.roles.serving
         missing = mask & ~copy.mask
         if missing.any():
-            raise NothingHeld(f"{missing.sum()} of these buckets are not in the frozen copy {name!r}")
+            raise NotFound(f"{missing.sum()} of these buckets are not in the snapshot {name!r}")
         try:
-            written = copy.write(path, holdings, mask, since=since, check=check)
+            written = copy.write(path, bucket_store, mask, since=since, check=check)
         except ValueError:
-            self._check_kept(name, copy)
+            self._state.check_not_released(name, copy)
             raise
-        with self._lock:
-            holdings.tables.remember(name, mask, copy.tables)
+        with self._state.lock:
+            bucket_store.tables.remember(name, mask, copy.tables)
         return written
 
     def fence(
         self, worker: str, *, generation: int, wanted: Callable[[], bool | None] | None = None
-    ) -> Fenced:
-        """Takes nothing more from a worker, and tells its last batch that all buckets here have had.
+    ) -> FenceResult:
+        """Rejects all further pushes of a worker, and returns its last batch that all buckets here have applied.
 
-        `NotReady`: it has to be asked again, as nothing is known here yet.
+        Raises `NotReady` if nothing is known here yet: to be retried.
         """
         fencing = self.begin_fence(worker, generation=generation)
-        with self._lock:
-            self._wait(fencing.waiting, wanted=wanted)
+        with self._state.lock:
+            self._state.wait_replicated(fencing.waiting, wanted=wanted)
         return fencing.answer()
 
-    def begin_fence(self, worker: str, *, generation: int) -> Fencing:
-        """A fence up to where others have to be waited for."""
-        with self._lock:
-            self._check_generation(generation)
-            self._fenced.add(worker)
-            mine = self._roles.serving
-            cohorts = self._holdings.cohorts.select(mine)
-            batches = [(cohort.mask.copy(), cohort.last.get(worker, NO_BATCH)) for cohort in cohorts]
-            # What is counted as done from now on must be so after a loss, too.
-            told = self._tell(mine, (), fence=worker)
-            return Fencing(batches=batches, waiting=Waiting(mask=mine, ticket=told, generation=generation))
+    def begin_fence(self, worker: str, *, generation: int) -> PendingFence:
+        """A fence, up to the wait for acknowledgements."""
+        with self._state.lock:
+            self._state.check_generation(generation)
+            self._state.fence([worker])
+            mine = self._state.roles.serving
+            histories = self._state.bucket_store.histories.select(mine)
+            batches = [(history.mask.copy(), history.last.get(worker, NO_BATCH)) for history in histories]
+            # Replicated, so that the fence holds after the loss of this server.
+            ticket = self._state.replicate(mine, (), fence=worker)
+            return PendingFence(
+                batches=batches, waiting=PendingReplication(mask=mine, ticket=ticket, generation=generation)
+            )
 
     def has_time(self, seconds: float) -> bool:
-        """Whether a question would be answered within so long, and not after something that takes its time."""
-        if not self._lock.acquire(timeout=seconds):
+        """Whether the lock is free within so many seconds, so that a status call can be answered."""
+        if not self._state.lock.acquire(timeout=seconds):
             return False
-        self._lock.release()
+        self._state.lock.release()
         return True
 
     def status(self) -> StoreStatus:
-        with self._lock:
-            mine = self._roles.serving
-            cohorts = [cohort for cohort in self._holdings.cohorts if (cohort.mask & mine).any()]
-            trainable, state = self._holdings.values(mine)
+        with self._state.lock:
+            mine = self._state.roles.serving
+            histories = [
+                history for history in self._state.bucket_store.histories if (history.mask & mine).any()
+            ]
+            trainable, state = self._state.bucket_store.values(mine)
             return StoreStatus(
-                generation=self._generation,
-                ready=self._ready,
-                initialized=bool(cohorts) and all(cohort.initialized for cohort in cohorts),
-                version=max((cohort.version for cohort in cohorts), default=0),
+                generation=self._state.generation,
+                ready=self._state.is_ready,
+                initialized=bool(histories) and all(history.initialized for history in histories),
+                version=max((history.version for history in histories), default=0),
                 parameters=sum(value.size for value in trainable.values()),
                 bytes=sum(array.nbytes for array in [*trainable.values(), *state.values()])
-                + self._holdings.tables.bytes,
-                pushes=self._pushes,
-                rows=self._holdings.tables.rows,
-                not_finite=self._not_finite,
-                refused=max((cohort.refused for cohort in cohorts), default=0),
-                map=self._roles.map,
-                loads=np.where(mine, self._loads, 0).tolist(),
-                filled=self._peers.filled(),
-                taken=self._peers.taken(),
-                frozen=tuple(self._frozen),
+                + self._state.bucket_store.tables.bytes,
+                pushes=self._state.counters.pushes,
+                rows=self._state.bucket_store.tables.rows,
+                not_finite=self._state.counters.non_finite,
+                refused=max((history.refused for history in histories), default=0),
+                map=self._state.roles.map,
+                loads=np.where(mine, self._state.counters.loads, 0).tolist(),
+                filled=self._state.peers.filled(),
+                taken=self._state.peers.taken(),
+                frozen=self._state.snapshot_names,
             )
 
     def figures(self) -> ps_pb2.Figures:
-        """What people want to know."""
-        with self._lock:
-            sizes, dense_bytes = self._holdings.tables.sizes(), self._holdings.dense.bytes
-        seconds = time.monotonic() - self._started
-        return report(self.tallies, sizes, dense_bytes=dense_bytes, seconds=seconds)
+        """Statistics for people: calls, tables, memory."""
+        with self._state.lock:
+            sizes, dense_bytes = self._state.bucket_store.tables.sizes(), self._state.bucket_store.dense.bytes
+        seconds = time.monotonic() - self._state.started
+        return report(self._state.statistics, sizes, dense_bytes=dense_bytes, seconds=seconds)

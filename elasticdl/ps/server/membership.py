@@ -18,8 +18,9 @@ from elasticdl.backoff import Backoff
 from elasticdl.errors import UserError
 from elasticdl.ps.server.generations import Generations
 from elasticdl.ps.server.identity import Identity
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import master_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
@@ -41,7 +42,7 @@ _FINAL = (
 )
 
 
-class NotWanted(Exception):
+class NodeRejected(Exception):
     """The master does not take this node (any more)."""
 
 
@@ -67,8 +68,9 @@ class Member:
     def run(self) -> None:
         """Serves until the master says that it is enough, or until `close` in another thread.
 
-        Raises `UserError` if a checkpoint cannot be used, or if the user's own optimizer has failed; `NotWanted` if the
-        master has no use for this node; `NotTrusted` if what listens at its address is not the master of this job.
+        Raises `UserError` if a checkpoint cannot be used, or if the user's own optimizer has failed; `NodeRejected`
+        if the master has no use for this node; `NotTrusted` if what listens at its address is not the master of this
+        job.
         """
         check_peer(self._identity.master_address)
         failures = 0
@@ -77,13 +79,13 @@ class Member:
                 self._join()
                 for directive in self._watch():
                     failures = 0
-                    if not self.obey(directive):
+                    if not self.apply_directive(directive):
                         return
             except grpc.RpcError as error:
                 if self._failure is not None:
                     raise self._failure from None
                 if error.code() in _FINAL:
-                    raise NotWanted(error.details()) from error
+                    raise NodeRejected(error.details()) from error
                 log.info("The master is away (%s); waiting for it.", error.code().name)
             except ValueError:
                 # gRPC's way to say that the channel has been closed.
@@ -141,10 +143,10 @@ class Member:
         if self._directives is not None:
             self._directives.cancel()  # type: ignore[no-untyped-call]
 
-    def obey(self, directive: master_pb2.Directive) -> bool:
+    def apply_directive(self, directive: master_pb2.Directive) -> bool:
         """Does what a directive wants. False: nothing more, this node is to go."""
         if directive.finished or directive.drain:
             return False
         assert self._generations is not None
-        self._generations.obey(directive)
+        self._generations.apply_directive(directive)
         return True

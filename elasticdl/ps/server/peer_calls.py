@@ -1,7 +1,7 @@
-"""What parameter servers have to say to each other: maps, entries that one tells the other, acknowledgements.
+"""The calls between parameter servers: bucket maps, replicated entries, acknowledgements.
 
-What is told to whom, and who has a say in what, is decided in `peers.py` and `replica_log.py`; how it travels is in
-`replication_streams.py`.
+`replication/` decides what is replicated to which server and whose entries are accepted; `replication_streams.py` moves
+the bytes.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from collections.abc import Callable, Sequence
 
 from elasticdl.errors import UserError
 from elasticdl.ps.core.array_bodies import Mask
-from elasticdl.ps.protocol.messages import optimizer_of
+from elasticdl.ps.protocol.call_codec import optimizer_of
 from elasticdl.ps.replication.replica_log import Outbox, Routes
-from elasticdl.ps.server.guarded_store import Guarded
-from elasticdl.ps.storage.holdings import Holdings
+from elasticdl.ps.server.server_state import ServerState
+from elasticdl.ps.storage.bucket_store import BucketStore
 from elasticdl.wire import ps_pb2
 
 
-class ServerCalls(Guarded):
-    def see(self, routes: Routes) -> None:
-        """A map has been published. One that is not newer changes nothing but addresses."""
-        with self._lock:
-            if self._peers.see(routes) and self._ready:
-                self._peers.obey(self._holdings, self._fenced)
-            self._wake()
+class PeerCalls:
+    """Safe to call from many threads."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
+    def update_routes(self, routes: Routes) -> None:
+        """Takes a published map. One that is not newer changes only addresses."""
+        with self._state.lock:
+            if self._state.peers.update_routes(routes) and self._state.is_ready:
+                self._state.peers.apply_map(self._state.bucket_store, self._state.fenced)
+            self._state.wake_all()
 
     def receive(
         self,
@@ -33,83 +38,83 @@ class ServerCalls(Guarded):
         generation: int,
         entry: ps_pb2.Entry,
         mask: Mask,
-        apply: Callable[[Holdings, Mask], None],
+        apply: Callable[[BucketStore, Mask], None],
     ) -> None:
-        """Carries out what a primary has done to some buckets, in its order.
+        """Applies an entry of a primary to some buckets, in its order.
 
-        Raises `NotHere` if the sender has no say in them any more, `UserError` if the user's own optimizer is not to
-        be had here, or fails where it did not there.
+        Raises `NotPrimary` if the sender is not their primary any more, `UserError` if the user-defined optimizer
+        cannot be imported, or fails here and did not there.
         """
         optimizer = optimizer_of(entry)
-        if optimizer is not None and self._holdings.lacks(optimizer):
-            self._import(optimizer)
-        with self._lock:
-            self._check_generation(generation)
-            accepted = self._peers.accept(sender, incarnation, entry, mask)
+        if optimizer is not None and self._state.bucket_store.lacks(optimizer):
+            self._state.import_optimizer(optimizer)
+        with self._state.lock:
+            self._state.check_generation(generation)
+            accepted = self._state.peers.accept(sender, incarnation, entry, mask)
             if accepted is None:
                 return
             if entry.HasField("fence"):
-                self._fenced.add(entry.fence)
+                self._state.fence([entry.fence])
             elif accepted.any() and not entry.HasField("handover"):
                 try:
-                    apply(self._holdings, accepted)
+                    apply(self._state.bucket_store, accepted)
                 except UserError as error:
-                    self._break(error)
+                    self._state.invalidate(error)
                     raise
                 if entry.HasField("fill"):
-                    self._fenced |= set(json.loads(entry.fill.attributes).get("fenced", ()))
-            self._peers.received[sender, incarnation] = entry.position
+                    self._state.fence(json.loads(entry.fill.attributes).get("fenced", ()))
+            self._state.peers.mark_received(sender, incarnation, entry.position)
 
     def received(self, sender: int, incarnation: str, generation: int) -> int:
-        """The last entry of a sender that was carried out."""
-        with self._lock:
-            self._check_generation(generation)
-            return self._peers.received.get((sender, incarnation), 0)
+        """The position of the last entry of a sender that was applied."""
+        with self._state.lock:
+            self._state.check_generation(generation)
+            return self._state.peers.last_received(sender, incarnation)
 
-    def next_told(
+    def next_entry(
         self, outbox: Outbox, position: int, *, seconds: float
     ) -> tuple[int, bytes, Sequence[memoryview]] | None:
-        """The position and the entry to be sent after that one, as soon as there is one.
+        """The position and the entry to send after that one; waits for one.
 
-        None: not for so long, or not any more.
+        None: the time is over, or the outbox is closed.
         """
-        with self._lock:
-            if outbox.after(position) is None and self._peers.outboxes.get(outbox.peer) is outbox:
-                self._told.wait(seconds)
-            told = outbox.after(position)
-            if told is None or self._peers.outboxes.get(outbox.peer) is not outbox:
+        with self._state.lock:
+            if outbox.after(position) is None and self._state.peers.outboxes.get(outbox.peer) is outbox:
+                self._state.entry_added.wait(seconds)
+            added = outbox.after(position)
+            if added is None or self._state.peers.outboxes.get(outbox.peer) is not outbox:
                 return None
             # As it is now: a newer map may change it.
-            return told.entry.position, told.entry.SerializeToString(), told.body
+            return added.entry.position, added.entry.SerializeToString(), added.body
 
     def acknowledge(self, outbox: Outbox, position: int) -> None:
-        with self._lock:
-            told = self._peers.acknowledge(outbox, position)
-            if self._ready:
-                # Something has arrived: there is room for more on the way.
-                told = self._peers.fill(self._holdings, self._fenced) or told
-            if told:
-                # What was only waiting for this has been told.
-                self._wake()
+        with self._state.lock:
+            has_new = self._state.peers.acknowledge(outbox, position)
+            if self._state.is_ready:
+                # A part has arrived, so the next one can be sent.
+                has_new = self._state.peers.migrate(self._state.bucket_store, self._state.fenced) or has_new
+            if has_new:
+                # There are new entries to send.
+                self._state.wake_all()
             else:
-                self._acknowledged.notify_all()
+                self._state.acknowledged.notify_all()
 
-    def correspondents(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
-        """All outboxes, as soon as others than the known ones are among them."""
-        with self._lock:
-            if all(outbox in known for outbox in self._peers.outboxes.values()):
-                self._changed.wait(seconds)
-            return list(self._peers.outboxes.values())
+    def wait_for_outboxes(self, known: Sequence[Outbox], *, seconds: float) -> list[Outbox]:
+        """Returns all outboxes as soon as there is a new one, or when the time is over."""
+        with self._state.lock:
+            if all(outbox in known for outbox in self._state.peers.outboxes.values()):
+                self._state.changed.wait(seconds)
+            return list(self._state.peers.outboxes.values())
 
     def address_of(self, outbox: Outbox) -> str | None:
-        """Where what is in an outbox goes; None: nowhere any more."""
-        with self._lock:
-            routes = self._roles.routes
-            if routes is None or self._peers.outboxes.get(outbox.peer) is not outbox:
+        """The address of the receiver; None: the outbox is closed."""
+        with self._state.lock:
+            routes = self._state.roles.routes
+            if routes is None or self._state.peers.outboxes.get(outbox.peer) is not outbox:
                 return None
             return routes.addresses.get(outbox.peer, "")
 
     def wake(self) -> None:
-        """For those who wait for one thing and have to look at another."""
-        with self._lock:
-            self._wake()
+        """Wakes all waiting calls, so that they check their connection."""
+        with self._state.lock:
+            self._state.wake_all()

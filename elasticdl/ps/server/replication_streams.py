@@ -1,8 +1,9 @@
-"""What servers tell each other, on its way: the outboxes of `replica_log.py`, emptied over connections.
+"""The connections of replication: send the entries of the outboxes (`replica_log.py`), and apply those of other
+servers.
 
-For each outbox a thread that sends what is in it, one entry behind the other, and one that hears what has been
-acknowledged. When a connection breaks, another is opened and all that was not acknowledged is sent again; whoever has
-had it passes over it. Whether that is still wanted is the map's business: without a newer one, this goes on for ever.
+Each outbox has a thread that sends its entries and one that receives acknowledgements. When a connection breaks,
+another is opened and everything unacknowledged is sent again; the receiver skips duplicates. Retries go on until a
+newer map closes the outbox.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from google.protobuf.message import DecodeError
 from elasticdl.errors import UserError
 from elasticdl.platforms.platform import EXIT_OUT_OF_MEMORY
 from elasticdl.ps.core.array_bodies import unpack
-from elasticdl.ps.core.errors import NotReady, ServerFailure, from_status_number, status_number
-from elasticdl.ps.protocol import messages
+from elasticdl.ps.core.server_errors import NotReady, ServerFailure, from_status_number, status_number
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.replication.replica_log import Outbox
 from elasticdl.ps.server.store import Store
 from elasticdl.wire import ps_pb2
@@ -26,14 +27,14 @@ from elasticdl.wire.security import NotTrusted
 
 log = logging.getLogger("elasticdl.ps")
 
-# How long somebody who waits for something to do takes to notice that all is over.
+# How often an idle thread checks whether it is to stop.
 _IDLE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
 _EXIT_FAULT = 1
 
 
-class Streams:
-    """To all other servers that have to be told something, until closed."""
+class ReplicationStreams:
+    """The streams to all other servers with replicas, until closed."""
 
     def __init__(self, store: Store, token: str) -> None:
         self._store = store
@@ -56,12 +57,12 @@ class Streams:
     def _watch(self) -> None:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
-            outboxes = self._store.correspondents(self._known, seconds=_IDLE_SECONDS)
+            outboxes = self._store.peers.wait_for_outboxes(self._known, seconds=_IDLE_SECONDS)
             # Those of servers that have gone have ended.
             threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
                 if outbox not in self._known:
-                    thread = threading.Thread(target=self._empty, args=(outbox,), name="stream", daemon=True)
+                    thread = threading.Thread(target=self._drain, args=(outbox,), name="stream", daemon=True)
                     threads.append(thread)
                     thread.start()
             self._known = outboxes
@@ -69,23 +70,23 @@ class Streams:
             thread.join()
 
     def _wanted(self, outbox: Outbox) -> bool:
-        return not self._stopped.is_set() and self._store.address_of(outbox) is not None
+        return not self._stopped.is_set() and self._store.peers.address_of(outbox) is not None
 
-    def _empty(self, outbox: Outbox) -> None:
-        """Sends what is in an outbox, until nobody wants it sent any more."""
+    def _drain(self, outbox: Outbox) -> None:
+        """Sends the entries of an outbox until it is closed."""
         while self._wanted(outbox):
             try:
                 self._send(outbox)
             except (OSError, NotTrusted, ServerFailure, DecodeError) as error:
-                log.info("Server %d cannot be told what has changed: %s", outbox.peer, error)
+                log.info("Retrying replication to server %d: %s", outbox.peer, error)
             except BaseException as error:
-                # Whoever waits for the other copy would wait for ever.
-                log.critical("Server %d cannot be told what has changed.", outbox.peer, exc_info=True)
+                # Otherwise calls would wait for the other replica forever.
+                log.critical("Exiting: replication to server %d failed", outbox.peer, exc_info=True)
                 os._exit(_exit_code(error))
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _send(self, outbox: Outbox) -> None:
-        address = self._store.address_of(outbox)
+        address = self._store.peers.address_of(outbox)
         if not address:
             return
         connection = connect(address, self._token, waiting=lambda: self._check(outbox))
@@ -93,19 +94,19 @@ class Streams:
             self._connections.add(connection)
         hearing: threading.Thread | None = None
         try:
-            position = self._greet(connection, outbox)
+            position = self._handshake(connection, outbox)
             connection.share()
-            self._store.acknowledge(outbox, position)
+            self._store.peers.acknowledge(outbox, position)
             broken = threading.Event()
             hearing = threading.Thread(
-                target=self._hear, args=(connection, outbox, broken), name="stream-acks", daemon=True
+                target=self._receive_acks, args=(connection, outbox, broken), name="stream-acks", daemon=True
             )
             hearing.start()
             while not broken.is_set() and self._wanted(outbox):
-                told = self._store.next_told(outbox, position, seconds=_IDLE_SECONDS)
-                if told is not None:
-                    position, entry, body = told
-                    connection.send(messages.ENTRY, entry, body, ticket=position)
+                found = self._store.peers.next_entry(outbox, position, seconds=_IDLE_SECONDS)
+                if found is not None:
+                    position, entry, body = found
+                    connection.send(call_codec.ENTRY, entry, body, ticket=position)
         finally:
             connection.interrupt()
             if hearing is not None:
@@ -114,11 +115,11 @@ class Streams:
                 self._connections.discard(connection)
             connection.close()
 
-    def _greet(self, connection: Connection, outbox: Outbox) -> int:
+    def _handshake(self, connection: Connection, outbox: Outbox) -> int:
         hello = ps_pb2.ReplicateHello(
             server=self._store.number, incarnation=self._store.incarnation, generation=self._store.generation
         )
-        connection.send(messages.REPLICATE, hello.SerializeToString())
+        connection.send(call_codec.REPLICATE, hello.SerializeToString())
         answer = connection.receive()
         if answer.kind != OK:
             raise from_status_number(answer.kind, answer.head.decode())
@@ -127,35 +128,34 @@ class Streams:
             raise ConnectionLost("another process has come in its place")
         return welcome.position
 
-    def _hear(self, connection: Connection, outbox: Outbox, broken: threading.Event) -> None:
+    def _receive_acks(self, connection: Connection, outbox: Outbox, broken: threading.Event) -> None:
         try:
             while True:
                 frame = connection.receive()
                 if frame.kind != OK:
-                    log.info("Server %d refuses what it is told: %s", outbox.peer, frame.head.decode())
+                    log.info("Replication rejected by server %d: %s", outbox.peer, frame.head.decode())
                     return
                 position = ps_pb2.ReplicateWelcome.FromString(frame.head).position
                 connection.release(position)
-                self._store.acknowledge(outbox, position)
+                self._store.peers.acknowledge(outbox, position)
         except (OSError, DecodeError):
             return
         finally:
             broken.set()
-            self._store.wake()
+            self._store.peers.wake()
 
     def _check(self, outbox: Outbox) -> None:
         if not self._wanted(outbox):
-            raise ConnectionLost("nobody wants it sent any more")
+            raise ConnectionLost("the outbox is closed")
 
 
-def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
-    """The other end: carries out what a primary tells, until the connection ends.
+def serve_replication(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -> None:
+    """The receiving end: applies the entries of a primary until the connection ends.
 
-    An error of the user's own code ends this server: the store has reported it, and the sender hears that there is
-    nobody to tell any more.
+    An error of a user-defined optimizer ends this server: the store has reported it, and the sender gets `NotReady`.
     """
     try:
-        position = store.received(hello.server, hello.incarnation, hello.generation)
+        position = store.peers.received(hello.server, hello.incarnation, hello.generation)
     except (ServerFailure, UserError) as error:
         _refuse(connection, hello, error)
         return
@@ -168,33 +168,33 @@ def follow(connection: Connection, store: Store, hello: ps_pb2.ReplicateHello) -
             return
         entry = ps_pb2.Entry.FromString(frame.head)
         try:
-            store.receive(
+            store.peers.receive(
                 hello.server,
                 hello.incarnation,
                 hello.generation,
                 entry,
                 unpack(entry.buckets),
-                messages.carrying_out(entry, frame.body),
+                call_codec.decode_entry(entry, frame.body),
             )
         except (ServerFailure, UserError) as error:
             _refuse(connection, hello, error)
             return
         except BaseException as error:
-            # The sender has done it, and found it right. A copy that cannot follow is none: this process is given up,
-            # and one that begins anew is filled.
-            log.critical("What server %d has done cannot be done here.", hello.server, exc_info=True)
+            # The sender has applied it without an error. A replica that cannot follow is invalid: this process exits,
+            # and its replacement gets a copy.
+            log.critical("Exiting: cannot apply an entry of server %d", hello.server, exc_info=True)
             os._exit(_exit_code(error))
         connection.send(OK, ps_pb2.ReplicateWelcome(position=entry.position).SerializeToString())
 
 
 def _exit_code(error: BaseException) -> int:
-    """One that had no memory may get more of it."""
+    """After an out-of-memory exit the node may be restarted with more memory."""
     return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
 
 
 def _refuse(connection: Connection, hello: ps_pb2.ReplicateHello, error: ServerFailure | UserError) -> None:
     if isinstance(error, UserError):
-        error = NotReady("this server is about to end")
+        error = NotReady("this server is stopping")
     else:
-        log.info("What server %d tells is refused: %s", hello.server, error)
+        log.info("Rejecting replication of server %d: %s", hello.server, error)
     connection.send(status_number(error), str(error).encode())

@@ -1,8 +1,8 @@
-"""Which of the files that a server is asked to write it writes: one at a time, and of several the one asked for last.
+"""The queue of files to save: one at a time, and the newest request cancels the earlier ones.
 
-The master asks again when another server has failed, or when it has been away. What it asked for before is of no use
-then: it has removed the folder, and listens to nobody any more. So whoever writes stops, and whoever waits for that
-goes away when somebody else comes to wait: however slow a disk is, calls do not pile up before it.
+The master asks again when another server has failed, or after its own restart. Its earlier request is void then: the
+folder is removed. So a running save stops, and a waiting one is cancelled by the next: however slow a disk is, calls do
+not pile up.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from elasticdl.ps.core.errors import NotWantedAnyMore
+from elasticdl.ps.core.server_errors import CallCancelled
 
 _Result = TypeVar("_Result")
 
 
-class Saves:
+class SaveQueue:
     """Safe to call from many threads."""
 
     def __init__(self) -> None:
@@ -30,21 +30,21 @@ class Saves:
         *,
         wanted: Callable[[], bool | None] = lambda: True,
     ) -> _Result:
-        """Has `write` called when nobody else writes, and returns what it returns.
+        """Calls `write` when no other save runs, and returns its result.
 
-        It is given what it has to call now and then: that raises `NotWantedAnyMore` if it is to stop, since somebody
-        has asked for another file, or the caller has gone (`wanted`). So does this, if it is not even begun.
+        `write` gets a function to call now and then: it raises `CallCancelled` if another file was requested, or the
+        caller has gone (`wanted`). So does this method, if it has not begun to write.
         """
         mine = object()
 
         def check() -> None:
             if self._newest is not mine:
-                raise NotWantedAnyMore("another file was asked for meanwhile")
+                raise CallCancelled("another file was requested meanwhile")
             if not wanted():
-                raise NotWantedAnyMore("whoever asked for the file has gone")
+                raise CallCancelled("the caller has gone")
 
         if not wanted():
-            raise NotWantedAnyMore("whoever asked for the file has gone")
+            raise CallCancelled("the caller has gone")
         with self._changed:
             self._newest = mine
             self._changed.notify_all()

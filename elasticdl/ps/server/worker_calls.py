@@ -1,8 +1,8 @@
-"""What workers ask of a parameter server: initial values, pulls, pushes.
+"""The calls of workers to a parameter server: initialize, pull, push.
 
-Exactly once: every worker numbers its batches. A bucket that has had a batch passes over it when it comes again, so a
-worker may repeat a push until it hears the answer. A push that was refused because its values were too old used no
-number up: the batch, computed again, comes under the same one, and buckets that had taken it before pass over it.
+Pushes are idempotent: every worker numbers its batches, and a bucket skips a batch that it has had, so that a worker
+may retry until it gets the reply. A push rejected as stale uses no number: the batch, computed again, has the same
+number, and buckets that had applied it skip it.
 """
 
 from __future__ import annotations
@@ -18,97 +18,107 @@ from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.resharding import STATE, TRAINABLE
 from elasticdl.ps.core.array_bodies import Mask
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NothingHeld, NotReady, WorkerFenced
+from elasticdl.ps.core.server_errors import NotFound, NotReady, WorkerFenced
 from elasticdl.ps.core.tensors import Array, find_not_finite
 from elasticdl.ps.embedding.table import Ids, TableFull, buckets_of
-from elasticdl.ps.protocol.answers import Initialized, Initializing, Pulled, Pushed, Pushing
-from elasticdl.ps.replication.peers import Waiting
+from elasticdl.ps.protocol.results import (
+    InitializeResult,
+    PendingInitialize,
+    PendingPush,
+    PullResult,
+    PushResult,
+)
+from elasticdl.ps.replication.peers import PendingReplication
 from elasticdl.ps.replication.replica_log import Roles, Ticket
-from elasticdl.ps.server.guarded_store import EVERYTHING, Guarded
-from elasticdl.ps.storage.applied_updates import NO_BATCH, Cohort
-from elasticdl.ps.storage.holdings import Initial, Push
-from elasticdl.ps.storage.table_set import NotFinite, count_by_bucket
+from elasticdl.ps.server.server_state import ALL_BUCKETS, ServerState
+from elasticdl.ps.storage.bucket_store import InitialModel, Push
+from elasticdl.ps.storage.table_set import NonFiniteGradient
+from elasticdl.ps.storage.update_history import NO_BATCH, UpdateHistory
 from elasticdl.wire import ps_pb2
 
 _Result = TypeVar("_Result")
-# Of so many pushes one is looked at to see which buckets are much used.
-_SAMPLED = 8
 
 
-class WorkerCalls(Guarded):
+class WorkerCalls:
+    """Safe to call from many threads."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+
     def initialize(
         self,
-        initial: Initial,
+        initial: InitialModel,
         *,
         generation: int,
         buckets: Mask | None = None,
         message: ps_pb2.InitializeRequest | None = None,
         body: Sequence[memoryview] = (),
-    ) -> Initialized:
+    ) -> InitializeResult:
         """Takes the initial values, if there are none.
 
-        Raises `UserError` if those that there are do not fit the caller's model. `message` and `body` as for `push`.
+        Raises `UserError` if the existing values do not fit the caller's model. `message` and `body` as for `push`.
         """
         initializing = self.begin_initialize(
             initial, generation=generation, buckets=buckets, message=message, body=body
         )
-        with self._lock:
-            self._wait(initializing.waiting)
+        with self._state.lock:
+            self._state.wait_replicated(initializing.waiting)
         return initializing.answer()
 
     def begin_initialize(
         self,
-        initial: Initial,
+        initial: InitialModel,
         *,
         generation: int,
         buckets: Mask | None = None,
         message: ps_pb2.InitializeRequest | None = None,
         body: Sequence[memoryview] = (),
-    ) -> Initializing:
-        """The same up to where others have to be waited for."""
-        self._import(initial.optimizer)
-        with self._lock:
-            self._check_generation(generation)
-            asked = EVERYTHING if buckets is None else buckets
-            mine = asked & self._roles.serving
-            done_before = self._holdings.initialize(mine, initial) if mine.any() else False
-            ticket = self._tell(mine, body, initialize=message) if message is not None else {}
-            # Who is to be filled may have had to wait for this.
-            if self._peers.fill(self._holdings, self._fenced):
-                self._wake()
-            return Initializing(
+    ) -> PendingInitialize:
+        """The same, up to the wait for acknowledgements."""
+        self._state.import_optimizer(initial.optimizer)
+        with self._state.lock:
+            self._state.check_generation(generation)
+            asked = ALL_BUCKETS if buckets is None else buckets
+            mine = asked & self._state.roles.serving
+            done_before = self._state.bucket_store.initialize(mine, initial) if mine.any() else False
+            ticket = self._state.replicate(mine, body, initialize=message) if message is not None else {}
+            # Migrations may have waited for this.
+            if self._state.peers.migrate(self._state.bucket_store, self._state.fenced):
+                self._state.wake_all()
+            return PendingInitialize(
                 done_before=done_before,
                 moved=asked & ~mine,
-                waiting=Waiting(mask=mine, ticket=ticket, generation=generation),
+                waiting=PendingReplication(mask=mine, ticket=ticket, generation=generation),
             )
 
     def pull(
         self,
-        use: Callable[[Pulled], _Result],
+        use: Callable[[PullResult], _Result],
         *,
         generation: int,
         frozen: str = "",
         known_version: int = -1,
         buckets: Mask | None = None,
     ) -> _Result:
-        """Hands the values to `use` and returns what it returns.
+        """Passes the values to `use` and returns its result.
 
-        Live values change as soon as `use` is over: it has to take a copy.
+        Live values change as soon as `use` returns: it has to copy them.
         """
-        with self._lock:
-            self._check_generation(generation)
+        state = self._state
+        with state.lock:
+            state.check_generation(generation)
             if not frozen:
-                return use(self._pull_live(known_version, EVERYTHING if buckets is None else buckets))
-            copy = self._find_frozen(frozen)
-        # A frozen copy never changes, so others need not wait for this.
-        asked = EVERYTHING if buckets is None else buckets
+                return use(self._pull_live(known_version, ALL_BUCKETS if buckets is None else buckets))
+            copy = state.find_snapshot(frozen)
+        # A snapshot never changes, so this needs no lock.
+        asked = ALL_BUCKETS if buckets is None else buckets
         moved = asked & ~copy.mask
         if copy.version == known_version:
-            return use(Pulled(initialized=True, version=copy.version, unchanged=True, moved=moved))
-        # The copies of other servers' buckets are in it, too.
+            return use(PullResult(initialized=True, version=copy.version, unchanged=True, moved=moved))
+        # The snapshot has the buckets that this server backs up, too.
         groups = copy.snapshot(asked).groups
         return use(
-            Pulled(
+            PullResult(
                 initialized=True,
                 version=copy.version,
                 trainable=groups[TRAINABLE],
@@ -117,20 +127,21 @@ class WorkerCalls(Guarded):
             )
         )
 
-    def _pull_live(self, known_version: int, asked: Mask) -> Pulled:
-        mine = asked & self._roles.serving
+    def _pull_live(self, known_version: int, asked: Mask) -> PullResult:
+        store = self._state.bucket_store
+        mine = asked & self._state.roles.serving
         moved = asked & ~mine
-        cohorts = self._holdings.cohorts.select(mine)
-        self._holdings.cohorts.merge(cohorts)
-        cohorts = [cohort for cohort in cohorts if cohort.mask.any()]
-        if not all(cohort.initialized for cohort in cohorts):
-            return Pulled(initialized=False, moved=moved)
-        version = min((cohort.version for cohort in cohorts), default=0)
-        newer = [(cohort.mask, cohort.version) for cohort in cohorts if cohort.version > version]
+        histories = store.histories.select(mine)
+        store.histories.merge(histories)
+        histories = [history for history in histories if history.mask.any()]
+        if not all(history.initialized for history in histories):
+            return PullResult(initialized=False, moved=moved)
+        version = min((history.version for history in histories), default=0)
+        newer = [(history.mask, history.version) for history in histories if history.version > version]
         if known_version == version and not newer and not moved.any():
-            return Pulled(initialized=True, version=version, unchanged=True, moved=moved)
-        trainable, state = self._holdings.values(mine)
-        return Pulled(
+            return PullResult(initialized=True, version=version, unchanged=True, moved=moved)
+        trainable, state = store.values(mine)
+        return PullResult(
             initialized=True, version=version, newer=newer, trainable=trainable, state=state, moved=moved
         )
 
@@ -143,54 +154,55 @@ class WorkerCalls(Guarded):
         frozen: str = "",
         buckets: Mask | None = None,
     ) -> Mask:
-        """Fills the arrays that `reserve` makes of (ids, width) with rows; returns buckets that are not here.
+        """Fills the arrays that `reserve` makes of (ids, width) with rows; returns the buckets that are not here.
 
-        If there are any, what is in the arrays means nothing.
+        If there are any, the arrays are not valid.
         """
-        asked = EVERYTHING if buckets is None else buckets
-        with self._lock:
-            self._check_generation(generation)
-            copy = self._find_frozen(frozen) if frozen else None
-            roles = self._roles
+        state = self._state
+        asked = ALL_BUCKETS if buckets is None else buckets
+        with state.lock:
+            state.check_generation(generation)
+            copy = state.find_snapshot(frozen) if frozen else None
+            roles = state.roles
             here, since = copy.mask if copy else roles.serving, roles.serving_since
             moved = asked & ~here
             if moved.any():
                 return moved
-            tables = self._holdings.tables
+            tables = state.bucket_store.tables
             arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
             copies = copy.tables if copy else {}
-        tally = self.tallies.mine()
+        statistics = state.statistics.of_thread()
         try:
-            # Lookups may go on while pushes are applied, and meet them row by row.
+            # Without the lock: lookups run beside pushes, and are atomic by row.
             for (name, ids), array in zip(wanted, arrays, strict=True):
-                counted = tally.table(name)
+                counted = statistics.table(name)
                 counted.found += tables.gather_into(name, ids, array, copies.get(name))
                 counted.pulled += len(ids)
         except ValueError:
             if copy is not None:
-                self._check_kept(frozen, copy)
+                state.check_not_released(frozen, copy)
             raise
-        if copy is None and self._roles.serving is not here:
-            # Buckets are forgotten after that, never before.
+        if copy is None and state.roles.serving is not here:
+            # Buckets are dropped after the map changes, never before.
             moved = asked & ~self._still_served(roles, since, generation)
-        if tally.looks():
-            self.tallies.look(wanted)
+        if statistics.looks():
+            state.statistics.look(wanted)
         return moved
 
     def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
-        """The buckets of which whatever was read without the lock is right: they have been here all the time."""
-        with self._lock:
-            self._check_generation(generation)
-            if self._roles is not roles:
-                raise NotReady("everything here has just been dropped")
+        """The buckets that have been served all the time, so that what was read without the lock is valid."""
+        with self._state.lock:
+            self._state.check_generation(generation)
+            if self._state.roles is not roles:
+                raise NotReady("a new generation has begun")
             served: Mask = roles.serving & (roles.serving_since == since)
             return served
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
-        """The ids that have rows in some buckets, and the rows; and those of the buckets that are served elsewhere."""
-        with self._lock:
-            self._check_generation(generation)
-            roles, tables = self._roles, self._holdings.tables
+        """The ids with rows in some buckets, the rows, and those of the buckets that are served elsewhere."""
+        with self._state.lock:
+            self._state.check_generation(generation)
+            roles, tables = self._state.roles, self._state.bucket_store.tables
             mine, since = buckets & roles.serving, roles.serving_since
         ids, values = tables.export(table, mine)
         there = mine & self._still_served(roles, since, generation)
@@ -201,119 +213,121 @@ class WorkerCalls(Guarded):
 
     def push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
-    ) -> Pushed:
+    ) -> PushResult:
         """Applies a batch, once. Raises `UserError` if it cannot be applied, and then nothing of it is.
 
-        `message` and `body` are the call as it came: whoever has to be told is told with these, and they may be reused
-        as soon as this returns, unless the answer says otherwise.
+        `message` and `body` are the call as it came: they are replicated, and may be reused as soon as this returns,
+        unless the result says `in_use`.
         """
         pushing = self.begin_push(push, message=message, body=body)
-        with self._lock:
-            self._wait(pushing.waiting)
+        with self._state.lock:
+            self._state.wait_replicated(pushing.waiting)
         return pushing.answer()
 
     def begin_push(
         self, push: Push, *, message: ps_pb2.PushRequest | None = None, body: Sequence[memoryview] = ()
-    ) -> Pushing:
-        """A push up to where others have to be waited for."""
+    ) -> PendingPush:
+        """A push, up to the wait for acknowledgements."""
+        state = self._state
         bad = find_not_finite(push.gradients)
-        with self._lock:
-            self._check_generation(push.generation)
-            if push.worker in self._fenced:
-                raise WorkerFenced(f"the master has given up {push.worker}")
-            asked = EVERYTHING if push.buckets is None else push.buckets
-            mine = asked & self._roles.serving
-            cohorts = self._holdings.cohorts_of(push, mine)
-            new = self._not_yet(push, cohorts)
+        with state.lock:
+            state.check_generation(push.generation)
+            if push.worker in state.fenced:
+                raise WorkerFenced(f"the master has fenced {push.worker}")
+            asked = ALL_BUCKETS if push.buckets is None else push.buckets
+            mine = asked & state.roles.serving
+            histories = state.bucket_store.histories_of(push, mine)
+            new = self._select_new(push, histories)
             if new:
                 self._check(push, new, bad)
-            stale = [cohort for cohort in new if self._is_stale(cohort, push)]
-            accepted = [cohort for cohort in new if not self._is_stale(cohort, push)]
-            applied = np.logical_or.reduce([cohort.mask for cohort in accepted], initial=False) & mine
+            stale = [history for history in new if self._is_stale(history, push)]
+            accepted = [history for history in new if not self._is_stale(history, push)]
+            applied = np.logical_or.reduce([history.mask for history in accepted], initial=False) & mine
             ticket: Ticket = {}
-            # Told first: others apply it while this server does. But what the user's own code says to it nobody knows
-            # before it has been run.
-            tells_first = not self._holdings.runs_users_code
-            if message is not None and tells_first:
-                ticket = self._tell(applied, body, push=message)
+            # Replicated first, so that the backup applies it at the same time. But a user-defined optimizer may fail,
+            # and a failed push must not be replicated.
+            replicates_first = not state.bucket_store.runs_users_code
+            if message is not None and replicates_first:
+                ticket = state.replicate(applied, body, push=message)
             if accepted:
-                self._count(push, max(push.age(cohort) for cohort in accepted))
-                with self._updating():
-                    self._holdings.apply(push, accepted)
-                if self._pushes % _SAMPLED == 0:
-                    self._loads += 1 + count_by_bucket(part.ids for part in push.rows.values())
-                self._pushes += 1
-            if message is not None and not tells_first:
-                ticket = self._tell(applied, body, push=message)
-            if message is not None and len(accepted) < len(cohorts):
-                # It is a repetition: what it repeats may not have been acknowledged yet.
-                ticket = self._peers.told(mine)
-            versions = [cohort.last.get(push.worker, NO_BATCH).version for cohort in cohorts]
+                self._count(push, max(push.age(history) for history in accepted))
+                with state.update():
+                    state.bucket_store.apply(push, accepted)
+                state.counters.add_push(push.rows)
+            if message is not None and not replicates_first:
+                ticket = state.replicate(applied, body, push=message)
+            if message is not None and len(accepted) < len(histories):
+                # A retry: the first attempt may not have been acknowledged yet.
+                ticket = state.peers.last_positions(mine)
+            versions = [history.last.get(push.worker, NO_BATCH).version for history in histories]
             if stale:
-                versions = [cohort.version for cohort in stale]
-            return Pushing(
+                versions = [history.version for history in stale]
+            return PendingPush(
                 accepted=not stale,
                 version=min(versions, default=0),
-                refused=max((cohort.refused for cohort in cohorts), default=0),
+                refused=max((history.refused for history in histories), default=0),
                 moved=asked & ~mine,
-                waiting=Waiting(mask=mine, ticket=ticket, generation=push.generation),
+                waiting=PendingReplication(mask=mine, ticket=ticket, generation=push.generation),
             )
 
-    def _not_yet(self, push: Push, cohorts: Iterable[Cohort]) -> list[Cohort]:
-        """The cohorts that have not had this batch."""
+    def _select_new(self, push: Push, histories: Iterable[UpdateHistory]) -> list[UpdateHistory]:
+        """The histories that have not had this batch."""
+        state = self._state
         new = []
-        for cohort in cohorts:
-            if not cohort.initialized:
-                raise NothingHeld("no worker has given this server its initial values yet")
-            if not self._holdings.has_optimizer:
-                raise NothingHeld("no worker has told this server the optimizer yet")
-            last = cohort.last.get(push.worker, NO_BATCH)
+        for history in histories:
+            if not history.initialized:
+                raise NotFound("this server has not got initial values from a worker yet")
+            if not state.bucket_store.has_optimizer:
+                raise NotFound("this server has not got the optimizer from a worker yet")
+            last = history.last.get(push.worker, NO_BATCH)
             if push.sequence < last.sequence or push.sequence < 1:
                 raise ValueError(f"batch {push.sequence} of {push.worker} comes after batch {last.sequence}")
             if push.sequence > last.sequence:
-                new.append(cohort)
+                new.append(history)
         return new
 
-    def _check(self, push: Push, cohorts: Sequence[Cohort], bad: str | None) -> None:
+    def _check(self, push: Push, histories: Sequence[UpdateHistory], bad: str | None) -> None:
         if bad is not None:
             self._count_not_finite()
-            raise NotFinite.of(bad, worker=push.worker)
+            raise NonFiniteGradient.of(bad, worker=push.worker)
         if push.not_finite:
-            self._check_refused(push, cohorts)
+            self._check_refused(push, histories)
         if not math.isfinite(push.learning_rate):
-            raise UserError(f"The learning rate is {push.learning_rate}, which is no number.")
+            raise UserError(f"The learning rate is {push.learning_rate}, which is not finite.")
         try:
-            self._holdings.check(push, np.logical_or.reduce([cohort.mask for cohort in cohorts]))
-        except NotFinite as error:
+            self._state.bucket_store.check(
+                push, np.logical_or.reduce([history.mask for history in histories])
+            )
+        except NonFiniteGradient as error:
             self._count_not_finite()
-            raise NotFinite(
+            raise NonFiniteGradient(
                 f"{error.message.removesuffix('.')}, in a batch of {push.worker}.", hint=error.hint
             ) from None
         except TableFull as error:
             for name, refused in error.refused.items():
-                self.tallies.mine().table(name).refused += refused
+                self._state.statistics.of_thread().table(name).refused += refused
             raise
 
-    def _check_refused(self, push: Push, cohorts: Sequence[Cohort]) -> None:
-        allowed = self._settings.max_bad_gradients
-        if max(cohort.refused for cohort in cohorts) >= allowed:
+    def _check_refused(self, push: Push, histories: Sequence[UpdateHistory]) -> None:
+        allowed = self._state.settings.max_bad_gradients
+        if max(history.refused for history in histories) >= allowed:
             self._count_not_finite()
-            raise NotFinite.of(push.not_finite, worker=push.worker, allowed=allowed)
+            raise NonFiniteGradient.of(push.not_finite, worker=push.worker, allowed=allowed)
 
     def _count(self, push: Push, staleness: int) -> None:
         if push.not_finite:
             self._count_not_finite()
             return
-        tally = self.tallies.mine()
-        tally.staleness.add(max(0, staleness))
+        statistics = self._state.statistics.of_thread()
+        statistics.staleness.add(max(0, staleness))
         for name, part in push.rows.items():
-            tally.table(name).pushed += len(part.ids)
+            statistics.table(name).pushed += len(part.ids)
 
     def _count_not_finite(self) -> None:
-        self._not_finite += 1
-        self.tallies.mine().not_finite += 1
+        self._state.counters.add_non_finite()
+        self._state.statistics.of_thread().not_finite += 1
 
-    def _is_stale(self, cohort: Cohort, push: Push) -> bool:
-        too_old = push.age(cohort) > self._settings.sync_version_tolerance
-        # Where nothing is applied, nothing is too old for it.
-        return self._settings.synchronous and too_old and not push.not_finite
+    def _is_stale(self, history: UpdateHistory, push: Push) -> bool:
+        too_old = push.age(history) > self._state.settings.sync_version_tolerance
+        # A batch that is not applied cannot be stale.
+        return self._state.settings.synchronous and too_old and not push.not_finite

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.checkpoint.table_files import STEP, TABLES, SavedTables, describe, write_table
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.tensors import Array
@@ -113,7 +113,7 @@ class LocalTables:
         rows = TableRows(ids=ids, values=np.ascontiguousarray(values, np.float32), slots=None)
         self._table(name).put(rows, step=self.step)
 
-    def write(self, file: SnapshotWriter) -> dict[str, Any]:
+    def write(self, file: ArrayFileWriter) -> dict[str, Any]:
         """Into a file of a checkpoint, and returns what belongs to its attributes."""
         for table in self._tables.values():
             write_table(file, table, table.freeze(), buckets=range(table.buckets))

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
 from elasticdl.ps import _kernels
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.checkpoint.resharding import WAITING_PREFIX
 from elasticdl.ps.checkpoint.table_files import SavedTables, describe, write_table
 from elasticdl.ps.core.array_bodies import Mask, numbers
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.core.errors import NothingHeld
 from elasticdl.ps.core.memory_limit import room_beside_rows
+from elasticdl.ps.core.server_errors import NotFound
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.optimizers import Optimizer
@@ -216,7 +216,7 @@ class Tables:
                 )
             bad = _kernels.count_not_finite(part.values) if part.values.size else 0
             if bad:
-                raise NotFinite(
+                raise NonFiniteGradient(
                     f"The gradient of the table {name} is not finite (NaN or infinity) in {bad:,} places.",
                     hint=_FINITE,
                 )
@@ -332,7 +332,7 @@ class Tables:
     def _find(self, name: str) -> Table:
         table = self._tables.get(name)
         if table is None:
-            raise NothingHeld(f"there is no table {name!r} here")
+            raise NotFound(f"there is no table {name!r} here")
         return table
 
     # -- copies ----------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Tables:
                 self._tables[name].release(copy)
 
     def write(
-        self, file: SnapshotWriter, mask: Mask, frozen: Mapping[str, Frozen], *, since: str = ""
+        self, file: ArrayFileWriter, mask: Mask, frozen: Mapping[str, Frozen], *, since: str = ""
     ) -> bool:
         """Writes some buckets of frozen copies; returns whether all are complete.
 
@@ -478,11 +478,11 @@ _FINITE = (
 )
 
 
-class NotFinite(UserError):
+class NonFiniteGradient(UserError):
     """A gradient is no number."""
 
     @classmethod
-    def of(cls, what: str, *, worker: str, allowed: int = 0) -> NotFinite:
+    def of(cls, what: str, *, worker: str, allowed: int = 0) -> NonFiniteGradient:
         """`allowed`: so many batches with such gradients were passed over before."""
         before = f" {allowed:,} such batches were passed over (--max_bad_gradients)." if allowed else ""
         return cls(

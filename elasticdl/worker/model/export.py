@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.checkpoints import Manifest, values_folder, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, values_folder, write_manifest
 from elasticdl.worker.model.model_store import save
 from elasticdl.worker.trainer import Batch, Trainer
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotFile, SnapshotWriter
-from elasticdl.ps.checkpoint.checkpoints import Checkpoint, SavedFile, chain, find_checkpoint
+from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter
+from elasticdl.ps.checkpoint.checkpoint_folders import Checkpoint, SavedFile, chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.checkpoint.table_files import SavedTables
 from elasticdl.ps.embedding.optimizers import make_optimizer
@@ -149,7 +149,7 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
     if with_optimizer:
         groups[OPTIMIZER] = trainer.optimizer_state()
     folder.mkdir(parents=True, exist_ok=True)
-    with SnapshotWriter(folder / WORKER_FILE) as file:
+    with ArrayFileWriter(folder / WORKER_FILE) as file:
         for group, arrays in groups.items():
             if not arrays:
                 file.add_empty(group)
@@ -184,7 +184,7 @@ def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
     """What is in the files of a checkpoint, whoever wrote them, but for tables."""
     groups: dict[str, dict[str, Array]] = {}
     for path in checkpoint.data_files():
-        with SnapshotFile(path) as file:
+        with ArrayFile(path) as file:
             for group, entries in file.entries.items():
                 if not group.startswith(TABLE_PREFIX):
                     found = {name: file.read(group, name) for name in entries}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.ps.core.tensors import Array
-from elasticdl.ps.embedding.lookups import Found
+from elasticdl.ps.embedding.lookups import LookupResult
 from elasticdl.ps.embedding.row_requests import RowSource
 from elasticdl.ps.embedding.table import Ids
 from elasticdl.ps.embedding.unique_ids import unique
@@ -57,7 +57,7 @@ class _Lookup:
 @dataclass(frozen=True, kw_only=True)
 class _Fetched:
     lookup: _Lookup
-    found: Found
+    found: LookupResult
 
 
 class RowsAhead:
@@ -90,7 +90,7 @@ class RowsAhead:
             self._next_batch = upcoming
             self._thread.give(lambda: self._fetch(upcoming))
 
-    def take(self, table: str, ids: Ids) -> Found | None:
+    def take(self, table: str, ids: Ids) -> LookupResult | None:
         lookup = _Lookup(table=table, ids=ids)
         self._seen.append(lookup)
         for fetched in self._current:
@@ -149,7 +149,7 @@ def fetch(source: RowSource, lookups: Sequence[_Lookup]) -> list[_Fetched]:
     for one, (ids, inverse) in zip(lookups, different, strict=True):
         place = next(parts[one.table])
         own = rows[one.table] if place is None else rows[one.table][place]
-        fetched.append(_Fetched(lookup=one, found=Found(ids=ids, inverse=inverse, rows=own)))
+        fetched.append(_Fetched(lookup=one, found=LookupResult(ids=ids, inverse=inverse, rows=own)))
     return fetched
 
 

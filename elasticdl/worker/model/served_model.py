@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoints import find_checkpoint
-from elasticdl.ps.client.client import ParameterClient, StaleGradients, Values
+from elasticdl.ps.checkpoint.checkpoint_folders import find_checkpoint
+from elasticdl.ps.client.parameter_client import ParameterClient, StaleGradients, Values
 from elasticdl.ps.core.bucket_versions import NOTHING_PULLED
 from elasticdl.ps.core.tensors import find_not_finite
 from elasticdl.ps.embedding.lookups import Lookups

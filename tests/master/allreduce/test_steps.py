@@ -11,7 +11,7 @@ from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 
 
 def _ledger(*, size: int = 100, batch: int = 7, epochs: int = 2, shuffle: bool = True) -> Ledger:

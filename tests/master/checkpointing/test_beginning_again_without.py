@@ -86,7 +86,7 @@ def test_it_is_filled_when_it_comes(job: Any, moving: Rebalancer) -> None:
     join(job, "ps-4")
     look(moving, 0.0, 61.0)
     join(job, "ps-2")
-    assert set(job.state.placing.map.filling.values()) == {2}
+    assert set(job.state.placing.map.migrating.values()) == {2}
 
 
 def test_nobody_begins_where_nobody_is(job: Any, moving: Rebalancer) -> None:

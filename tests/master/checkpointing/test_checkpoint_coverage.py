@@ -13,7 +13,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.checkpoint_cycle import PendingCheckpoint
 from elasticdl.master.checkpointing.checkpointer import Checkpointer
 from elasticdl.master.commands.checkpoints import FinishCheckpoint
-from elasticdl.ps.checkpoint.checkpoints import SavedFile, file_name
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile, file_name
 from elasticdl.ps.core.buckets import BUCKETS, first_map
 
 LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}}}

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, CheckpointPhase, SavedCheckpoint
-from elasticdl.master.commands.checkpoints import ReachBarrier
+from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, CheckpointPhase
+from elasticdl.master.commands.checkpoints import ReachBarrier, SavedCheckpoint
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.lifecycle.roster import Roster
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.checkpoint.checkpoints import SavedFile
+from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
 
 SETTINGS = JobSettings(checkpoint_steps=5)
 FILE = SavedFile(name="worker.edl", bytes=1, crc32=2)

@@ -21,8 +21,9 @@ from elasticdl.platforms.platform import NodePhase, NodeStatus
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import Initial, ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
@@ -41,14 +42,14 @@ SPEC = JobSpec.build(
 def store() -> Store:
     made = Store(ServerSettings())
     made.close(1)
-    made.see(Routes(map=first_map(1)))
+    made.peers.update_routes(Routes(map=first_map(1)))
     made.open()
-    initial = Initial(
+    initial = InitialModel(
         trainable={"x": np.ones(2, np.float32)},
         state={},
         optimizer=ps_pb2.OptimizerConfig(name="sgd", flavor="keras"),
     )
-    made.initialize(initial, generation=1)
+    made.workers.initialize(initial, generation=1)
     return made
 
 
@@ -70,8 +71,8 @@ def platform(nowhere: Any) -> Any:
 
 
 def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path) -> None:
-    store.freeze("cut-1", generation=1)
-    store.freeze("cut-2", generation=1)
+    store.master.freeze("cut-1", generation=1)
+    store.master.freeze("cut-2", generation=1)
 
     def master() -> Master:
         return Master(spec=SPEC, folder=tmp_path, platform=platform, token=TOKEN, environment={})
@@ -88,13 +89,13 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
 
     async def comes_back() -> None:
         released, loop = asyncio.Event(), asyncio.get_running_loop()
-        release = store.release
+        release = store.master.release
 
         def tell(name: str) -> None:
             release(name)
             loop.call_soon_threadsafe(released.set)
 
-        store.release = tell  # type: ignore[method-assign]
+        store.master.release = tell  # type: ignore[method-assign]
         after = master()
         after.recover()
         running = asyncio.create_task(after.run())
@@ -106,11 +107,11 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
 
     asyncio.run(killed())
     asyncio.run(comes_back())
-    assert store.status().frozen == ("cut-2",)
+    assert store.master.status().frozen == ("cut-2",)
 
 
 def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str) -> None:
-    store.freeze("cut-1", generation=1)
+    store.master.freeze("cut-1", generation=1)
     addresses = {0: "127.0.0.1:1"}
     state = SimpleNamespace(
         is_recovering=False,
@@ -124,17 +125,17 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
         servers = Coordinator(TOKEN)
         leftovers = SnapshotCollector(master, servers)
         await leftovers.look()
-        assert store.status().frozen == ("cut-1",)
+        assert store.master.status().frozen == ("cut-1",)
         addresses[0] = address
         state.is_recovering = True
         await leftovers.look()
-        assert store.status().frozen == ("cut-1",)
+        assert store.master.status().frozen == ("cut-1",)
         state.is_recovering = False
         await leftovers.look()
         await servers.close()
 
     asyncio.run(look())
-    assert store.status().frozen == ()
+    assert store.master.status().frozen == ()
 
 
 def test_those_in_use_stay(toy_job: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.checkpoint_cycle import PendingCheckpoint
 from elasticdl.master.checkpointing.checkpointer import Checkpointer
 from elasticdl.master.commands.checkpoints import FinishCheckpoint
-from elasticdl.ps.checkpoint import checkpoints
+from elasticdl.ps.checkpoint import checkpoint_folders
 from elasticdl.ps.checkpoint.partial_folders import partial_folder
 from elasticdl.ps.client.coordinator import Coordinator
 
@@ -57,13 +57,13 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     cutting = Checkpointer(master, Coordinator("token"))
     master.begin_saving(10)
     asyncio.run(cutting.save())
-    write = checkpoints.write_manifest
+    write = checkpoint_folders.write_manifest
 
     def write_and_lose(*given: Any) -> None:
         write(*given)
         master.lose_model()
 
-    monkeypatch.setattr(checkpoints, "write_manifest", write_and_lose)
+    monkeypatch.setattr(checkpoint_folders, "write_manifest", write_and_lose)
     master.begin_saving(20)
     asyncio.run(cutting.save())
     assert master.done == ["version-10"]

@@ -100,7 +100,7 @@ async def look_around(master: Master, platform: Busy) -> None:
     watching = asyncio.create_task(master.supervisor.watch_platform())
     # Whoever ends from now on is told of once.
     await asyncio.wait_for(platform.listened_to.wait(), PATIENCE_SECONDS)
-    await master._comeback._list_nodes()
+    await master._recovery._list_nodes()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await master._servers.close()

@@ -39,7 +39,7 @@ def test_who_may_hold_shards_is_waited_for(tmp_path: Path, nowhere: Any, by_step
             first.do(HoldTrainingState(worker="worker-0", dataset="data"))
         second = master("second")
         second.recover(first.record())
-        gathering = asyncio.create_task(second._comeback.gather())
+        gathering = asyncio.create_task(second._recovery.run())
         # By its own clock, no time passes.
         done, _ = await asyncio.wait({gathering}, timeout=60 if by_steps else 0.1)
         gathering.cancel()

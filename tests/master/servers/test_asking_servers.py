@@ -13,8 +13,9 @@ from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import ServerSettings
 
 TOKEN = "a token for tests"
 
@@ -25,7 +26,7 @@ def servers() -> Iterator[list[ParameterServer]]:
     for number in range(2):
         store = Store(ServerSettings(), number=number)
         store.close(1)
-        store.see(Routes(map=first_map(2, replicas=1)))
+        store.peers.update_routes(Routes(map=first_map(2, replicas=1)))
         store.open()
         server = ParameterServer(token=TOKEN)
         server.serve(store)
@@ -76,9 +77,9 @@ def test_one_that_does_not_answer(servers: list[Any]) -> None:
 
 def test_one_that_has_no_time(servers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be reading its rows for minutes, and is there all the same."""
-    monkeypatch.setattr("elasticdl.ps.server.server._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("elasticdl.ps.server.parameter_server._BUSY_SECONDS", 0.01)
     master = Master([server.address for server in servers])
-    with servers[1]._store._lock:
+    with servers[1]._store.state.lock:
         assert master.ask() == ["ps-0"]
     assert master.answered == {"ps-0": True, "ps-1": True}
 

@@ -22,11 +22,11 @@ from elasticdl.master.wakeup import Signal
 from elasticdl.ps.client import coordinator
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.protocol.messages import read_push
+from elasticdl.ps.protocol.call_codec import read_push
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
@@ -62,20 +62,22 @@ class Played:
         self.use(primary=PRIMARY, backup=BACKUP)
         for store in self.stores:
             store.close(1)
-            store.see(self.routes())
+            store.peers.update_routes(self.routes())
             store.open()
             everything = np.ones(BUCKETS, np.bool_)
-            store._holdings.initialize(everything, Initial(trainable={}, state={}, optimizer=SGD))
+            store.state.bucket_store.initialize(
+                everything, InitialModel(trainable={}, state={}, optimizer=SGD)
+            )
 
     def hold_handovers(self, store: Store) -> None:
-        receive = store.receive
+        receive = store.peers.receive
 
         def held(sender: int, incarnation: str, generation: int, entry: ps_pb2.Entry, *more: Any) -> None:
             if entry.HasField("handover"):
                 self.may_arrive.wait()
             receive(sender, incarnation, generation, entry, *more)
 
-        store.receive = held  # type: ignore[assignment, method-assign]
+        store.peers.receive = held  # type: ignore[assignment, method-assign]
 
     def routes(self) -> Routes:
         placing = self.state.placing
@@ -86,14 +88,14 @@ class Played:
         # Not by a command: it would be evened out at once.
         self.state.placing._use(made)
         for store in self.stores:
-            store.see(self.routes())
+            store.peers.update_routes(self.routes())
 
     def lose(self, *names: str) -> None:
         for name in names:
             self.job.end(name)
         if self.state.placing.map is not None:
             for store in self.stores:
-                store.see(self.routes())
+                store.peers.update_routes(self.routes())
 
     def push(self, sequence: int) -> None:
         """A batch of the worker, as far as servers take it."""
@@ -107,7 +109,7 @@ class Played:
             batches=sequence,
         )
         for store in self.stores:
-            store.push(read_push(request, memoryview(b"")), message=request)
+            store.workers.push(read_push(request, memoryview(b"")), message=request)
 
     def last_word(self, after_a_round: Callable[[], None], *, rounds: int = 1) -> LastWord:
         """What the fence says, if something happens when it has been asked for once, or so many times."""

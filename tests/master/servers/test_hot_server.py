@@ -16,15 +16,16 @@ from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec, buckets_of
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import ps_pb2
 
 TOKEN = "a token for tests"
@@ -57,7 +58,7 @@ class Played:
             self.job.do(JoinNode(node=node.name, incarnation=store.incarnation, address=server.address))
         for node in wanted:
             store = self.stores[node.slot]
-            store.see(self.routes())
+            store.peers.update_routes(self.routes())
             store.open()
             self.servers[node.name].serve(store)
 
@@ -79,7 +80,7 @@ class Played:
     def do(self, command: Command[Any]) -> None:
         self.job.do(command)
         for store in self.stores.values():
-            store.see(self.routes())
+            store.peers.update_routes(self.routes())
 
     def primaries(self, ids: Any) -> list[int]:
         """How many of some ids each server is asked for."""

@@ -21,7 +21,7 @@ from elasticdl.master.servers.bucket_placement import plain
 from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 
 PLAN = JobSettings(servers=2, replicas=2, workers=1, batch_size=5, shard_size=10)
 
@@ -43,13 +43,13 @@ def let_move(job: Any) -> None:
     """Servers do what the map asks of them until it asks for nothing more."""
     for _ in range(1000):
         now = placed(job)
-        if not now.filling and not now.handover:
+        if not now.migrating and not now.handover:
             return
         joined = {node.slot: node.incarnation for node in job.state.roster.alive("ps")}
         job.do(
             AdvanceMigration(
                 version=now.version,
-                filled=[(bucket, server, joined[server]) for bucket, server in now.filling.items()],
+                filled=[(bucket, server, joined[server]) for bucket, server in now.migrating.items()],
                 taken=list(now.handover),
             )
         )
@@ -76,15 +76,15 @@ def test_there_is_a_map_when_all_have_joined(toy_job: Any) -> None:
 def test_a_backup_takes_over_and_gives_back(job: Any) -> None:
     job.end("ps-0")
     assert set(placed(job).primary) == {1}
-    assert set(placed(job).backup) == {NOBODY}
+    assert set(placed(job).backup) == {NO_SERVER}
     assert job.state.generation == 1
     assert job.state.ps_addresses() == ["", "here:1"]
     job.start_nodes()
     assert job.state.roster.nodes["ps-2"].slot == 0
-    assert set(placed(job).filling.values()) == {0}
+    assert set(placed(job).migrating.values()) == {0}
     let_move(job)
     assert Counter(placed(job).primary) == {0: 128, 1: 128}
-    assert NOBODY not in placed(job).backup
+    assert NO_SERVER not in placed(job).backup
     assert job.state.ps_addresses() == ["here:2", "here:1"]
 
 
@@ -188,7 +188,7 @@ def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leavi
 def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving: Any) -> None:
     leaving.start_nodes()
     before = placed(leaving)
-    assert set(before.filling.values()) == {2}
+    assert set(before.migrating.values()) == {2}
     leaving.end("ps-2", EndReason.COMPLETED, 0)
     assert placed(leaving) == before, "nothing is begun anew"
     let_move(leaving)
@@ -251,10 +251,10 @@ def test_a_copy_of_the_model_keeps_buckets_where_they_are(toy_job: Any) -> None:
     job.end("ps-1")
     assert set(placed(job).primary) == {0}
     job.start_nodes()
-    assert not placed(job).filling
+    assert not placed(job).migrating
     while job.state.placing.frozen:
         assert job.master_step() or job.work(worker)
-    assert placed(job).filling
+    assert placed(job).migrating
 
 
 @pytest.fixture
@@ -291,11 +291,11 @@ def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(sav
     job = saving
     job.end("ps-1")
     job.start_nodes()
-    assert set(placed(job).backup) == {NOBODY}
+    assert set(placed(job).backup) == {NO_SERVER}
     end_saving(job)
-    while NOBODY in placed(job).backup:
+    while NO_SERVER in placed(job).backup:
         assert job.state.barrier is None
-        assert placed(job).filling
+        assert placed(job).migrating
         assert job._move()
     let_move(job)
     assert job.state.barrier is not None
@@ -308,7 +308,7 @@ def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
     for _ in range(20):
         before = placed(job)
         end_saving(job)
-        if not placed(job).filling and not placed(job).handover:
+        if not placed(job).migrating and not placed(job).handover:
             break
         assert not is_cutting(job)
         job._move()
@@ -339,7 +339,7 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     job = toy_job(JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-2")
-    assert not placed(job).filling
+    assert not placed(job).migrating
     assert job.state.placing.waits
     job.do(ReplanBuckets())
     let_move(job)
@@ -378,7 +378,7 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     job.end("ps-0")
     job.start_nodes()
     version = placed(job).version
-    stale = [(bucket, server, "i-ps-0") for bucket, server in placed(job).filling.items()]
+    stale = [(bucket, server, "i-ps-0") for bucket, server in placed(job).migrating.items()]
     job.do(AdvanceMigration(version=version, filled=stale, taken=[]))
     assert placed(job).version == version
 
@@ -404,7 +404,7 @@ def test_the_servers_know_a_newer_map(job: Any) -> None:
     job.do(AdoptBucketMap(generation=1, buckets=plain(usual)))
     assert placed(job).primary == newer.primary, "an older one counts for nothing"
     # With a server in it that is not there any more, and had the only copy of something.
-    lost = BucketMap(version=99, primary=(2,) * 256, backup=(NOBODY,) * 256)
+    lost = BucketMap(version=99, primary=(2,) * 256, backup=(NO_SERVER,) * 256)
     job.do(AdoptBucketMap(generation=1, buckets=plain(lost)))
     assert job.state.generation == 2
 
@@ -413,7 +413,7 @@ def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    some = [(bucket, server, "i-ps-2") for bucket, server in list(now.filling.items())[:3]]
+    some = [(bucket, server, "i-ps-2") for bucket, server in list(now.migrating.items())[:3]]
     job.do(AdvanceMigration(version=now.version, filled=some, taken=[]))
     replayed = job.replayed()
     assert replayed.placing.map == placed(job)
@@ -424,7 +424,7 @@ def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)
-    filled = [(bucket, server, "i-ps-2") for bucket, server in now.filling.items()]
+    filled = [(bucket, server, "i-ps-2") for bucket, server in now.migrating.items()]
     job.do(AdvanceMigration(version=now.version, filled=filled, taken=[]))
     handed = placed(job)
     assert handed.handover
@@ -441,7 +441,7 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job.do(ScaleRole(role="ps", target=3))
     job.start_nodes()
     now = placed(job)
-    filled = [(bucket, server, "i-ps-2") for bucket, server in now.filling.items()]
+    filled = [(bucket, server, "i-ps-2") for bucket, server in now.migrating.items()]
     job.do(AdvanceMigration(version=now.version, filled=filled, taken=[]))
     assert job.state.placing.handing_over
     (worker,) = job.workers.values()
@@ -451,4 +451,4 @@ def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
     job.do(AdvanceMigration(version=now.version, filled=[], taken=list(now.handover)))
     assert not job.state.placing.handing_over
     assert placed(job).version == now.version + 1
-    assert placed(job).filling == now.filling, "nothing else happens"
+    assert placed(job).migrating == now.migrating, "nothing else happens"

@@ -14,7 +14,7 @@ from elasticdl.master.commands.nodes import JoinNode, ScaleRole
 from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER
 from elasticdl.ps.replication.placement_planner import promote
 
 
@@ -69,7 +69,7 @@ class History:
         self.job.do(
             AdvanceMigration(
                 version=now.version,
-                filled=[(b, s, joined[s]) for b, s in now.filling.items() if self.chance.random() < part],
+                filled=[(b, s, joined[s]) for b, s in now.migrating.items() if self.chance.random() < part],
                 taken=[b for b in now.handover if self.chance.random() < part],
             )
         )
@@ -106,7 +106,7 @@ class History:
         places, now = set(range(self.state.roster.targets["ps"])), self.state.placing.map
         assert {node.slot for node in self.state.roster.alive("ps")} == places
         assert now.servers == places
-        assert NOBODY not in now.backup or len(places) == 1
+        assert NO_SERVER not in now.backup or len(places) == 1
         assert self.job.replayed().placing.map == now
 
 

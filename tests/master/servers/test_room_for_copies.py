@@ -14,7 +14,7 @@ from elasticdl.master.commands.nodes import ScaleRole
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.master.settings import JobSettings
-from elasticdl.ps.core.buckets import NOBODY
+from elasticdl.ps.core.buckets import NO_SERVER
 from elasticdl.wire import ps_pb2
 
 MEBI = 1 << 20
@@ -71,7 +71,7 @@ def wait(moving: Rebalancer) -> list[int]:
     asyncio.run(look())
     placed = moving._job.state.placing.map
     assert placed is not None
-    return sorted(set(placed.filling.values()))
+    return sorted(set(placed.migrating.values()))
 
 
 def test_they_have_room(moving: Rebalancer) -> None:
@@ -100,8 +100,8 @@ def test_the_server_comes_after_all(moving: Rebalancer) -> None:
     moving._job.job.start_nodes()  # type: ignore[attr-defined]
     placed = moving._job.state.placing.map
     assert placed is not None
-    assert NOBODY in placed.backup
-    assert set(placed.filling.values()) == {2}
+    assert NO_SERVER in placed.backup
+    assert set(placed.migrating.values()) == {2}
 
 
 def test_one_that_was_to_go_has_some(job: Any) -> None:

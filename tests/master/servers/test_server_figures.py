@@ -11,7 +11,7 @@ from elasticdl.jobs.status import ServerReport, Staleness
 from elasticdl.master.kubernetes.status_compaction import shortened
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.ps.core.histogram import Distribution
-from elasticdl.ps.server.call_statistics import Tallies, report
+from elasticdl.ps.server.call_statistics import CallStatistics, report
 from elasticdl.ps.server.hot_ids import HotId
 from elasticdl.wire import ps_pb2
 
@@ -21,24 +21,24 @@ class Server:
 
     def __init__(self, name: str = "ps-0") -> None:
         self.name = name
-        self.tallies = Tallies()
+        self.statistics = CallStatistics()
         self.seconds = 1.0
 
     def works(
         self, *, seconds: float, batches: int, ids: int = 10, found: int = 10, took: int = 1000
     ) -> None:
-        tally = self.tallies.mine()
+        counted = self.statistics.of_thread()
         for _ in range(batches):
             for kind in ("pull", "pull_rows", "push"):
-                tally.calls[kind].add(took)
-            tally.staleness.add(2)
-            tally.table("clicks").pulled += ids
-            tally.table("clicks").found += found
-            tally.table("clicks").pushed += ids
+                counted.calls[kind].add(took)
+            counted.staleness.add(2)
+            counted.table("clicks").pulled += ids
+            counted.table("clicks").found += found
+            counted.table("clicks").pushed += ids
         self.seconds += seconds
 
     def reply(self) -> ps_pb2.ServerStatusReply:
-        found = report(self.tallies, {"clicks": (100, 6400)}, dense_bytes=40, seconds=self.seconds)
+        found = report(self.statistics, {"clicks": (100, 6400)}, dense_bytes=40, seconds=self.seconds)
         return ps_pb2.ServerStatusReply(version=7, parameters=10, figures=found)
 
 
@@ -158,9 +158,9 @@ def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
 
 def test_hot_ids_and_refusals() -> None:
     server = Server()
-    server.tallies.mine().not_finite += 3
-    server.tallies.mine().table("clicks").refused += 5
-    server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
+    server.statistics.of_thread().not_finite += 3
+    server.statistics.of_thread().table("clicks").refused += 5
+    server.statistics.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
     (found,) = told(ServerFigures(), server)
     assert (found.non_finite_pushes, found.rows_rejected) == (3, 5)
     assert found.tables[0].hot_ids == (ReportedHotId(id=-1, share=0.25),)
@@ -168,22 +168,22 @@ def test_hot_ids_and_refusals() -> None:
 
 def test_pulls_of_both_kinds_are_merged() -> None:
     server = Server()
-    tally = server.tallies.mine()
+    counted = server.statistics.of_thread()
     for _ in range(90):
-        tally.calls["pull"].add(10)
+        counted.calls["pull"].add(10)
     for _ in range(10):
-        tally.calls["pull_rows"].add(1000)
+        counted.calls["pull_rows"].add(1000)
     (found,) = told(ServerFigures(), server)
     together = Distribution()
-    together.merge(tally.calls["pull"])
-    together.merge(tally.calls["pull_rows"])
+    together.merge(counted.calls["pull"])
+    together.merge(counted.calls["pull_rows"])
     assert found.pull.count == sum(together.counts) == 100
     assert known(found.pull.p50_seconds) < 0.00002 < 0.0008 < known(found.pull.p95_seconds)
 
 
 def test_shortened_where_there_is_little_room() -> None:
     server = Server()
-    server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
+    server.statistics.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
     whole = told(ServerFigures(), server)
     length = len(json.dumps(encode(whole)))
     assert shortened(whole, length) == whole

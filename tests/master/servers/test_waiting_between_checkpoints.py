@@ -56,7 +56,7 @@ def test_the_others_make_new_copies_when_a_checkpoint_is_written(job: Any, movin
         if not job.state.placing.moving:
             look(moving, now + 0.5)
         now += 1.0
-    assert set(job.state.placing.map.filling.values()) == {0, 1}
+    assert set(job.state.placing.map.migrating.values()) == {0, 1}
 
 
 def test_it_is_waited_for_as_long_while_one_is_written(job: Any, moving: Rebalancer) -> None:
@@ -77,4 +77,4 @@ def test_one_that_comes_while_one_is_written_is_filled(job: Any, moving: Rebalan
     look(moving, 11.0)
     job.start_nodes()
     end_checkpoint(job)
-    assert set(job.state.placing.map.filling.values()) == {2}
+    assert set(job.state.placing.map.migrating.values()) == {2}

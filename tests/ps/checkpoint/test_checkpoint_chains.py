@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import Snapshot, read_snapshot, write_snapshot
-from elasticdl.ps.checkpoint.checkpoints import (
+from elasticdl.ps.checkpoint.array_file import NamedArrays, read_array_file, write_array_file
+from elasticdl.ps.checkpoint.checkpoint_folders import (
     Manifest,
     SavedFile,
     chain,
@@ -29,7 +29,7 @@ FILE = "ps-0-of-1.edl"
 def write(folder: Path, step: int, *, base: str = "", value: float = 0.0) -> Path:
     partial = folder / ".partial"
     partial.mkdir(parents=True)
-    size, crc32 = write_snapshot(partial / FILE, Snapshot(groups={"g": {"a": np.full(3, value)}}))
+    size, crc32 = write_array_file(partial / FILE, NamedArrays(groups={"g": {"a": np.full(3, value)}}))
     crc32_of_base = (manifest_crc32(folder / base) or 0) if base else 0
     files = (SavedFile(name=FILE, bytes=size, crc32=crc32),)
     write_manifest(partial, Manifest(step=step, files=files, base=base, base_crc32=crc32_of_base), None)
@@ -84,7 +84,7 @@ def test_of_a_step_there_is_one(tmp_path: Path) -> None:
         write(tmp_path, 10, value=value)
     assert names(tmp_path) == ["version-10"]
     (found,) = chain(find_checkpoint(str(tmp_path)))
-    assert read_snapshot(found.data_files()[0]).groups["g"]["a"][0] == 3
+    assert read_array_file(found.data_files()[0]).groups["g"]["a"][0] == 3
 
 
 def test_one_may_be_named_in_other_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoints import Manifest, read_checkpoint, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, read_checkpoint, write_manifest
 
 LEDGER = {"datasets": {"training": {"epoch": 1, "done": 500, "where": "données"}}}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.ps.checkpoint.checkpoints import LEDGER, MANIFEST, Manifest, publish, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import LEDGER, MANIFEST, Manifest, publish, write_manifest
 
 
 def test_its_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint import checkpoints
-from elasticdl.ps.checkpoint.increments import Increments, Published
+from elasticdl.ps.checkpoint import checkpoint_folders
+from elasticdl.ps.checkpoint.increments import Increments, PublishedCheckpoint
 from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
 from elasticdl.ps.checkpoint.partial_folders import partial_folder
 from elasticdl.ps.checkpoint.resharding import read_share
@@ -24,8 +24,8 @@ from elasticdl.ps.core.array_bodies import Mask, mask_of
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.embedding.unique_ids import unique
-from elasticdl.ps.storage.frozen_copy import FrozenCopy
-from elasticdl.ps.storage.holdings import Holdings, Initial, Push, ServerSettings
+from elasticdl.ps.storage.bucket_store import BucketStore, InitialModel, Push, ServerSettings
+from elasticdl.ps.storage.copy_on_write_snapshot import CopyOnWriteSnapshot
 from elasticdl.ps.storage.table_set import RowPart
 from elasticdl.wire import ps_pb2
 
@@ -36,7 +36,7 @@ TABLES = [
     TableSpec(name="users", width=2),
     TableSpec(name="clicks", width=3, admit_after=2, expire_after=5),
 ]
-INITIAL = Initial(
+INITIAL = InitialModel(
     trainable={"kernel": np.zeros(4, np.float32)},
     state={},
     optimizer=ps_pb2.OptimizerConfig(name="adam", flavor="keras"),
@@ -44,10 +44,10 @@ INITIAL = Initial(
 )
 
 
-def contents(holdings: Holdings, mask: Mask = EVERYTHING) -> dict[str, Any]:
+def contents(bucket_store: BucketStore, mask: Mask = EVERYTHING) -> dict[str, Any]:
     """All there is in some buckets, whatever the order of rows."""
-    found: dict[str, Any] = {name: value.tobytes() for name, value in holdings.values(mask)[0].items()}
-    for group, arrays in holdings.tables.groups(mask).items():
+    found: dict[str, Any] = {name: value.tobytes() for name, value in bucket_store.values(mask)[0].items()}
+    for group, arrays in bucket_store.tables.groups(mask).items():
         parts: dict[str, dict[str, Any]] = {}
         for name, array in arrays.items():
             bucket, _, kind = name.partition("/")
@@ -74,8 +74,8 @@ class Job:
             server.initialize(self.held(number), INITIAL)
 
     @staticmethod
-    def server() -> Holdings:
-        return Holdings(ServerSettings())
+    def server() -> BucketStore:
+        return BucketStore(ServerSettings())
 
     def begin(self, servers: int) -> None:
         """A generation: so many empty servers, and who has what."""
@@ -115,7 +115,7 @@ class Job:
 
     def evaluate(self) -> None:
         for server in self.servers:
-            FrozenCopy.make(server, EVERYTHING).release(server)
+            CopyOnWriteSnapshot.make(server, EVERYTHING).release(server)
 
     def move(self) -> None:
         """Some buckets, to another server, which may have been their backup; the old one may become that."""
@@ -153,7 +153,7 @@ class Job:
         self.cuts += 1
         name = f"cut-{self.cuts}"
         copies = [
-            FrozenCopy.make(server, self.held(number), mark=True)
+            CopyOnWriteSnapshot.make(server, self.held(number), mark=True)
             for number, server in enumerate(self.servers)
         ]
         expected = contents(self.alone)
@@ -171,34 +171,36 @@ class Job:
             written = copy.write(path, server, mask, since=base.copy if base else "")
             server.tables.remember(name, mask, copy.tables)
             copy.release(server)
-            files.append(checkpoints.SavedFile(name=path.name, bytes=written.bytes, crc32=written.crc32))
+            files.append(
+                checkpoint_folders.SavedFile(name=path.name, bytes=written.bytes, crc32=written.crc32)
+            )
             complete &= written.complete
         if self.chance.random() < 0.2:
             # The master died, or the disk was full.
             return
         builds_on = None if complete else base
-        manifest = checkpoints.Manifest(
+        manifest = checkpoint_folders.Manifest(
             step=self.cuts,
             files=tuple(files),
             base=builds_on.folder if builds_on else "",
             base_crc32=builds_on.manifest_crc32 if builds_on else 0,
         )
-        checkpoints.write_manifest(partial, manifest, None)
-        path = checkpoints.publish(partial, self.folder, self.cuts)
-        published = Published(
+        checkpoint_folders.write_manifest(partial, manifest, None)
+        path = checkpoint_folders.publish(partial, self.folder, self.cuts)
+        published = PublishedCheckpoint(
             folder=path.name,
-            manifest_crc32=checkpoints.file_crc32(path / checkpoints.MANIFEST),
+            manifest_crc32=checkpoint_folders.file_crc32(path / checkpoint_folders.MANIFEST),
             copy=name,
             generation=self.generation,
         )
         self.increments.add(published, size=sum(file.bytes for file in files), complete=complete)
-        checkpoints.prune(self.folder, self.chance.randrange(1, 4))
+        checkpoint_folders.prune(self.folder, self.chance.randrange(1, 4))
         assert contents(self.restored(EVERYTHING)) == expected
         self.check_opened(expected)
 
-    def restored(self, mask: Mask) -> Holdings:
-        checkpoint = checkpoints.find_checkpoint(str(self.folder))
-        needed = [each.data_files() for each in checkpoints.chain(checkpoint)]
+    def restored(self, mask: Mask) -> BucketStore:
+        checkpoint = checkpoint_folders.find_checkpoint(str(self.folder))
+        needed = [each.data_files() for each in checkpoint_folders.chain(checkpoint)]
         snapshot, buckets = read_share(checkpoint.data_files(), set(np.flatnonzero(mask).tolist()))
         made = self.server()
         made.restore(snapshot.attributes, snapshot.groups, buckets, SavedTables(needed), mask)
@@ -220,7 +222,7 @@ class Job:
 
     def go_back(self) -> None:
         """The model is lost: everybody begins with the last checkpoint, on another number of servers."""
-        if not checkpoints.versions(self.folder):
+        if not checkpoint_folders.versions(self.folder):
             return
         self.begin(self.chance.randrange(1, 4))
         self.alone = self.restored(EVERYTHING)
@@ -242,12 +244,12 @@ def test_whatever_happens(tmp_path: Path, seed: int) -> None:
 
 
 def test_of_a_bucket_that_has_moved_all_is_written(tmp_path: Path) -> None:
-    servers = [Holdings(ServerSettings()) for _ in range(2)]
+    servers = [BucketStore(ServerSettings()) for _ in range(2)]
     servers[0].initialize(EVERYTHING, INITIAL)
     rows = {"users": RowPart(ids=np.arange(1000), values=np.ones((1000, 2), np.float32))}
     push = Push(worker="w", sequence=1, version=0, learning_rate=0.1, gradients={}, rows=rows)
     servers[0].replay(push, EVERYTHING)
-    first = FrozenCopy.make(servers[0], EVERYTHING, mark=True)
+    first = CopyOnWriteSnapshot.make(servers[0], EVERYTHING, mark=True)
     assert first.write(tmp_path / "1.edl", servers[0], EVERYTHING).complete
     servers[0].tables.remember("cut-1", EVERYTHING, first.tables)
     attributes, groups, _ = servers[0].export(7)
@@ -256,7 +258,7 @@ def test_of_a_bucket_that_has_moved_all_is_written(tmp_path: Path) -> None:
     moved = mask_of([7])
     sizes: list[tuple[bool, int]] = []
     for server, mask in zip(servers, (~moved, moved), strict=True):
-        copy = FrozenCopy.make(server, mask, mark=True)
+        copy = CopyOnWriteSnapshot.make(server, mask, mark=True)
         written = copy.write(tmp_path / f"2-{len(sizes)}.edl", server, mask, since="cut-1")
         sizes.append((written.complete, written.bytes))
     assert [complete for complete, _ in sizes] == [False, True]

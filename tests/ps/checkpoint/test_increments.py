@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from elasticdl.ps.checkpoint.increments import Increments, Published
+from elasticdl.ps.checkpoint.increments import Increments, PublishedCheckpoint
 
 
-def published(number: int, generation: int = 1) -> Published:
-    return Published(
+def published(number: int, generation: int = 1) -> PublishedCheckpoint:
+    return PublishedCheckpoint(
         folder=f"version-{number}", manifest_crc32=number, copy=f"cut-{number}", generation=generation
     )
 

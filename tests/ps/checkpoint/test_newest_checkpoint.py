@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.ps.checkpoint.checkpoints import Manifest, find_checkpoint, prune, publish, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import (
+    Manifest,
+    find_checkpoint,
+    prune,
+    publish,
+    write_manifest,
+)
 
 
 def write(folder: Path, step: int) -> Path:

@@ -13,12 +13,12 @@ import grpc
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter, read_snapshot
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter, read_array_file
 from elasticdl.ps.client.coordinator import Coordinator
-from elasticdl.ps.core.errors import NotWantedAnyMore
+from elasticdl.ps.core.server_errors import CallCancelled
 from elasticdl.ps.core.tensors import Array
-from elasticdl.ps.server.save_queue import Saves
-from elasticdl.ps.server.server import _THREADS
+from elasticdl.ps.server.parameter_server import _THREADS
+from elasticdl.ps.server.save_queue import SaveQueue
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -32,7 +32,7 @@ LONG_SECONDS = 40.0
 def servers(start_servers: Any) -> Any:
     started = start_servers(1)
     started.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
-    started.stores[0].freeze("cut", generation=1)
+    started.stores[0].master.freeze("cut", generation=1)
     return started
 
 
@@ -64,7 +64,7 @@ def test_two_saves_of_one_file_do_not_mix(servers: Any, token: str, tmp_path: Pa
         outcomes = [outcome(each) for each in saves]
     assert grpc.StatusCode.OK in outcomes
     assert set(outcomes) <= {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}
-    np.testing.assert_array_equal(read_snapshot(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
+    np.testing.assert_array_equal(read_array_file(tmp_path / "ps-0-of-1.edl").groups["trainable"]["a"], 1)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -72,14 +72,14 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
     servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, goes_on, sent_away = threading.Event(), threading.Event(), threading.Semaphore(0)
-    add = SnapshotWriter.add
+    add = ArrayFileWriter.add
 
-    def slow(file: SnapshotWriter, group: str, name: str, given: Array) -> None:
+    def slow(file: ArrayFileWriter, group: str, name: str, given: Array) -> None:
         reached.set()
         assert goes_on.wait(LONG_SECONDS)
         add(file, group, name, given)
 
-    monkeypatch.setattr(SnapshotWriter, "add", slow)
+    monkeypatch.setattr(ArrayFileWriter, "add", slow)
     with open_channel(servers.addresses[0], token) as channel:
         stub = ParameterServerStub(channel)  # type: ignore[no-untyped-call]
         request = ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "file.edl"))
@@ -96,7 +96,7 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
         outcomes = [outcome(each) for each in saves]
         # The one that was asked for last, whichever that is.
         assert sorted(code.name for code in outcomes) == ["CANCELLED"] * (2 * _THREADS - 1) + ["OK"]
-    np.testing.assert_array_equal(read_snapshot(tmp_path / "file.edl").groups["trainable"]["a"], 1)
+    np.testing.assert_array_equal(read_array_file(tmp_path / "file.edl").groups["trainable"]["a"], 1)
 
 
 def test_when_one_server_fails_the_others_stop_writing(
@@ -105,16 +105,16 @@ def test_when_one_server_fails_the_others_stop_writing(
     servers = start_servers(2)
     servers.client().initialize({f"a{number}": np.ones(9, np.float32) for number in range(8)}, {}, SGD)
     # The other one has no such copy.
-    servers.stores[0].freeze("cut", generation=1)
+    servers.stores[0].master.freeze("cut", generation=1)
     begun, stopped, tick = threading.Event(), threading.Event(), threading.Event()
-    add, save_nothing = SnapshotWriter.add, servers.stores[1].save
+    add, save_nothing = ArrayFileWriter.add, servers.stores[1].master.save
 
     def late(*arguments: Any, **options: Any) -> Any:
         # A call that ends before the other one has begun would leave nothing to be stopped.
         assert begun.wait(LONG_SECONDS)
         return save_nothing(*arguments, **options)
 
-    def slow(file: SnapshotWriter, group: str, name: str, given: Array) -> None:
+    def slow(file: ArrayFileWriter, group: str, name: str, given: Array) -> None:
         begun.set()
         try:
             for _ in range(int(LONG_SECONDS / 0.01)):
@@ -125,8 +125,8 @@ def test_when_one_server_fails_the_others_stop_writing(
             raise
         add(file, group, name, given)
 
-    monkeypatch.setattr(SnapshotWriter, "add", slow)
-    monkeypatch.setattr(servers.stores[1], "save", late)
+    monkeypatch.setattr(ArrayFileWriter, "add", slow)
+    monkeypatch.setattr(servers.stores[1].master, "save", late)
 
     async def inside() -> None:
         coordinator = Coordinator(token)
@@ -142,10 +142,10 @@ def test_when_one_server_fails_the_others_stop_writing(
 
 def test_one_whose_caller_has_gone_stops_nobody() -> None:
     """It may get a thread only after the one that came in its place."""
-    saves = Saves()
+    saves = SaveQueue()
 
     def write(check: Callable[[], None]) -> str:
-        with pytest.raises(NotWantedAnyMore):
+        with pytest.raises(CallCancelled):
             saves.save(lambda check: "late", wanted=lambda: False)
         check()
         return "written"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.checkpoint.table_files import TABLES, SavedTables, describe, write_table
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import Frozen, Table, TableSpec
@@ -49,7 +49,7 @@ def save(
     path: Path, table: Table, *, since: Frozen | None = None, buckets: range = range(BUCKETS)
 ) -> tuple[Path, Frozen]:
     frozen = table.freeze(mark=True)
-    with SnapshotWriter(path) as file:
+    with ArrayFileWriter(path) as file:
         write_table(
             file, table, frozen, buckets=buckets, since=dict.fromkeys(buckets, since) if since else {}
         )
@@ -96,7 +96,7 @@ def test_a_chain_of_checkpoints_is_the_table(
         for number, table in enumerate(tables):
             frozen = table.freeze(mark=chance.random() < 0.8)
             path = folder / f"{checkpoint}-{number}.edl"
-            with SnapshotWriter(path) as file:
+            with ArrayFileWriter(path) as file:
                 own = [bucket for bucket in range(BUCKETS) if owner[bucket] == number]
                 base = last[number]
                 since = {} if base is None else dict.fromkeys(own, base)
@@ -166,7 +166,7 @@ def test_training_goes_on_while_a_copy_is_written(tmp_path: Path) -> None:
     for step in range(1, 5):
         train(table, step, chance)
     expected, frozen = contents(table), table.freeze()
-    with SnapshotWriter(tmp_path / "x.edl") as file:
+    with ArrayFileWriter(tmp_path / "x.edl") as file:
         write_table(file, table, frozen, buckets=range(8))
         for step in range(5, 9):
             train(table, step, chance)

@@ -12,11 +12,11 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from elasticdl.ps.checkpoint.array_file import read_snapshot
+from elasticdl.ps.checkpoint.array_file import read_array_file
 from elasticdl.ps.checkpoint.resharding import merge
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.buckets import BUCKETS
-from elasticdl.ps.server.store import Push
+from elasticdl.ps.storage.bucket_store import Push
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -57,12 +57,12 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
     for file in files:
         content = (tmp_path / file.name).read_bytes()
         assert (file.bytes, file.crc32) == (len(content), zlib.crc32(content))
-    whole = merge([read_snapshot(tmp_path / file.name) for file in files])
+    whole = merge([read_array_file(tmp_path / file.name) for file in files])
     assert whole.groups["trainable"].keys() == MODEL.keys()
     for name, value in MODEL.items():
         np.testing.assert_array_equal(whole.groups["trainable"][name], value)
         np.testing.assert_array_equal(client.pull().trainable[name], 0 * value)
-    with pytest.raises(Exception, match="no frozen copy"):
+    with pytest.raises(Exception, match="no snapshot"):
         client.pull(frozen="cut-1")
 
 
@@ -85,7 +85,7 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
         generation=1,
     )
     for store in servers.stores[:2]:
-        store.push(fourth)
+        store.workers.push(fourth)
 
     async def use(coordinator: Coordinator) -> Any:
         last = await coordinator.fence_all(by_number(servers), "worker-4", 1)
@@ -96,7 +96,7 @@ def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
     assert (last.sequence, last.lease_id, last.position, last.batches) == (3, 9, 30, 3)
     assert (never.sequence, never.lease_id) == (0, 0)
     assert list(last.buckets) == list(never.buckets) == list(range(BUCKETS))
-    with pytest.raises(Exception, match="given up worker-4"):
+    with pytest.raises(Exception, match="fenced worker-4"):
         client.push(MODEL, learning_rate=0.1)
 
 
@@ -166,7 +166,7 @@ def test_flushing(start_servers: Any, token: str) -> None:
 def test_errors_are_those_of_grpc(
     start_servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elasticdl.ps.server.server._MAP_SECONDS", 0.0)
+    monkeypatch.setattr("elasticdl.ps.server.parameter_server._MAP_SECONDS", 0.0)
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     gone = {0: servers.addresses[0], 1: "127.0.0.1:1"}
@@ -190,7 +190,7 @@ def test_errors_are_those_of_grpc(
 def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: Path) -> None:
     servers = start_servers(1)
     servers.client().initialize(MODEL, {}, SGD)
-    servers.stores[0].freeze("cut", generation=1)
+    servers.stores[0].master.freeze("cut", generation=1)
     with pytest.raises(grpc.RpcError) as error:
         run(token, lambda c: c.save_all(by_number(servers), "cut", tmp_path / "nowhere"))
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -82,21 +82,21 @@ def test_every_batch_counts_once(start_servers: Any, proxies: list[Proxy]) -> No
     for batch in range(1, 13):
         unlucky = batch % 2
         applied = threading.Event()
-        push = servers.stores[unlucky].push
+        push = servers.stores[unlucky].workers.push
 
         def tell(given: Any, push: Any = push, applied: threading.Event = applied, **message: Any) -> Any:
             reply = push(given, **message)
             applied.set()
             return reply
 
-        servers.stores[unlucky].push = tell
+        servers.stores[unlucky].workers.push = tell
         proxies[unlucky].lose_next_reply_when(applied)
         gradients = {name: np.full(300, batch, np.float32) for name in ("a", "b")}
         reached = client.push(gradients, learning_rate=1.0)
-        servers.stores[unlucky].push = push
+        servers.stores[unlucky].workers.push = push
         assert reached == batch
     assert [proxy.losses for proxy in proxies] == [6, 6]
-    assert [store.status().pushes for store in servers.stores] == [12, 12]
+    assert [store.master.status().pushes for store in servers.stores] == [12, 12]
     for value in client.pull().trainable.values():
         np.testing.assert_array_equal(value, np.full(300, -sum(range(1, 13))))
 
@@ -108,14 +108,14 @@ def test_initial_values_too(start_servers: Any, proxies: list[Proxy]) -> None:
     client = servers.client(addresses=[proxies[0].address])
     client.pull()
     applied = threading.Event()
-    initialize = servers.stores[0].initialize
+    initialize = servers.stores[0].workers.initialize
 
     def tell(initial: Any, **given: Any) -> Any:
         reply = initialize(initial, **given)
         applied.set()
         return reply
 
-    servers.stores[0].initialize = tell
+    servers.stores[0].workers.initialize = tell
     proxies[0].lose_next_reply_when(applied)
     client.initialize({"a": np.arange(5, dtype=np.float32)}, {}, SGD)
     assert proxies[0].losses == 1

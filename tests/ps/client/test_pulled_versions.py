@@ -20,8 +20,8 @@ QUARTER = mask_of(range(BUCKETS // 4))
 ROUTES = Routes(map=first_map(2, replicas=1))
 
 
-def answer(**said: object) -> Frame:
-    reply = ps_pb2.PullReply(initialized=True, **said)  # type: ignore[arg-type]
+def answer(**describe_error: object) -> Frame:
+    reply = ps_pb2.PullReply(initialized=True, **describe_error)  # type: ignore[arg-type]
     return Frame(OK, reply.SerializeToString(), memoryview(b""))
 
 

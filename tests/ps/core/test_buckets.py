@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, dense_buckets, first_map
+from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, dense_buckets, first_map
 from elasticdl.wire import master_pb2
 
 
@@ -19,14 +19,14 @@ def test_the_first_map_is_even_and_every_backup_is_elsewhere(servers: int) -> No
     assert set(primaries) == set(range(servers))
     assert max(primaries.values()) - min(primaries.values()) <= 1
     if servers == 1:
-        assert set(made.backup) == {NOBODY}
+        assert set(made.backup) == {NO_SERVER}
     else:
         assert max(backups.values()) - min(backups.values()) <= 1
         assert all(one != other for one, other in zip(made.primary, made.backup, strict=True))
 
 
 def test_without_replicas_nobody_backs_up() -> None:
-    assert set(first_map(3, replicas=1).backup) == {NOBODY}
+    assert set(first_map(3, replicas=1).backup) == {NO_SERVER}
 
 
 def test_servers_may_have_any_numbers() -> None:
@@ -71,7 +71,9 @@ def test_more_arrays_than_buckets_share_them() -> None:
 
 def test_a_map_survives_the_wire() -> None:
     made = first_map(3)
-    moving = BucketMap(version=7, primary=made.primary, backup=made.backup, filling={3: 2}, handover={200: 1})
+    moving = BucketMap(
+        version=7, primary=made.primary, backup=made.backup, migrating={3: 2}, handover={200: 1}
+    )
     sent = master_pb2.BucketMap.FromString(moving.to_wire().SerializeToString())
     assert BucketMap.from_wire(sent) == moving
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from elasticdl.ps.core.array_bodies import unpack
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap, first_map
-from elasticdl.ps.protocol import messages
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -27,67 +27,71 @@ HANDED = BucketMap(
 def server(number: int, incarnation: str = "") -> Store:
     store = Store(ServerSettings(), number=number, incarnation=incarnation)
     store.close(1)
-    store.see(Routes(map=BEFORE))
+    store.peers.update_routes(Routes(map=BEFORE))
     store.open()
-    store._holdings.initialize(np.ones(BUCKETS, np.bool_), Initial(trainable={}, state={}, optimizer=SGD))
+    store.state.bucket_store.initialize(
+        np.ones(BUCKETS, np.bool_), InitialModel(trainable={}, state={}, optimizer=SGD)
+    )
     return store
 
 
 def deliver(sender: Store, receiver: Store) -> list[str]:
     """All that one has to tell the other; returns what it was. Raises what the receiver does."""
     told = []
-    for outbox in sender._peers.outboxes.values():
+    for outbox in sender.state.peers.outboxes.values():
         while (entry := outbox.after(outbox.acknowledged)) is not None:
-            receiver.receive(
+            receiver.peers.receive(
                 sender.number,
                 sender.incarnation,
                 1,
                 entry.entry,
                 unpack(entry.entry.buckets),
-                messages.carrying_out(entry.entry, memoryview(b"".join(entry.body))),
+                call_codec.decode_entry(entry.entry, memoryview(b"".join(entry.body))),
             )
             told.append(str(entry.entry.WhichOneof("what")))
-            sender.acknowledge(outbox, entry.entry.position)
+            sender.peers.acknowledge(outbox, entry.entry.position)
     return told
 
 
 def test_what_was_handed_over_is_not_handed_over_again() -> None:
     first, second = server(0), server(1)
     for store in (first, second):
-        store.see(Routes(map=HANDED))
+        store.peers.update_routes(Routes(map=HANDED))
     assert deliver(first, second) == ["handover"]
     # Something else has changed before the master heard of it.
     for store in (second, first):
-        store.see(Routes(map=replace(HANDED, version=3)))
+        store.peers.update_routes(Routes(map=replace(HANDED, version=3)))
     assert deliver(first, second) == []
-    assert second.status().taken == list(range(BUCKETS))
+    assert second.master.status().taken == list(range(BUCKETS))
 
 
 def test_what_could_not_be_told_yet_is_told_once() -> None:
     first, second = server(0), server(1)
-    first.see(Routes(map=HANDED))
+    first.peers.update_routes(Routes(map=HANDED))
     for store in (first, second):
-        store.see(Routes(map=replace(HANDED, version=3)))
+        store.peers.update_routes(Routes(map=replace(HANDED, version=3)))
     assert deliver(first, second) == ["handover"]
-    assert second.status().taken == list(range(BUCKETS))
+    assert second.master.status().taken == list(range(BUCKETS))
 
 
 def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
     """The backup of the next primary has been told things by this one, which would be lost to it otherwise."""
     first = server(0)
     everything = dict.fromkeys(range(BUCKETS), 2)
-    first.see(Routes(map=replace(BEFORE, version=2, filling=everything)))
+    first.peers.update_routes(Routes(map=replace(BEFORE, version=2, migrating=everything)))
     push = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
-    first.begin_push(messages.read_push(push, memoryview(b"")), message=push)
-    outboxes = first._peers.outboxes
+    first.workers.begin_push(call_codec.read_push(push, memoryview(b"")), message=push)
+    outboxes = first.state.peers.outboxes
     newest = [outbox.after(outbox.last - 1) for outbox in outboxes.values()]
     assert all(each is not None and each.entry.HasField("push") for each in newest)
     # The third server becomes the primary, the backup stays.
-    first.see(Routes(map=replace(HANDED, version=3, primary=(2,) * BUCKETS, backup=(1,) * BUCKETS)))
+    first.peers.update_routes(
+        Routes(map=replace(HANDED, version=3, primary=(2,) * BUCKETS, backup=(1,) * BUCKETS))
+    )
     told = outboxes[2].last
-    first.acknowledge(outboxes[2], told)
+    first.peers.acknowledge(outboxes[2], told)
     assert outboxes[2].last == told
-    first.acknowledge(outboxes[1], outboxes[1].last)
+    first.peers.acknowledge(outboxes[1], outboxes[1].last)
     handover = outboxes[2].after(told)
     assert handover is not None
     assert handover.entry.HasField("handover")
@@ -100,23 +104,23 @@ def test_a_bucket_that_comes_back_is_handed_over_again() -> None:
         back = replace(BEFORE, version=version + 1, handover=dict.fromkeys(range(BUCKETS), 1))
         for sender, receiver, told in ((first, second, there), (second, first, back)):
             for store in (first, second):
-                store.see(Routes(map=told))
+                store.peers.update_routes(Routes(map=told))
             assert deliver(sender, receiver) == ["handover"]
-            assert receiver.status().taken == list(range(BUCKETS))
+            assert receiver.master.status().taken == list(range(BUCKETS))
 
 
 def test_another_process_under_the_same_number_is_handed_it_anew() -> None:
     first = server(0, "zero")
-    first.see(Routes(map=HANDED, incarnations={0: "zero", 1: "one"}))
+    first.peers.update_routes(Routes(map=HANDED, incarnations={0: "zero", 1: "one"}))
     assert deliver(first, server(1, "one")) == ["handover"]
     other = server(1, "other")
     routes = Routes(map=replace(HANDED, version=3), incarnations={0: "zero", 1: "other"})
     for store in (first, other):
-        store.see(routes)
+        store.peers.update_routes(routes)
     assert deliver(first, other) == ["handover"]
 
 
 def test_maps_of_equal_shares_hand_nothing_over() -> None:
     first = server(0)
-    first.see(Routes(map=replace(first_map(2), version=2)))
-    assert first._peers.roles.to_hand_over() == []
+    first.peers.update_routes(Routes(map=replace(first_map(2), version=2)))
+    assert first.state.peers.roles.to_hand_over() == []

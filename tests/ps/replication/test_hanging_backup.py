@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.core.buckets import BUCKETS, first_map
-from elasticdl.ps.core.errors import NotWantedAnyMore
+from elasticdl.ps.core.server_errors import CallCancelled
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
-from elasticdl.ps.storage.holdings import Initial
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, ServerSettings
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -29,10 +29,10 @@ def primary() -> Store:
     """Of a backup that nobody ever hears of."""
     store = Store(ServerSettings(), number=0, incarnation="a")
     store.close(1)
-    store.see(ROUTES)
+    store.peers.update_routes(ROUTES)
     store.open()
-    initial = Initial(trainable={"x": np.zeros(2, np.float32)}, state={}, optimizer=SGD)
-    store._holdings.initialize(np.ones(BUCKETS, np.bool_), initial)
+    initial = InitialModel(trainable={"x": np.zeros(2, np.float32)}, state={}, optimizer=SGD)
+    store.state.bucket_store.initialize(np.ones(BUCKETS, np.bool_), initial)
     return store
 
 
@@ -58,7 +58,7 @@ def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
     waiting = list(calls(stub))
     assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60).ready
     # Some wait until the map says that there is no such backup any more; the others are told to come again.
-    store.see(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
+    store.peers.update_routes(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
     assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -66,14 +66,14 @@ def test_who_does_not_wait_any_more_makes_room(
     served: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, stub = served
-    has_place, fence = threading.Event(), store.fence
+    has_place, fence = threading.Event(), store.master.fence
 
     def seen(worker: str, **more: Any) -> Any:
         if worker == "another":
             has_place.set()
         return fence(worker, **more)
 
-    monkeypatch.setattr(store, "fence", seen)
+    monkeypatch.setattr(store.master, "fence", seen)
     for call in list(calls(stub)):
         call.cancel()
 
@@ -89,10 +89,10 @@ def test_who_does_not_wait_any_more_makes_room(
 
 def test_what_nobody_wants_any_more_is_not_done() -> None:
     store = primary()
-    with pytest.raises(NotWantedAnyMore):
-        store.freeze("cut", generation=1, flush=True, wanted=lambda: False)
-    assert not store.status().frozen
-    with pytest.raises(NotWantedAnyMore):
-        store.flush(generation=1, wanted=lambda: False)
-    with pytest.raises(NotWantedAnyMore):
-        store.fence("worker-0", generation=1, wanted=lambda: False)
+    with pytest.raises(CallCancelled):
+        store.master.freeze("cut", generation=1, flush=True, wanted=lambda: False)
+    assert not store.master.status().frozen
+    with pytest.raises(CallCancelled):
+        store.master.flush(generation=1, wanted=lambda: False)
+    with pytest.raises(CallCancelled):
+        store.master.fence("worker-0", generation=1, wanted=lambda: False)

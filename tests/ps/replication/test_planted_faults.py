@@ -2,8 +2,8 @@
 
 A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. Those that
 so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for
-everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_filling_given_up.py`, and
-what is pushed between two parts of a bucket and not told in `test_filling_in_parts.py`.
+everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_migration_aborted.py`, and
+what is pushed between two parts of a bucket and not told in `test_migration_parts.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.core.buckets import first_map
-from elasticdl.ps.protocol.answers import Fencing
+from elasticdl.ps.protocol.results import PendingFence
 from elasticdl.ps.replication.peers import Peers
 from elasticdl.ps.replication.replica_log import Roles
 from elasticdl.ps.server.generations import Generations
-from elasticdl.ps.server.store import Store
-from elasticdl.ps.storage.holdings import Holdings, Push
+from elasticdl.ps.server.master_calls import MasterCalls
+from elasticdl.ps.server.worker_calls import WorkerCalls
+from elasticdl.ps.storage.bucket_store import BucketStore, Push
 from elasticdl.wire import master_pb2
 from tests.ps.histories import World
 
@@ -45,47 +46,47 @@ def now_and_then(
 
 
 def a_backup_drops_an_update(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holdings, "replay", now_and_then(Holdings.replay, lambda *_: None, 20))
+    patch.setattr(BucketStore, "replay", now_and_then(BucketStore.replay, lambda *_: None, 20))
 
 
 def a_backup_drops_the_rows_of_an_update(patch: pytest.MonkeyPatch) -> None:
     """And knows nothing of it: what is written down of the batch is right."""
-    replay = Holdings.replay
+    replay = BucketStore.replay
 
-    def without_rows(self: Holdings, push: Any, mask: Any) -> None:
+    def without_rows(self: BucketStore, push: Any, mask: Any) -> None:
         replay(self, type(push)(**{**vars(push), "rows": {}}), mask)
 
-    patch.setattr(Holdings, "replay", now_and_then(replay, without_rows, 20))
+    patch.setattr(BucketStore, "replay", now_and_then(replay, without_rows, 20))
 
 
 def a_backup_doubles_an_update(patch: pytest.MonkeyPatch) -> None:
-    applied = Holdings._apply
+    applied = BucketStore._apply
 
-    def twice(self: Holdings, push: Any, cohort: Any) -> None:
-        applied(self, push, cohort)
-        applied(self, push, cohort)
+    def twice(self: BucketStore, push: Any, history: Any) -> None:
+        applied(self, push, history)
+        applied(self, push, history)
 
-    def replay(self: Holdings, push: Any, mask: Any) -> None:
+    def replay(self: BucketStore, push: Any, mask: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Holdings, "_apply", twice)
+            inner.setattr(BucketStore, "_apply", twice)
             plain(self, push, mask)
 
-    plain = Holdings.replay
-    patch.setattr(Holdings, "replay", now_and_then(plain, replay, 20))
+    plain = BucketStore.replay
+    patch.setattr(BucketStore, "replay", now_and_then(plain, replay, 20))
 
 
 def a_repeated_push_is_applied_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Store, "_not_yet", lambda self, push, cohorts: list(cohorts))
+    patch.setattr(WorkerCalls, "_select_new", lambda self, push, histories: list(histories))
 
 
 def acknowledged_before_the_backup_has_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Peers, "is_over", lambda self, waiting: True)
+    patch.setattr(Peers, "is_acknowledged", lambda self, waiting: True)
 
 
 def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
-    export = Holdings.export
+    export = BucketStore.export
 
-    def without_rows(self: Holdings, bucket: int, **how: Any) -> Any:
+    def without_rows(self: BucketStore, bucket: int, **how: Any) -> Any:
         attributes, groups, buckets = export(self, bucket, **how)
         return (
             attributes,
@@ -93,84 +94,84 @@ def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
             buckets,
         )
 
-    patch.setattr(Holdings, "export", now_and_then(export, without_rows, 50))
+    patch.setattr(BucketStore, "export", now_and_then(export, without_rows, 50))
 
 
 def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
-    export = Holdings.export
+    export = BucketStore.export
 
-    def zeros(self: Holdings, bucket: int, **how: Any) -> Any:
+    def zeros(self: BucketStore, bucket: int, **how: Any) -> Any:
         attributes, groups, buckets = export(self, bucket, **how)
         dense = {name: np.zeros_like(array) for name, array in groups.get("trainable", {}).items()}
         return attributes, {**groups, "trainable": dense}, buckets
 
-    patch.setattr(Holdings, "export", zeros)
+    patch.setattr(BucketStore, "export", zeros)
 
 
 def a_bucket_forgets_at_a_move_what_it_has_had(patch: pytest.MonkeyPatch) -> None:
-    export = Holdings.export
+    export = BucketStore.export
 
-    def unaware(self: Holdings, bucket: int, **how: Any) -> Any:
+    def unaware(self: BucketStore, bucket: int, **how: Any) -> Any:
         attributes, groups, buckets = export(self, bucket, **how)
         return {**attributes, "last": {}}, groups, buckets
 
-    patch.setattr(Holdings, "export", unaware)
+    patch.setattr(BucketStore, "export", unaware)
 
 
 def a_part_of_a_bucket_is_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Holdings, "put_part", now_and_then(Holdings.put_part, lambda *_, **more: None, 20))
+    patch.setattr(BucketStore, "put_part", now_and_then(BucketStore.put_part, lambda *_, **more: None, 20))
 
 
 def who_was_given_up_is_listened_to(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Roles, "may_tell", lambda *_: True)
+    patch.setattr(Roles, "accepts_from", lambda *_: True)
 
 
 def a_server_restores_before_it_has_a_map(patch: pytest.MonkeyPatch) -> None:
     """By the map that it would be if there were no copies."""
-    obey = Generations.obey
+    apply_directive = Generations.apply_directive
 
     def guess(self: Generations, directive: master_pb2.Directive) -> None:
         if not directive.HasField("ps_map"):
             directive.ps_map.CopyFrom(first_map(2, replicas=1, version=0).to_wire())
-        obey(self, directive)
+        apply_directive(self, directive)
 
-    patch.setattr(Generations, "obey", guess)
+    patch.setattr(Generations, "apply_directive", guess)
 
 
 def a_fence_speaks_for_what_is_not_handed_over_yet(patch: pytest.MonkeyPatch) -> None:
-    begin = Store.begin_fence
+    begin = MasterCalls.begin_fence
 
-    def too_early(self: Store, worker: str, *, generation: int) -> Fencing:
+    def too_early(self: MasterCalls, worker: str, *, generation: int) -> PendingFence:
         fencing = begin(self, worker, generation=generation)
-        if self._roles.map is not None:
-            fencing.waiting.mask = self._roles.map.owners == self.number
+        if self._state.roles.map is not None:
+            fencing.waiting.mask = self._state.roles.map.owners == self._state.number
         return fencing
 
-    patch.setattr(Store, "begin_fence", too_early)
+    patch.setattr(MasterCalls, "begin_fence", too_early)
 
 
 def a_fence_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    begin = Store.begin_fence
+    begin = MasterCalls.begin_fence
 
-    def forget(self: Store, worker: str, *, generation: int) -> Fencing:
+    def forget(self: MasterCalls, worker: str, *, generation: int) -> PendingFence:
         fencing = begin(self, worker, generation=generation)
-        self._fenced.discard(worker)
+        self._state._fenced.discard(worker)
         return fencing
 
-    patch.setattr(Store, "begin_fence", forget)
+    patch.setattr(MasterCalls, "begin_fence", forget)
 
 
 def a_gradient_is_as_old_as_the_oldest_bucket_says(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Push, "age", lambda self, cohort: cohort.version - self.version)
+    patch.setattr(Push, "age", lambda self, history: history.version - self.version)
 
 
 def a_backup_finds_a_gradient_younger(patch: pytest.MonkeyPatch) -> None:
-    replay = Holdings.replay
+    replay = BucketStore.replay
 
-    def younger(self: Holdings, push: Any, mask: Any) -> None:
+    def younger(self: BucketStore, push: Any, mask: Any) -> None:
         replay(self, type(push)(**{**vars(push), "version": push.version + 1}), mask)
 
-    patch.setattr(Holdings, "replay", younger)
+    patch.setattr(BucketStore, "replay", younger)
 
 
 FAULTS: list[Plant] = [

@@ -24,8 +24,8 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
-from elasticdl.ps.client.client import ParameterClient
-from elasticdl.ps.core.buckets import NOBODY, BucketMap, first_map
+from elasticdl.ps.client.parameter_client import ParameterClient
+from elasticdl.ps.core.buckets import NO_SERVER, BucketMap, first_map
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
@@ -49,10 +49,10 @@ PROGRAM = ("-m", "elasticdl.ps")
 FAULTY = """
 import runpy
 from itertools import count
-from elasticdl.ps.storage.holdings import Holdings
+from elasticdl.ps.storage.bucket_store import BucketStore
 
-replay, calls = Holdings.replay, count(1)
-Holdings.replay = lambda *arguments: next(calls) % 3 and replay(*arguments)
+replay, calls = BucketStore.replay, count(1)
+BucketStore.replay = lambda *arguments: next(calls) % 3 and replay(*arguments)
 runpy.run_module("elasticdl.ps", run_name="__main__", alter_sys=True)
 """
 
@@ -211,9 +211,9 @@ class Master(MasterServicer):
         assert self.map is not None
         return (
             self.map.servers == self.wanted
-            and not self.map.filling
+            and not self.map.migrating
             and not self.map.handover
-            and NOBODY not in self.map.backup
+            and NO_SERVER not in self.map.backup
         )
 
     def wait_until_settled(self) -> None:
@@ -231,12 +231,12 @@ class Master(MasterServicer):
                 for number, process in self.processes.items()
                 if number in self.members and process.poll() is None
             }
-            if NOBODY not in self.map.backup and self.map.servers <= there.keys():
+            if NO_SERVER not in self.map.backup and self.map.servers <= there.keys():
                 there[chance.choice(sorted(there))].kill()
 
     def is_moving(self) -> bool:
         assert self.map is not None
-        return bool(self.map.filling or self.map.handover) or self.settled()
+        return bool(self.map.migrating or self.map.handover) or self.settled()
 
     def close(self) -> None:
         with self.changed:

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from elasticdl.ps.core.errors import NotReady
-from elasticdl.ps.protocol.messages import read_push
-from elasticdl.ps.server.store import ServerSettings
+from elasticdl.ps.core.server_errors import NotReady
+from elasticdl.ps.protocol.call_codec import read_push
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from tests.ps.histories import Worker, World
 
 
@@ -43,9 +43,9 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
     worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)
     mask = np.array(world.map.primary) == 0
     request, body = world.push_of(worker, mask)
-    first.store.begin_push(read_push(request, body), message=request, body=(body,))
+    first.store.workers.begin_push(read_push(request, body), message=request, body=(body,))
     with futures.ThreadPoolExecutor(1) as pool:
-        fencing = pool.submit(first.store.fence, "worker-0", generation=1)
+        fencing = pool.submit(first.store.master.fence, "worker-0", generation=1)
         with pytest.raises(futures.TimeoutError):
             fencing.result(timeout=0.3)
         while not fencing.done():
@@ -54,10 +54,10 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
         fenced = fencing.result()
     assert fenced.last.sequence == 1
     assert (fenced.buckets == mask).all()
-    for cohort in second.store._holdings.cohorts.select(mask):
-        assert cohort.last["worker-0"].sequence == 1
+    for history in second.store.state.bucket_store.histories.select(mask):
+        assert history.last["worker-0"].sequence == 1
     # Whoever takes over takes nothing more from that worker either.
-    assert "worker-0" in second.store._fenced
+    assert "worker-0" in second.store.state.fenced
 
 
 def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
@@ -67,9 +67,9 @@ def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
     request, body = world.push_of(worker, np.array(world.map.primary) == 0)
     store = world.living[0].store
     with futures.ThreadPoolExecutor(1) as pool:
-        pushing = pool.submit(store.push, read_push(request, body), message=request, body=(body,))
+        pushing = pool.submit(store.workers.push, read_push(request, body), message=request, body=(body,))
         store.stop()
-        with pytest.raises(NotReady, match="about to end"):
+        with pytest.raises(NotReady, match="is stopping"):
             pushing.result(timeout=60)
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.core.errors import NothingHeld
+from elasticdl.ps.core.server_errors import NotFound
 from elasticdl.ps.core.tensors import find_not_finite
-from elasticdl.ps.server.store import Push, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import Push, ServerSettings
 
 X = np.ones(2, np.float32)
 
@@ -35,7 +36,7 @@ X = np.ones(2, np.float32)
 def test_refused_whole(make_store: Any, synchronous: bool, fields: dict[str, Any], message: str) -> None:
     small = make_store(asynchronous=not synchronous)
     with pytest.raises(UserError, match=message):
-        small.store.push(
+        small.store.workers.push(
             Push(
                 **{
                     "worker": "w",
@@ -62,7 +63,7 @@ def test_huge_numbers_are_finite() -> None:
 
 def test_gradients_of_another_precision_are_taken(make_store: Any) -> None:
     small = make_store()
-    small.store.push(
+    small.store.workers.push(
         Push(
             worker="w",
             sequence=1,
@@ -79,14 +80,16 @@ def test_a_server_without_values_takes_no_gradients() -> None:
     store = Store(ServerSettings())
     store.close(1)
     store.open()
-    with pytest.raises(NothingHeld, match="initial values"):
-        store.push(
+    with pytest.raises(NotFound, match="initial values"):
+        store.workers.push(
             Push(worker="w", sequence=1, version=0, learning_rate=1.0, generation=1, gradients={"x": X})
         )
 
 
 def test_parameters_without_a_gradient_stay(make_store: Any) -> None:
     small = make_store()
-    small.store.push(Push(worker="w", sequence=1, version=0, learning_rate=1.0, generation=1, gradients={}))
+    small.store.workers.push(
+        Push(worker="w", sequence=1, version=0, learning_rate=1.0, generation=1, gradients={})
+    )
     assert small.x == [1.0, 2.0]
     assert small.version == 1

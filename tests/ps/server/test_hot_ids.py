@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from elasticdl.ps.embedding.table import Ids
-from elasticdl.ps.server.call_statistics import Tally
+from elasticdl.ps.server.call_statistics import ThreadStatistics
 from elasticdl.ps.server.hot_ids import HotIds
 
 HOT = np.array([-5, 17, 2**62], np.int64)
@@ -81,7 +81,7 @@ def test_nothing_to_tell_from() -> None:
 
 
 def test_few_pulls_are_looked_at() -> None:
-    tally = Tally()
-    looks = [tally.looks() for _ in range(100_000)]
+    counted = ThreadStatistics()
+    looks = [counted.looks() for _ in range(100_000)]
     assert any(looks[:10])
     assert sum(looks) / len(looks) < 1 / 200

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.core.errors import ServerFailure
+from elasticdl.ps.core.server_errors import ServerFailure
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -20,18 +20,18 @@ def test_the_next_call_has_a_connection_of_its_own(
     servers = start_servers(1)
     client = servers.client()
     client.initialize({"x": np.ones(2, np.float32)}, {}, SGD)
-    (lane,) = client._lanes
+    (session,) = client._sessions
 
     def fail(*given: Any, **more: Any) -> Any:
         raise RuntimeError("nobody thought of that")
 
     with monkeypatch.context() as patch:
-        patch.setattr(servers.stores[0], "pull", fail)
+        patch.setattr(servers.stores[0].workers, "pull", fail)
         with pytest.raises(ServerFailure, match=r"a fault of the parameter server: .*nobody thought of that"):
             client.pull()
-    assert not lane._connections
+    assert not session._connections
     # Nor is anything asked twice.
-    monkeypatch.setattr(lane, "_wait", fail)
+    monkeypatch.setattr(session, "_wait", fail)
     np.testing.assert_array_equal(client.pull().trainable["x"], 1.0)
 
 
@@ -39,8 +39,8 @@ def test_other_errors_leave_a_connection_as_it_is(start_servers: Any) -> None:
     servers = start_servers(1)
     client = servers.client()
     client.initialize({"x": np.ones(2, np.float32)}, {}, SGD)
-    (lane,) = client._lanes
-    before = dict(lane._connections)
-    with pytest.raises(ServerFailure, match="no frozen copy"):
+    (session,) = client._sessions
+    before = dict(session._connections)
+    with pytest.raises(ServerFailure, match="no snapshot"):
         client.pull(frozen="nothing")
-    assert lane._connections == before
+    assert session._connections == before

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.server.store import Push
+from elasticdl.ps.storage.bucket_store import Push
 from elasticdl.wire import ps_pb2
 
 
@@ -60,20 +60,20 @@ def test_waiting_gradients_are_applied_when_flushed(make_store: Any) -> None:
     small = make_store(grads_to_wait=4)
     small.push([2.0, 0.0], worker="a")
     small.push([4.0, 0.0], worker="b")
-    assert small.store.freeze("without", generation=1) == 0
-    assert small.store.freeze("with", generation=1, flush=True) == 1
+    assert small.store.master.freeze("without", generation=1) == 0
+    assert small.store.master.freeze("with", generation=1, flush=True) == 1
     np.testing.assert_allclose(small.pull(frozen="without").trainable["x"], [1.0, 2.0])
     np.testing.assert_allclose(small.pull(frozen="with").trainable["x"], [1.0 - 0.5 * 3, 2.0])
     assert small.version == 1
-    assert small.store.freeze("again", generation=1, flush=True) == 1
+    assert small.store.master.freeze("again", generation=1, flush=True) == 1
 
 
 def test_waiting_gradients_are_part_of_a_frozen_copy(make_store: Any) -> None:
     small = make_store(grads_to_wait=2)
     small.push([2.0, 0.0], worker="a")
-    small.store.freeze("cut", generation=1)
+    small.store.master.freeze("cut", generation=1)
     small.push([4.0, 0.0], worker="b")
-    frozen = small.store.frozen("cut")
+    frozen = small.store.master.frozen("cut")
     assert frozen.attributes["waiting"] == 1
     np.testing.assert_allclose(frozen.groups["pending"]["x"], [2.0, 0.0])
 
@@ -81,7 +81,9 @@ def test_waiting_gradients_are_part_of_a_frozen_copy(make_store: Any) -> None:
 def test_a_parameter_that_some_gradients_lack_counts_them_as_zero(make_store: Any) -> None:
     small = make_store(grads_to_wait=2)
     small.push([4.0, 0.0], worker="a")
-    small.store.push(Push(worker="b", sequence=1, version=0, learning_rate=0.5, generation=1, gradients={}))
+    small.store.workers.push(
+        Push(worker="b", sequence=1, version=0, learning_rate=0.5, generation=1, gradients={})
+    )
     np.testing.assert_allclose(small.x, [0.0, 2.0])
 
 
@@ -90,7 +92,7 @@ def test_a_parameter_that_no_gradient_has_is_left_alone(make_store: Any, grads_t
     """Also by an optimizer that makes zeros of what has a gradient of zeros."""
     small = make_store(ps_pb2.OptimizerConfig(name="ftrl", flavor="keras"), grads_to_wait=grads_to_wait)
     for worker in ("a", "b"):
-        small.store.push(
+        small.store.workers.push(
             Push(worker=worker, sequence=1, version=0, learning_rate=0.5, generation=1, gradients={})
         )
     assert small.version == 2 // grads_to_wait

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.ps.core.buckets import first_map
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.ps.embedding.table import TableSpec
 from elasticdl.ps.replication.replica_log import Routes
-from elasticdl.ps.server.server import ParameterServer
-from elasticdl.ps.server.store import ServerSettings, Store
+from elasticdl.ps.server.parameter_server import ParameterServer
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import ps_pb2
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
@@ -37,7 +38,7 @@ class Pair:
         self.routes = Routes(map=first_map(2, replicas=2), addresses=self.addresses)
         for store, server in zip(self.stores, self.servers, strict=True):
             store.close(1)
-            store.see(self.routes)
+            store.peers.update_routes(self.routes)
             store.open()
             server.serve(store)
         self.client = ParameterClient(
@@ -79,7 +80,7 @@ def test_both_copies_are_the_same(pair: Pair, token: str, late: int, monkeypatch
     )
     slow, quick = pair.stores[late], pair.stores[1 - late]
     done = threading.Event()
-    freeze_slow, freeze_quick = slow.freeze, quick.freeze
+    freeze_slow, freeze_quick = slow.master.freeze, quick.master.freeze
 
     def after(*given: Any, **more: Any) -> int:
         assert done.wait(60)
@@ -91,16 +92,16 @@ def test_both_copies_are_the_same(pair: Pair, token: str, late: int, monkeypatch
         finally:
             done.set()
 
-    monkeypatch.setattr(slow, "freeze", after)
-    monkeypatch.setattr(quick, "freeze", before)
+    monkeypatch.setattr(slow.master, "freeze", after)
+    monkeypatch.setattr(quick.master, "freeze", before)
     freeze(pair, token)
     for store in pair.stores:
-        copy = store._frozen["cut"]
+        copy = store.state._snapshots["cut"]
         assert copy.mask.all()
         assert copy.attributes["waiting"] == 0
         assert "pending" not in copy.groups
         for name in DENSE:
             np.testing.assert_array_equal(copy.groups["trainable"][name], 1.0, err_msg=name)
         out = np.empty((len(IDS), 2), np.float32)
-        store._holdings.tables.gather_into("t", IDS, out, copy.tables["t"])
+        store.state.bucket_store.tables.gather_into("t", IDS, out, copy.tables["t"])
         np.testing.assert_array_equal(out, 1.0)

@@ -13,7 +13,8 @@ import pytest
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TRANSFER, TableSpec, buckets_of, convert
-from elasticdl.ps.server.store import Initial, Push, ServerSettings, Store
+from elasticdl.ps.server.store import Store
+from elasticdl.ps.storage.bucket_store import InitialModel, Push, ServerSettings
 from elasticdl.ps.storage.table_set import RowPart
 from elasticdl.wire import ps_pb2
 
@@ -36,8 +37,8 @@ class Small:
         self.store.close(1)
         self.store.open()
         self.sequence = 0
-        initial = Initial(trainable={}, state={}, optimizer=SGD, tables=TABLES)
-        self.store.initialize(initial, generation=1)
+        initial = InitialModel(trainable={}, state={}, optimizer=SGD, tables=TABLES)
+        self.store.workers.initialize(initial, generation=1)
 
     def push(self, transfer: str = "float32", **rows: dict[int, float]) -> None:
         self.sequence += 1
@@ -59,11 +60,11 @@ class Small:
             rows=parts,
             generation=1,
         )
-        assert self.store.push(push).accepted
+        assert self.store.workers.push(push).accepted
 
     def rows(self, name: str, ids: list[int]) -> list[float]:
         out = np.empty((len(ids), 2), np.float32)
-        self.store.pull_rows([(name, np.array(ids))], lambda sizes: [out], generation=1)
+        self.store.workers.pull_rows([(name, np.array(ids))], lambda sizes: [out], generation=1)
         assert (out[:, 0] == out[:, 1]).all()
         return [float(number) for number in out[:, 0]]
 
@@ -91,7 +92,7 @@ def test_versions_without_rows_of_a_table() -> None:
 def test_a_bucket_that_is_forgotten_takes_its_gradients_with_it() -> None:
     small = Small(grads_to_wait=2)
     small.push(t={1: -2.0})
-    tables = small.store._holdings.tables
+    tables = small.store.state.bucket_store.tables
     tables.drop(EVERY_BUCKET)
     assert not any(tables.waiting_groups(EVERY_BUCKET).values())
     small.push(u={1: -2.0})
@@ -115,7 +116,7 @@ def test_what_waits_is_float32_elsewhere_too(transfer: str) -> None:
     given = {number: -float(number) for number in range(1, 200)}
     small.push(transfer, t=given)
     small.push(transfer, t={5: -8.0})
-    groups = small.store._holdings.tables.waiting_groups(EVERY_BUCKET)["waiting:t"]
+    groups = small.store.state.bucket_store.tables.waiting_groups(EVERY_BUCKET)["waiting:t"]
     for bucket in np.unique(buckets_of(np.array(list(given)), BUCKETS)):
         ids, values = groups[f"{bucket}/ids"], groups[f"{bucket}/values"]
         assert (buckets_of(ids, BUCKETS) == bucket).all()
@@ -126,6 +127,6 @@ def test_what_waits_is_float32_elsewhere_too(transfer: str) -> None:
     np.testing.assert_array_equal(found, [[-5.0, -5.0], [-8.0, -8.0]])
     assert sum(len(array) for name, array in groups.items() if name.endswith("/ids")) == len(given) + 1
     other = Small(grads_to_wait=3)
-    other.store._holdings.tables.put({"waiting:t": groups})
-    other.store._holdings.tables.apply_waiting(EVERY_BUCKET, 1, 1.0, 1)
+    other.store.state.bucket_store.tables.put({"waiting:t": groups})
+    other.store.state.bucket_store.tables.apply_waiting(EVERY_BUCKET, 1, 1.0, 1)
     assert other.rows("t", [1, 5, 199]) == [1.0, 13.0, 199.0]

@@ -32,7 +32,7 @@ def test_a_place_that_is_somebodys_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "describe_error"),
     [
         (Declaration(width=8, table="users"), "width=4 and the other width=8"),
         (Declaration(width=4, table="users", admit_after=3), "admit_after=1 and the other admit_after=3"),
@@ -42,8 +42,8 @@ def test_a_place_that_is_somebodys_name() -> None:
         ),
     ],
 )
-def test_shared_by_layers_that_do_not_agree(other: Declaration, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_shared_by_layers_that_do_not_agree(other: Declaration, describe_error: str) -> None:
+    with pytest.raises(UserError, match=describe_error):
         declared_tables([("a", Declaration(width=4, table="users")), ("b", other)])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import SnapshotWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter
 from elasticdl.ps.checkpoint.table_files import TABLES
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.lookups import Lookups
@@ -26,7 +26,7 @@ def gradients(ids: list[int], value: float, width: int = 4) -> RowGradients:
 
 
 def write(tables: LocalTables, path: Path) -> Path:
-    with SnapshotWriter(path) as file:
+    with ArrayFileWriter(path) as file:
         file.finish(tables.write(file))
     return path
 
@@ -141,7 +141,7 @@ def test_rows_that_begin_to_expire_are_new_then(tmp_path: Path) -> None:
 def test_the_step_of_servers_goes_on(tmp_path: Path) -> None:
     """Servers write the model's version, and no step of tables."""
     spec = replace(USERS, expire_after=4)
-    with SnapshotWriter(tmp_path / "tables.edl") as file:
+    with ArrayFileWriter(tmp_path / "tables.edl") as file:
         file.finish({TABLES: trained(spec, 20).write(file)[TABLES], "version": 20})
     tables = trained(spec, 0)
     tables.restore([[tmp_path / "tables.edl"]])

@@ -100,9 +100,9 @@ def test_an_id_that_was_never_trained_takes_no_memory(start_servers: Any) -> Non
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, BOTH)
     client.pull_rows({"users": np.arange(1000)})
-    assert servers.stores[0].status().rows == 0
+    assert servers.stores[0].master.status().rows == 0
     client.push({}, rows=batch(1), learning_rate=0.1)
-    assert servers.stores[0].status().rows == sum(len(given) for given in batch(1).values())
+    assert servers.stores[0].master.status().rows == sum(len(given) for given in batch(1).values())
 
 
 def test_rows_are_pulled_while_others_are_pushed(start_servers: Any) -> None:
@@ -141,15 +141,15 @@ def test_a_frozen_copy_of_rows(start_servers: Any) -> None:
     client.push({}, rows=batch(1), learning_rate=0.1)
     alone.push(batch(1))
     for store in servers.stores:
-        store.freeze("eval", generation=1)
+        store.master.freeze("eval", generation=1)
     client.push({}, rows=batch(1), learning_rate=0.1)
     wanted = ids_of(batch(1))
     alone.check(client.pull_rows(wanted, frozen="eval"), wanted)
     alone.push(batch(1))
     alone.check(client.pull_rows(wanted), wanted)
     for store in servers.stores:
-        store.release("eval")
-    with pytest.raises(Exception, match="no frozen copy"):
+        store.master.release("eval")
+    with pytest.raises(Exception, match="no snapshot"):
         client.pull_rows(wanted, frozen="eval")
 
 
@@ -181,10 +181,10 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_counted(start_serv
     rows["items"].values[3, 2] = np.nan
     with pytest.raises(UserError, match="The gradient of the table items is not finite"):
         client.push({}, rows=rows, learning_rate=0.1)
-    status = servers.stores[0].status()
+    status = servers.stores[0].master.status()
     assert (status.rows, status.pushes, status.not_finite) == (0, 0, 1)
     client.push({}, rows=batch(2), learning_rate=0.1)
-    assert servers.stores[0].status().pushes == 1
+    assert servers.stores[0].master.status().pushes == 1
 
 
 def test_of_two_servers_neither_applies_what_is_not_finite(start_servers: Any) -> None:
@@ -195,7 +195,7 @@ def test_of_two_servers_neither_applies_what_is_not_finite(start_servers: Any) -
     rows["items"].values[3, 2] = np.inf
     with pytest.raises(UserError, match="not finite"):
         client.push({}, rows=rows, learning_rate=0.1)
-    assert [store.status().pushes for store in servers.stores] == [0, 0]
+    assert [store.master.status().pushes for store in servers.stores] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_full_server_refuses_new_rows_and_serves_on(start_servers: Any) -> Non
     before = client.pull_rows({"users": np.arange(1000)})["users"]
     push(np.arange(1000))
     assert not np.array_equal(client.pull_rows({"users": np.arange(1000)})["users"], before)
-    assert servers.stores[0].status().rows == 1000
+    assert servers.stores[0].master.status().rows == 1000
 
 
 def test_rows_that_nobody_trains_any_more_expire(start_servers: Any) -> None:
@@ -265,7 +265,7 @@ def test_rows_that_nobody_trains_any_more_expire(start_servers: Any) -> None:
     push(np.arange(100))
     for _ in range(20):
         push(np.arange(10))
-    assert sum(store.status().rows for store in servers.stores) == 10
+    assert sum(store.master.status().rows for store in servers.stores) == 10
 
 
 def test_rows_are_admitted_with_the_push_that_makes_it_enough(start_servers: Any) -> None:
@@ -276,7 +276,7 @@ def test_rows_are_admitted_with_the_push_that_makes_it_enough(start_servers: Any
     counts = []
     for _ in range(3):
         client.push({}, rows={"users": RowGradients(ids=np.arange(50), values=values)}, learning_rate=0.1)
-        counts.append(sum(store.status().rows for store in servers.stores))
+        counts.append(sum(store.master.status().rows for store in servers.stores))
     assert counts == [0, 0, 50]
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, write_manifest
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
 from elasticdl.worker.model.model_store import OwnModel, restore, save

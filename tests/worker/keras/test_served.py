@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import elasticdl.keras
 from elasticdl.errors import UserError
-from elasticdl.ps.client.client import ParameterClient
-from elasticdl.ps.core.errors import CallStopped
+from elasticdl.ps.client.parameter_client import ParameterClient
+from elasticdl.ps.core.server_errors import CallStopped
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
 from elasticdl.worker.model.model_store import OwnModel

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import elasticdl.keras
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, write_manifest
 from elasticdl.ps.embedding.lookups import Lookups
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.definition import ModelDefinition

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import elasticdl.keras
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
 from elasticdl.worker.model.model_store import OwnModel

@@ -15,7 +15,7 @@ from elasticai_api.pytorch.solo import Solo
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.shard_memory import ShardMemory
+from elasticdl.worker.lease_memory import LeaseMemory
 from elasticdl.worker.torch.allreduce_loop import AllReduceLoop, _ReplicatedModel, _TrainerReplica
 from elasticdl.worker.torch.trainer import TorchTrainer
 from tests.worker.torch_freezing import InTheMiddle
@@ -71,7 +71,7 @@ def make_loop(
     history = pb.HistoryReply(epochs=[pb.EpochEnd(epoch=epoch) for epoch in range(EPOCHS)])
     link: Any = SimpleNamespace(
         node="worker-0",
-        memory=ShardMemory(),
+        memory=LeaseMemory(),
         stub=SimpleNamespace(History=lambda _: history),
         directive=pb.Directive,
         call=lambda method, request: method(request),

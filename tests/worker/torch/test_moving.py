@@ -12,7 +12,7 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, write_manifest
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.model.model_store import OwnModel, restore

@@ -12,7 +12,7 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.errors import UserError
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.model.model_store import OwnModel
 from elasticdl.worker.model.served_model import ServedModel
@@ -154,7 +154,7 @@ def test_with_overlap_every_batch_counts_once_it_is_applied(
     losses = train(
         model,
         given,
-        applied=lambda loss: pushes.append(tuple(store.status().pushes for store in table_servers[0])),
+        applied=lambda loss: pushes.append(tuple(store.master.status().pushes for store in table_servers[0])),
     )
     assert model.works_ahead
     assert pushes == [(number, number) for number in range(1, 13)]
@@ -329,17 +329,17 @@ def test_evaluation_sees_the_frozen_copy(
     given = batches(8)
     train(model, given[:4])
     for store in table_servers[0]:
-        store.freeze("cut-1", generation=1)
+        store.master.freeze("cut-1", generation=1)
     model.freeze("cut-1")
     expected = own.predict(given[0])["output"]
     model.thaw()
     train(model, given[4:])
     assert not np.array_equal(own.predict(given[0])["output"], expected)
-    rows = sum(store.status().rows for store in table_servers[0])
+    rows = sum(store.master.status().rows for store in table_servers[0])
     model.freeze("cut-1")
     np.testing.assert_array_equal(own.predict(given[0])["output"], expected)
     own.predict(Batch(**{**vars(given[0]), "features": given[0].features + 1}))
-    assert sum(store.status().rows for store in table_servers[0]) == rows
+    assert sum(store.master.status().rows for store in table_servers[0]) == rows
 
 
 def test_a_push_that_fails_is_told_where_the_next_one_is_made(
@@ -378,8 +378,8 @@ def test_a_batch_that_is_passed_over_leaves_nothing_behind(
     assert "out.weight is not finite" in caplog.text
     assert "So far 1 had none." in caplog.text
     for store in table_servers[0]:
-        assert store.status().refused == 1
-        assert store.status().version == 7
+        assert store.master.status().refused == 1
+        assert store.master.status().version == 7
     model.thaw()
     for value in own.parameters().state.values():
         assert np.isfinite(value).all()

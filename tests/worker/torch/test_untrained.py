@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import elasticdl.torch
-from elasticdl.ps.client.client import ParameterClient
+from elasticdl.ps.client.parameter_client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.model.model_store import Model, OwnModel
 from elasticdl.worker.model.served_model import ServedModel
