@@ -17,7 +17,7 @@ from elasticdl.master.ledger.permutation import Permutation
 from elasticdl.master.ledger.shard_types import DatasetSpec, Holding, LedgerError, Remainder, Returned
 
 
-class Account:
+class DatasetAccount:
     """One data set. Knows leases by their number, and leaves it to the ledger to give those out."""
 
     def __init__(self, spec: DatasetSpec) -> None:
@@ -290,7 +290,7 @@ class Account:
             self.add_again(epoch, self.done_in(epoch))
         self._begin()
 
-    def rollback(self, then: Account) -> None:
+    def rollback(self, then: DatasetAccount) -> None:
         """To where the account was in a checkpoint; what was done since will be done again.
 
         The order of the checkpoint stays in force. Number of epochs and the like are those of now, so that a
@@ -343,7 +343,7 @@ class Account:
         }
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Account:
+    def from_json(cls, document: dict[str, Any]) -> DatasetAccount:
         account = cls(DatasetSpec(**document["spec"]))
         account.shard_size, account.shuffle, account.seed = document["order"]
         account._enter(document["epoch"])

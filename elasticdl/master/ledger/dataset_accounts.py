@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from elasticdl.master.ledger.dataset_account import Account
+from elasticdl.master.ledger.dataset_account import DatasetAccount
 from elasticdl.master.ledger.shard_types import DatasetSpec, LedgerError
 
 
-class Accounts:
+class DatasetAccounts:
     def __init__(self) -> None:
-        self._by_name: dict[str, Account] = {}
+        self._by_name: dict[str, DatasetAccount] = {}
 
-    def __iter__(self) -> Iterator[Account]:
+    def __iter__(self) -> Iterator[DatasetAccount]:
         return iter(self._by_name.values())
 
-    def __getitem__(self, dataset: str) -> Account:
+    def __getitem__(self, dataset: str) -> DatasetAccount:
         try:
             return self._by_name[dataset]
         except KeyError:
@@ -33,7 +33,7 @@ class Accounts:
         """The same spec again changes nothing."""
         known = self._by_name.get(spec.name)
         if known is None:
-            self._by_name[spec.name] = Account(spec)
+            self._by_name[spec.name] = DatasetAccount(spec)
         elif known.spec != spec:
             raise LedgerError(
                 f"There are two accounts of the data set {spec.name}: {known.spec.differences(spec)}."
@@ -44,23 +44,23 @@ class Accounts:
 
     # -- going back ------------------------------------------------------------------------------------------
 
-    def roll_back(self, then: Accounts) -> None:
+    def roll_back(self, then: DatasetAccounts) -> None:
         """All at once, or, if one of them does not fit, none.
 
         A data set that was not known then begins anew; one that was known only then stays unknown.
         """
-        accounts: dict[str, Account] = {}
+        accounts: dict[str, DatasetAccount] = {}
         for dataset, account in self._by_name.items():
             # On copies, so that what does not fit changes nothing.
-            accounts[dataset] = Account.from_json(account.to_json())
+            accounts[dataset] = DatasetAccount.from_json(account.to_json())
             if dataset in then._by_name:
                 accounts[dataset].rollback(then._by_name[dataset])
             else:
                 accounts[dataset].reset()
         self._by_name = accounts
 
-    def roll_back_one(self, dataset: str, then: Accounts) -> None:
-        account = Account.from_json(self[dataset].to_json())
+    def roll_back_one(self, dataset: str, then: DatasetAccounts) -> None:
+        account = DatasetAccount.from_json(self[dataset].to_json())
         account.rollback(then[dataset])
         problems = account.problems()
         if problems:
@@ -73,8 +73,8 @@ class Accounts:
         return {name: account.to_json() for name, account in self._by_name.items()}
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Accounts:
+    def from_json(cls, document: dict[str, Any]) -> DatasetAccounts:
         accounts = cls()
         for name, account in document.items():
-            accounts._by_name[name] = Account.from_json(account)
+            accounts._by_name[name] = DatasetAccount.from_json(account)
         return accounts

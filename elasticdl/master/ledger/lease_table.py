@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from elasticdl.master.ledger.dataset_account import Account
+from elasticdl.master.ledger.dataset_account import DatasetAccount
 from elasticdl.master.ledger.shard_types import Holding, Lease, LostLease, Remainder
 
 
-class Leases:
+class LeaseTable:
     def __init__(self) -> None:
         # Those below have been given out.
         self.next_number = 1
-        self._accounts: dict[int, Account] = {}
-        self._workers: dict[str, dict[int, Account]] = {}
+        self._accounts: dict[int, DatasetAccount] = {}
+        self._workers: dict[str, dict[int, DatasetAccount]] = {}
 
     @classmethod
-    def held_in(cls, accounts: Iterable[Account], *, next_number: int) -> Leases:
+    def held_in(cls, accounts: Iterable[DatasetAccount], *, next_number: int) -> LeaseTable:
         """Those that are held according to the accounts."""
         leases = cls()
         leases.next_number = next_number
@@ -31,7 +31,7 @@ class Leases:
 
     # -- changes ---------------------------------------------------------------------------------------------
 
-    def give(self, account: Account, what: Remainder, *, worker: str, request_id: int) -> Lease:
+    def give(self, account: DatasetAccount, what: Remainder, *, worker: str, request_id: int) -> Lease:
         """A new one, of what has been taken from the account."""
         holding = Holding(
             lease_id=self.next_number,
@@ -47,11 +47,11 @@ class Leases:
         self.add(account, holding)
         return holding.lease(account.spec.name)
 
-    def add(self, account: Account, holding: Holding) -> None:
+    def add(self, account: DatasetAccount, holding: Holding) -> None:
         account.held[holding.lease_id] = holding
         self._enter(account, holding)
 
-    def _enter(self, account: Account, holding: Holding) -> None:
+    def _enter(self, account: DatasetAccount, holding: Holding) -> None:
         self._accounts[holding.lease_id] = account
         self._workers.setdefault(holding.worker, {})[holding.lease_id] = account
 
@@ -63,7 +63,7 @@ class Leases:
         if not mine:
             del self._workers[holding.worker]
 
-    def void(self, account: Account) -> None:
+    def void(self, account: DatasetAccount) -> None:
         """As `forget`, of all that are of one data set."""
         for holding in account.held.values():
             self.forget(holding)
@@ -78,7 +78,7 @@ class Leases:
     def __contains__(self, lease_id: int) -> bool:
         return lease_id in self._accounts
 
-    def find(self, lease_id: int, worker: str | None = None) -> tuple[Account, Holding]:
+    def find(self, lease_id: int, worker: str | None = None) -> tuple[DatasetAccount, Holding]:
         """Raises `LostLease` if nobody has it, or another worker than that one."""
         account = self._accounts.get(lease_id)
         if account is None:
@@ -88,10 +88,10 @@ class Leases:
             raise LostLease(lease_id, worker)
         return account, holding
 
-    def account_of(self, lease_id: int) -> Account | None:
+    def account_of(self, lease_id: int) -> DatasetAccount | None:
         return self._accounts.get(lease_id)
 
-    def held_by(self, worker: str) -> list[tuple[Account, Holding]]:
+    def held_by(self, worker: str) -> list[tuple[DatasetAccount, Holding]]:
         """Oldest first."""
         mine = self._workers.get(worker, {})
         return [(account, account.held[lease_id]) for lease_id, account in mine.items()]
@@ -99,10 +99,10 @@ class Leases:
     def count(self, worker: str) -> int:
         return len(self._workers.get(worker, ()))
 
-    def all(self) -> list[tuple[Account, Holding]]:
+    def all(self) -> list[tuple[DatasetAccount, Holding]]:
         return [(account, account.held[lease_id]) for lease_id, account in self._accounts.items()]
 
-    def agree_with(self, accounts: Iterable[Account]) -> bool:
+    def agree_with(self, accounts: Iterable[DatasetAccount]) -> bool:
         """Accounts, numbers and workers say the same of who holds what."""
         held = {lease_id for account in accounts for lease_id in account.held}
         return held == set(self._accounts) == {i for mine in self._workers.values() for i in mine}

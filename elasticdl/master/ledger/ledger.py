@@ -24,10 +24,10 @@ from collections.abc import Collection
 from typing import Any
 
 from elasticdl.master.ledger.bad_ranges import BadRange
-from elasticdl.master.ledger.dataset_account import Account
-from elasticdl.master.ledger.dataset_accounts import Accounts
-from elasticdl.master.ledger.lease_table import Leases
-from elasticdl.master.ledger.request_cache import Requests
+from elasticdl.master.ledger.dataset_account import DatasetAccount
+from elasticdl.master.ledger.dataset_accounts import DatasetAccounts
+from elasticdl.master.ledger.lease_table import LeaseTable
+from elasticdl.master.ledger.request_cache import RequestCache
 from elasticdl.master.ledger.shard_splitter import propose
 from elasticdl.master.ledger.shard_types import (
     DatasetSpec,
@@ -58,9 +58,9 @@ class Ledger:
     """All data sets of a job, and the workers' leases on them."""
 
     def __init__(self) -> None:
-        self.accounts = Accounts()
-        self.leases = Leases()
-        self.requests = Requests()
+        self.accounts = DatasetAccounts()
+        self.leases = LeaseTable()
+        self.requests = RequestCache()
         # All batches of all data sets so far.
         self.steps = 0
 
@@ -193,7 +193,9 @@ class Ledger:
             returned += self._give_back(self.accounts[dataset], holdings, failed_lease)
         return returned
 
-    def _give_back(self, account: Account, holdings: list[Holding], failed: int | None) -> list[Returned]:
+    def _give_back(
+        self, account: DatasetAccount, holdings: list[Holding], failed: int | None
+    ) -> list[Returned]:
         for holding in holdings:
             self.leases.forget(holding)
         returned = account.give_back(holdings, failed_lease=failed)
@@ -434,9 +436,9 @@ class Ledger:
         ledger = cls()
         try:
             ledger.steps = snapshot["steps"]
-            ledger.accounts = Accounts.from_json(snapshot["datasets"])
-            ledger.requests = Requests.from_json(snapshot["requests"])
-            ledger.leases = Leases.held_in(ledger.accounts, next_number=snapshot["next_lease"])
+            ledger.accounts = DatasetAccounts.from_json(snapshot["datasets"])
+            ledger.requests = RequestCache.from_json(snapshot["requests"])
+            ledger.leases = LeaseTable.held_in(ledger.accounts, next_number=snapshot["next_lease"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"This is no ledger: {error!r}.") from error
         return ledger

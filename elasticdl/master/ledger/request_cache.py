@@ -20,7 +20,7 @@ class Request:
     used: bool = False
 
 
-class Requests:
+class RequestCache:
     """The last request of every worker for every data set."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Requests:
         ]
 
     @classmethod
-    def from_json(cls, document: list[Any]) -> Requests:
+    def from_json(cls, document: list[Any]) -> RequestCache:
         requests = cls()
         for worker, dataset, request_id, leases, used in document:
             requests._last[worker, dataset] = Request(request_id=request_id, leases=list(leases), used=used)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from elasticdl.master.ledger.dataset_account import Account
+from elasticdl.master.ledger.dataset_account import DatasetAccount
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.ledger.shard_types import Holding, Lease, LedgerError, Remainder
 
@@ -75,7 +75,7 @@ def claim_lease(ledger: Ledger, lease: Lease, *, atomic: bool = False) -> tuple[
     return found > 0, [(r.epoch, r.start, r.end) for r in given_out]
 
 
-def _account(ledger: Ledger, dataset: str, epoch: int) -> Account:
+def _account(ledger: Ledger, dataset: str, epoch: int) -> DatasetAccount:
     """The account, advanced to the epoch of a claim if it is behind."""
     account = ledger.accounts[dataset]
     if not account.spec.overlapping and account.epoch < epoch < account.spec.epochs:
@@ -102,7 +102,7 @@ def count_unclaimed(ledger: Ledger, dataset: str, ranges: list[EpochRange]) -> N
 
 
 def _claim(
-    account: Account, *, epoch: int, start: int, end: int, partly: bool
+    account: DatasetAccount, *, epoch: int, start: int, end: int, partly: bool
 ) -> tuple[int, list[Remainder]]:
     """Takes [start, end) of an epoch out of the queue. Returns how many samples were queued, and the shards that turned
     out to have been leased before it.
@@ -132,7 +132,7 @@ def _claim(
     return found, given_out
 
 
-def _reach(account: Account, epoch: int, end: int) -> list[Remainder]:
+def _reach(account: DatasetAccount, epoch: int, end: int) -> list[Remainder]:
     """Advances the account to where the shard with the sample before `end` has been leased."""
     given_out: list[Remainder] = []
     while account.epoch < epoch:
@@ -143,7 +143,7 @@ def _reach(account: Account, epoch: int, end: int) -> list[Remainder]:
     return given_out
 
 
-def _give_out(account: Account, place: int) -> list[Remainder]:
+def _give_out(account: DatasetAccount, place: int) -> list[Remainder]:
     """Requeues all shards before a place of the current epoch's order, as if they had been leased and returned."""
     given_out = []
     while account.cursor < place:
@@ -156,7 +156,7 @@ def _give_out(account: Account, place: int) -> list[Remainder]:
     return given_out
 
 
-def _complete(account: Account, epoch: int) -> int:
+def _complete(account: DatasetAccount, epoch: int) -> int:
     """Completes all epochs up to this one. Returns the samples newly done.
 
     Only for data sets whose epochs do not overlap, and while no worker holds a lease of those epochs.
@@ -173,7 +173,7 @@ def _complete(account: Account, epoch: int) -> int:
     return done
 
 
-def _queued_samples(account: Account, ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+def _queued_samples(account: DatasetAccount, ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
     """How many samples of these disjoint ranges (epoch, start, end) are still queued, by epoch."""
     # Sorted once: there may be thousands of either.
     asked = sorted(ranges)
