@@ -26,7 +26,7 @@ from elasticdl.platforms.kubernetes.client import (
     ClusterError,
     Document,
     Pauses,
-    http_library,
+    TransportError,
 )
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, node_of, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -150,7 +150,6 @@ class JobLogs:
         name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
         place = Place()
         pauses = Pauses(patience=math.inf)
-        http = http_library()
         first = True
         while True:
             # Looked at before the log: what a container says last is not missed.
@@ -171,9 +170,9 @@ class JobLogs:
                     if first:
                         self._say(f"The log of {node} cannot be read: {error.message}")
                     return
-            except (http.TransportError, http.StreamError) as error:
+            except TransportError as error:
                 if not self._follow:
-                    self._say(f"The log of {node} cannot be read: {type(error).__name__} {error}".rstrip())
+                    self._say(f"The log of {node} cannot be read: {error}")
                     return
             await pauses.wait()
 
@@ -238,10 +237,9 @@ class JobLogs:
 
 async def last_lines(cluster: Cluster, pod: str, count: int, *, previous: bool) -> tuple[str, ...]:
     """The end of a master's log, as far as it can be had. `previous`: of the container before the one that runs."""
-    http = http_library()
     pieces: list[bytes] = []
     query = {"tailLines": str(count), "container": MASTER_ROLE, **({"previous": "true"} if previous else {})}
-    with contextlib.suppress(ClusterError, http.TransportError, http.StreamError):
+    with contextlib.suppress(ClusterError, TransportError):
         async with cluster.stream(
             f"{cluster.path('Pod', pod)}/log", query, read_seconds=_LAST_SECONDS
         ) as answer:
