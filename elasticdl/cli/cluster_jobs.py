@@ -39,7 +39,7 @@ from elasticdl.jobs.spec import from_yaml
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, Listing, owners_of, uid_of
 from elasticdl.platforms.kubernetes.manifests import JOB_ROLE, SPEC_KEY, STATUS_KEY, WISHES_KEY
 from elasticdl.platforms.kubernetes.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
-from elasticdl.platforms.kubernetes.pod_manifests import master_pod
+from elasticdl.platforms.kubernetes.pods.manifest import master_pod
 from elasticdl.platforms.platform import MASTER_ROLE
 
 _POLL_SECONDS = 0.5

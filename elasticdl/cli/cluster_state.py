@@ -22,7 +22,7 @@ from elasticdl.platforms.kubernetes.manifests import (
     WISHES_KEY,
     WRITTEN_AT,
 )
-from elasticdl.platforms.kubernetes.pod_status import (
+from elasticdl.platforms.kubernetes.pods.status import (
     last_end,
     leaving,
     machine_of,

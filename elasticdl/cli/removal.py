@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster, Document
 from elasticdl.platforms.kubernetes.kubernetes_platform import SLACK_SECONDS
-from elasticdl.platforms.kubernetes.pod_status import grace_seconds, leaving, machine_of, unreachable
+from elasticdl.platforms.kubernetes.pods.status import grace_seconds, leaving, machine_of, unreachable
 
 _POLL_SECONDS = 0.5
 # A person who waits for longer wants to know what for.

@@ -45,8 +45,8 @@ from elasticdl.platforms.kubernetes.credentials import Credentials
 from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, record_name
-from elasticdl.platforms.kubernetes.pod_events import last_trouble
-from elasticdl.platforms.kubernetes.pod_status import (
+from elasticdl.platforms.kubernetes.pods.events import last_trouble
+from elasticdl.platforms.kubernetes.pods.status import (
     grace_seconds,
     last_end,
     leaving,

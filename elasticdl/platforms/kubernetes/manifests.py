@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.platforms.kubernetes import naming
-from elasticdl.platforms.kubernetes.pod_manifests import master_pod, owner_references
+from elasticdl.platforms.kubernetes.pods.manifest import master_pod, owner_references
 from elasticdl.platforms.platform import MASTER_ROLE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import dataclasses
 
 from elasticdl.jobs.sections.resources import Quantity, most_memory
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.platforms.kubernetes.pod_status import Document, own_container
+from elasticdl.platforms.kubernetes.pods.status import Document, own_container
 from elasticdl.platforms.platform import EndReason, NodeStatus
 
 

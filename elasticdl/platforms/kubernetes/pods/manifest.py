@@ -17,7 +17,7 @@ from elasticdl.jobs.sections.reserved import NOTICE_FOLDER, SECRET_FOLDER, STATE
 from elasticdl.jobs.sections.resources import Resources, grown_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
-from elasticdl.platforms.kubernetes.pod_volumes import volumes_and_mounts
+from elasticdl.platforms.kubernetes.pods.volumes import volumes_and_mounts
 from elasticdl.platforms.platform import MASTER_ROLE, NodeRequest
 
 Document = dict[str, Any]
