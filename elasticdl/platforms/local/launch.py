@@ -123,7 +123,7 @@ def start_keeper(
                 [
                     sys.executable,
                     *("-I", "-S", "-c", _KEEPER_PROGRAM),
-                    str(Path(__file__).parents[2]),
+                    str(Path(__file__).parents[3]),
                     *map(str, arguments),
                 ],
                 env=dict(environment),

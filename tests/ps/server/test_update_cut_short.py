@@ -49,14 +49,14 @@ _TABLE = """
 import functools
 import sys
 import numpy as np
-from elasticdl.ps import tables
+from elasticdl.ps.storage import table_set
 from elasticdl.ps.storage.holdings import Push
 from elasticdl.ps.server.store import Initial, ServerSettings, Store
 from elasticdl.ps.embedding.table import Budget, Table, TableSpec
 from elasticdl.wire import ps_pb2
 
 # As if the system gave no more.
-tables.Table = functools.partial(Table, budget=Budget(300_000))
+table_set.Table = functools.partial(Table, budget=Budget(300_000))
 store = Store(ServerSettings(asynchronous=sys.argv[1] == "asynchronous"))
 store.close(1)
 store.open()
@@ -64,7 +64,7 @@ optimizer = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 spec = TableSpec(name="t", width=16)
 store.initialize(Initial(trainable={}, state={}, optimizer=optimizer, tables=[spec]), generation=1)
 for sequence, rows in enumerate((10, 100_000), start=1):
-    part = tables.RowPart(ids=np.arange(rows), values=np.ones((rows, 16), np.float32))
+    part = table_set.RowPart(ids=np.arange(rows), values=np.ones((rows, 16), np.float32))
     push = Push(
         worker="w",
         sequence=sequence,

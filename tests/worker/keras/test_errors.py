@@ -41,7 +41,7 @@ def test_labels_that_do_not_fit_the_loss(trainer: Callable[..., KerasTrainer], a
     message = caught.value.message
     assert "The loss of test.definition.custom_model cannot take" in message
     assert "labels int64 [batch, 2] and predictions float32 [batch, 5]" in message
-    assert "test_keras_errors.py" in message
+    assert "test_errors.py" in message
     assert "site-packages" not in message
 
 

@@ -60,7 +60,7 @@ def test_fails_when_it_is_called(fail: Callable[[Any], UserError]) -> None:
 
     error = fail(feed)
     assert "KeyError: 'absent'" in str(error)
-    assert "test_keras_feed_errors.py" in str(error)
+    assert "test_feed_errors.py" in str(error)
     assert "elasticdl/worker" not in str(error)
 
 
@@ -69,7 +69,7 @@ def test_fails_when_its_functions_become_graphs(fail: Callable[[Any], UserError]
         return record + 1, record
 
     error = fail(lambda dataset, *_: dataset.map(parse))
-    assert "test_keras_feed_errors.py" in str(error)
+    assert "test_feed_errors.py" in str(error)
     assert "in parse" in str(error)
     assert "string" in error.message
     assert "site-packages" not in str(error)
