@@ -46,6 +46,16 @@ class JobSpec(Head):
         return "command" if self.model.job_command else "definition"
 
     @property
+    def framework(self) -> Literal["tensorflow", "paddle", "plain"]:
+        """Whose variables the nodes of a job command get. Parameter servers without TF_CONFIG are Paddle's."""
+        if self.program != "command":
+            return "plain"
+        if self.model.need_tf_config:
+            return "tensorflow"
+        is_paddle = self.nodes.num_ps > 0 or "paddle" in self.model.job_command.lower()
+        return "paddle" if is_paddle else "plain"
+
+    @property
     def addressed(self) -> bool:
         """The nodes of its program know each other by addresses, which belong to places and not to processes."""
         return self.program == "command" and (self.model.need_tf_config or self.nodes.num_ps > 0)

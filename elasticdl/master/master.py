@@ -36,9 +36,9 @@ from elasticdl.master.health.worker_monitor import STOOD_STILL_SECONDS, Liveness
 from elasticdl.master.job_state import FORM, JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.lifecycle.roster import Node
+from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.programs.program_nodes import ProgramNodes
-from elasticdl.master.programs.tf_config import places
 from elasticdl.master.recovery.lost_journal import Comeback, distrust, moved, take_over
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Moving

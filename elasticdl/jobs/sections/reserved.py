@@ -39,8 +39,8 @@ VARIABLES = frozenset(
         "WORKER_TYPE",
     )
 )
-# For programs of the user's own, as Paddle reads them.
-_OF_PROGRAMS = frozenset(
+# As Paddle reads them.
+_OF_PADDLE = frozenset(
     (
         "PADDLE_CURRENT_ENDPOINT",
         "PADDLE_PORT",
@@ -65,8 +65,8 @@ _VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
 
 def variables(spec: JobSpec) -> frozenset[str]:
     """Of the nodes of this job."""
-    of_programs = _OF_PROGRAMS if spec.program == "command" else frozenset[str]()
-    return VARIABLES | of_programs | ({"TF_CONFIG"} if spec.model.need_tf_config else frozenset())
+    of_paddle = _OF_PADDLE if spec.framework == "paddle" else frozenset[str]()
+    return VARIABLES | of_paddle | ({"TF_CONFIG"} if spec.model.need_tf_config else frozenset())
 
 
 def is_volume(name: str) -> bool:

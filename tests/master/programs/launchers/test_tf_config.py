@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 
-from elasticdl.master.programs.tf_config import SPARE_WORKERS, places, tf_config
+from elasticdl.master.programs.launchers.launcher import SPARE_WORKERS, NodePlace, places
+from elasticdl.master.programs.launchers.tensorflow import TensorflowLauncher
 
 TARGETS = {"ps": 1, "chief": 1, "evaluator": 1, "worker": 2}
 ADDRESSES = {role: [f"{role}:{n}" for n in range(count)] for role, count in places(TARGETS).items()}
 
 
 def config(role: str, slot: int, **targets: int) -> dict[str, dict[str, object]]:
-    text = tf_config(role=role, slot=slot, addresses=ADDRESSES, targets={**TARGETS, **targets})
-    return json.loads(text)  # type: ignore[no-any-return]
+    place = NodePlace(role=role, slot=slot, addresses=ADDRESSES, targets={**TARGETS, **targets})
+    environment = TensorflowLauncher().environment(place)
+    assert environment.keys() == {"TF_CONFIG"}
+    return json.loads(environment["TF_CONFIG"])  # type: ignore[no-any-return]
 
 
 def test_everybody_is_told_who_is_there_and_who_it_is() -> None:
