@@ -39,7 +39,7 @@ from elasticdl.worker.keras.metrics import EvaluationMetrics
 from elasticdl.worker.keras.optimizer import KerasOptimizer
 from elasticdl.worker.keras.table_lookup import as_ordinary
 from elasticdl.worker.keras.variables import ModelVariables
-from elasticdl.worker.model.embedding_offload import told_with_export
+from elasticdl.worker.model.embedding_offload import export_remarks
 from elasticdl.worker.model.learning_rates import Rates
 from elasticdl.worker.model.table_layers import Tables
 from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
@@ -278,7 +278,7 @@ class KerasTrainer(Trainer):
         ordinary = as_ordinary(self.tables) if self.tables else contextlib.nullcontext()
         with ordinary, moved_back(self._moved, self.tables.own):
             lines = export_model(self.model, path, example.features, name=self._definition.name)
-        return lines + told_with_export(each.size for each in self._moved)
+        return lines + export_remarks(each.size for each in self._moved)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         make = self._definition.prediction_outputs_processor

@@ -35,7 +35,7 @@ from elasticdl.worker.batching.column_batches import column_batches
 from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
 from elasticdl.worker.definition import ModelDefinition, ProgramError
 from elasticdl.worker.environment import THREADS
-from elasticdl.worker.model.embedding_offload import told_with_export
+from elasticdl.worker.model.embedding_offload import export_remarks
 from elasticdl.worker.model.table_layers import Tables
 from elasticdl.worker.torch.callbacks import TorchCallbacks
 from elasticdl.worker.torch.embedding_offload import moved_sizes
@@ -346,7 +346,7 @@ class TorchTrainer(Trainer):
         self._set_training(False)
         arguments, keywords = self._inputs.arguments(self._here(example.features))
         lines = write_export(self._model, path, arguments, keywords, self.tables)
-        return lines + told_with_export(moved_sizes(self._model))
+        return lines + export_remarks(moved_sizes(self._model))
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         made = self._definition.prediction_outputs_processor

@@ -87,7 +87,7 @@ def test_it_is_moved_and_learns(
     assert spec.initializer.kind == ("uniform" if network is functional else "normal")
     # The others have the names that they have without it.
     assert list(trainer.parameters().trainable) == [name for name in names if name != spec.name]
-    assert "large (3,000 rows of 8, 0 MiB) is moved to the parameter servers" in caplog.text
+    assert "Moving the embedding large (3,000 rows of 8, 0 MiB) to the parameter servers" in caplog.text
     assert trainer.remarks == ["Moved to the parameter servers: embedding large (3,000 rows of 8, 0 MiB)."]
     _, losses = train(trainer)
     assert losses[-1] < losses[0]
@@ -132,7 +132,7 @@ def frozen() -> Any:
     return model
 
 
-GIVEN = "its numbers are given, and not what its initializer draws"
+SET = "its values were set, and are not what its initializer draws"
 MATRIX = np.random.default_rng(2).normal(size=(ROWS, 8))
 NORMAL = {"embeddings_initializer": "random_normal"}
 
@@ -140,16 +140,16 @@ NORMAL = {"embeddings_initializer": "random_normal"}
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        (with_rows(np.exp), GIVEN),
-        (with_rows(lambda drawn: 2 * drawn), GIVEN),
-        (with_rows(lambda drawn: drawn + 0.02), GIVEN),
-        (with_rows(lambda drawn: MATRIX, **NORMAL), GIVEN),
-        (with_rows(zero_first), GIVEN),
+        (with_rows(np.exp), SET),
+        (with_rows(lambda drawn: 2 * drawn), SET),
+        (with_rows(lambda drawn: drawn + 0.02), SET),
+        (with_rows(lambda drawn: MATRIX, **NORMAL), SET),
+        (with_rows(zero_first), SET),
         (with_rows(zero_first, embeddings_initializer="ones"), "no initializer ones"),
-        (with_rows(zero_first, embeddings_initializer=tf.keras.initializers.Constant(0.5)), GIVEN),
+        (with_rows(zero_first, embeddings_initializer=tf.keras.initializers.Constant(0.5)), SET),
         (
             lambda: functional(embeddings_initializer=tf.keras.initializers.Constant(MATRIX)),
-            "stays an ordinary one: its numbers are given.",
+            "its initializer is a matrix of given values",
         ),
         (lambda: functional(embeddings_initializer="orthogonal"), "no initializer orthogonal"),
         (lambda: functional(embeddings_regularizer="l2"), "regularizers"),
@@ -174,7 +174,7 @@ def test_those_that_would_not_be_the_same_stay(
 ) -> None:
     trainer = make(network)
     assert trainer.tables.specs == []
-    assert "stays an ordinary one" in caplog.text
+    assert "Not moving the embedding large" in caplog.text
     assert why in caplog.text
 
 
@@ -230,7 +230,7 @@ def test_one_whose_numbers_are_used_otherwise_is_told(
 ) -> None:
     with pytest.raises(UserError, match=r"the embedding large otherwise") as caught:
         train(make(network))
-    assert "--move_embeddings_mib=0" in caught.value.hint
+    assert "Omit --move_embeddings_mib" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["model", "model.keras"])

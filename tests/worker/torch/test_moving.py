@@ -36,7 +36,6 @@ class Network(nn.Module):
         self.large = nn.Sequential(nn.Embedding(ROWS, 8, **options))
         self.bag = nn.EmbeddingBag(ROWS, 8, mode="sum")
         self.small = nn.Embedding(ROWS, 2)
-        nn.init.uniform_(self.bag.weight, 0.1, 0.3)
         self.out = nn.Linear(38, 1)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
@@ -67,12 +66,10 @@ def test_those_that_are_large_and_only_those(
     with caplog.at_level(logging.INFO, "elasticdl.worker"):
         trainer = make()
     assert [spec.name for spec in trainer.tables.specs] == ["large.0", "bag"]
-    large, bag = (spec.initializer for spec in trainer.tables.specs)
-    assert (large.kind, bag.kind) == ("normal", "uniform")
-    assert large.options["stddev"] == pytest.approx(1, abs=0.02)
-    assert (bag.options["low"], bag.options["high"]) == pytest.approx((0.1, 0.3), abs=0.003)
+    standard_normal = Initializer(kind="normal", options={"mean": 0.0, "stddev": 1.0})
+    assert all(spec.initializer == standard_normal for spec in trainer.tables.specs)
     assert sorted(trainer.parameters().trainable) == ["out.bias", "out.weight", "small.weight"]
-    assert "large.0 (3,000 rows of 8, 0 MiB) is moved to the parameter servers" in caplog.text
+    assert "Moving the embedding large.0 (3,000 rows of 8, 0 MiB) to the parameter servers" in caplog.text
     assert trainer.remarks == [
         "Moved to the parameter servers: embeddings large.0 (3,000 rows of 8, 0 MiB), bag (3,000 rows of 8, 0 MiB)."
     ]
@@ -80,44 +77,15 @@ def test_those_that_are_large_and_only_those(
     assert len(small.tables.specs) == len(small.remarks) == 0
 
 
-def test_single_numbers_that_are_drawn_twice_are_still_drawn(make: Callable[..., TorchTrainer]) -> None:
-    class Narrow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.wide = nn.Embedding(40_000, 1)
-            # Few enough different numbers for some to come again in the same place.
-            self.wide.weight.data = (torch.rand(40_000, 1) * 10_000).round()
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return self.wide(ids).sum(1)
-
-    (spec,) = make(Narrow, limit=4 * 40_000).tables.specs
-    assert spec.initializer.kind == "uniform"
-
-
-def test_all_workers_agree(make: Callable[..., TorchTrainer]) -> None:
-    """Each has drawn other numbers; what they were drawn from must not differ in the least."""
-    torch.manual_seed(1)
-    first = make()
-    before = torch.get_rng_state()
-    second = make()
-    assert first.tables.specs == second.tables.specs
-    assert not torch.equal(torch.get_rng_state(), before)
-    assert not np.array_equal(
-        first.parameters().trainable["small.weight"], second.parameters().trainable["small.weight"]
-    )
-
-
-def given() -> Any:
+def loaded() -> Any:
     model = Network()
-    generator = torch.Generator().manual_seed(3)
-    model.large[0].weight.data = torch.randn(ROWS, 8, generator=generator)
+    model.large[0].weight.data *= 1.2
     return model
 
 
-def odd() -> Any:
+def drawn_again() -> Any:
     model = Network()
-    model.large[0].weight.data.exponential_()
+    nn.init.uniform_(model.large[0].weight, -0.05, 0.05)
     return model
 
 
@@ -125,20 +93,6 @@ def zero_first() -> Any:
     model = Network()
     model.large[0].weight.data[0] = 0
     return model
-
-
-class FirstAlone:
-    """A model function that loads numbers when it is called first, and not again."""
-
-    def __init__(self) -> None:
-        self.called = False
-
-    def __call__(self) -> Any:
-        model = Network()
-        if not self.called:
-            model.large[0].weight.data *= 1.2
-        self.called = True
-        return model
 
 
 def doubled() -> Any:
@@ -150,15 +104,14 @@ def doubled() -> Any:
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        (given, "its numbers are the same when the model is made again, so they are given and not drawn"),
-        (zero_first, "some of its rows are the same when the model is made again"),
-        (FirstAlone(), "its numbers are others than those drawn when the model is made again"),
-        (doubled, "its numbers are of torch.float64"),
-        (odd, "nothing that tables know"),
+        (loaded, "its values were set"),
+        (drawn_again, "use elasticdl.torch.Embedding"),
+        (zero_first, "its values were set"),
+        (doubled, "its values are of torch.float64"),
         (lambda: Network(padding_idx=0), "padding_idx"),
         (lambda: Network(max_norm=1.0), "max_norm"),
     ],
-    ids=["given", "a row", "once", "float64", "odd", "padding", "norm"],
+    ids=["loaded", "drawn again", "a row", "float64", "padding", "norm"],
 )
 def test_those_that_would_not_be_the_same_stay(
     make: Callable[..., TorchTrainer],
@@ -168,7 +121,7 @@ def test_those_that_would_not_be_the_same_stay(
 ) -> None:
     trainer = make(network)
     assert [spec.name for spec in trainer.tables.specs] == ["bag"]
-    assert "large.0 (3,000 rows of 8, 0 MiB) stays an ordinary one" in caplog.text
+    assert "Not moving the embedding large.0 (3,000 rows of 8, 0 MiB)" in caplog.text
     assert why in caplog.text
     told = trainer.remarks[-1]
     assert told.startswith("Not moved to the parameter servers: embedding large.0 (3,000 rows of 8, 0 MiB): ")
@@ -234,7 +187,7 @@ def test_one_whose_numbers_are_used_otherwise_is_told(make: Callable[..., TorchT
 
     with pytest.raises(UserError, match=r"the embedding large.0 .* otherwise") as caught:
         make(Tied).gradients(BATCH)
-    assert "--move_embeddings_mib=0" in caught.value.hint
+    assert "Omit --move_embeddings_mib" in caught.value.hint
 
 
 @pytest.mark.parametrize(("kind", "plain"), [(MovedEmbedding, nn.Embedding), (MovedBag, nn.EmbeddingBag)])
