@@ -137,7 +137,7 @@ def status(job: str, as_json: bool, namespace: str | None) -> None:
 @_namespaced
 def metrics(job: str, port: int | None, bind: str, namespace: str | None) -> None:
     """The figures of a job in Prometheus' text format: printed, or served until interrupted."""
-    from elasticdl.dashboard.metrics import job_metrics
+    from elasticdl.dashboard.job_metrics import job_metrics
 
     view = find_job(job, namespace)
     if port is None:

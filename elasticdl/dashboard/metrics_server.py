@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from elasticdl.dashboard.exposition import CONTENT_TYPE
+from elasticdl.dashboard.prometheus_text import CONTENT_TYPE
 from elasticdl.errors import UserError
 
 PATH = "/metrics"

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from elasticdl.data.column_types import Column, Inference, as_columns, typed
-from elasticdl.data.data_file import COMPRESSED_SUFFIXES
 from elasticdl.data.dataset_writer import (
     SUFFIXES,
     RecordWriter,
@@ -25,9 +24,10 @@ from elasticdl.data.dataset_writer import (
     file_writer,
     new_folder,
 )
+from elasticdl.data.files.data_file import COMPRESSED_SUFFIXES
+from elasticdl.data.files.multi_file import FilesReader
+from elasticdl.data.format_parameters import nearest
 from elasticdl.data.integrity import good_records
-from elasticdl.data.multi_file import FilesReader
-from elasticdl.data.parameters import nearest
 from elasticdl.data.reader import BadRange, Reader, Record
 from elasticdl.errors import UserError
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from elasticdl.data.data_file import open_source
-from elasticdl.data.file_listing import Listing, list_files
+from elasticdl.data.files.data_file import open_source
+from elasticdl.data.files.file_listing import Listing, list_files
+from elasticdl.data.files.multi_file import FilesReader, PieceCache, open_files
+from elasticdl.data.format_parameters import word_list
 from elasticdl.data.format_registry import check_params, format_of
 from elasticdl.data.formats.idx import IdxFile
 from elasticdl.data.formats.image_folder import SUFFIXES, ImageFiles
 from elasticdl.data.formats.parquet import ParquetFile
 from elasticdl.data.formats.recordio import RecordIOFile
-from elasticdl.data.multi_file import FilesReader, PieceCache, open_files
-from elasticdl.data.parameters import word_list
 from elasticdl.data.reader import Metadata, Reader
 from elasticdl.errors import UserError
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from elasticdl.data.atomic_file import AtomicFile, disk_errors, hidden_sibling
 from elasticdl.data.example import encode_example
+from elasticdl.data.files.atomic_file import AtomicFile, disk_errors, hidden_sibling
+from elasticdl.data.format_parameters import nearest
 from elasticdl.data.formats.recordio import RecordIOWriter
 from elasticdl.data.formats.tfrecord_frames import frame
-from elasticdl.data.parameters import nearest
 from elasticdl.errors import UserError
 
 Record = Any

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from elasticdl.data.column_types import Inference, as_columns
+from elasticdl.data.files.multi_file import FilesReader
 from elasticdl.data.formats.image_folder import ImageFiles
 from elasticdl.data.integrity import records_and_damage
-from elasticdl.data.multi_file import FilesReader
 from elasticdl.data.reader import BadRange, BadRecords, Reader, Record
 from elasticdl.errors import UserError
 

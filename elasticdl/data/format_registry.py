@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticdl.data.data_file import COMPRESSED_SUFFIXES, head_of
-from elasticdl.data.file_listing import Listing
+from elasticdl.data.files.data_file import COMPRESSED_SUFFIXES, head_of
+from elasticdl.data.files.file_listing import Listing
+from elasticdl.data.format_parameters import nearest
 from elasticdl.data.formats import idx, image_folder, parquet, recordio, tfrecord_frames
-from elasticdl.data.parameters import nearest
 from elasticdl.errors import UserError
 
 

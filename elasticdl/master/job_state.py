@@ -38,7 +38,7 @@ from elasticdl.master.lifecycle.evaluation import Evaluation
 from elasticdl.master.lifecycle.evaluations import Evaluating
 from elasticdl.master.lifecycle.roster import JobFailure, Node, Roster
 from elasticdl.master.lifecycle.schedule import EPOCH_TASK, settle
-from elasticdl.master.programs.completion import node_ended
+from elasticdl.master.programs.program_completion import node_ended
 from elasticdl.master.programs.program_datasets import ProgramData
 from elasticdl.master.recovery.reclaim_round import Gathering
 from elasticdl.master.servers.bucket_placement import Placing

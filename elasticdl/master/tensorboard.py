@@ -33,7 +33,7 @@ class EventFile:
         self._write(event_pb2.Event(wall_time=time.time(), step=step, summary=summary))
 
     def _open(self) -> TFRecordWriter:
-        from elasticdl.data.atomic_file import disk_errors
+        from elasticdl.data.files.atomic_file import disk_errors
         from elasticdl.data.formats.tfrecord_frames import TFRecordWriter
 
         with disk_errors(self._folder):

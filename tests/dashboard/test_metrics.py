@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from elasticdl.dashboard.metrics import job_metrics
+from elasticdl.dashboard.job_metrics import job_metrics
 
 SAMPLE = re.compile(
     r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (NaN|[+-]Inf|-?[0-9.e+-]+)'  # name, labels, number

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.data.data_file import Source, read_at
+from elasticdl.data.files.data_file import Source, read_at
 from elasticdl.errors import UserError
 
 SEPARATORS = {

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elasticdl.data.data_file import Source, read_at
+from elasticdl.data.files.data_file import Source, read_at
+from elasticdl.data.files.multi_file import Damaged, DataFile
+from elasticdl.data.files.record_index import MARK_BYTES, MARK_SAMPLES, FileIndex, IndexBuilder, index_of
 from elasticdl.data.formats.csv_dialect import END, Dialect, after_bom, next_row, plain_rows
-from elasticdl.data.multi_file import Damaged, DataFile
-from elasticdl.data.record_index import MARK_BYTES, MARK_SAMPLES, FileIndex, IndexBuilder, index_of
 from elasticdl.errors import UserError
 
 # Python's limit for a cell is 128 KiB, less than an image in base64.

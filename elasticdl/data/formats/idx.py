@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.data_file import COMPRESSED_SUFFIXES, Source, open_source, read_at
-from elasticdl.data.multi_file import Damaged, DataFile
+from elasticdl.data.files.data_file import COMPRESSED_SUFFIXES, Source, open_source, read_at
+from elasticdl.data.files.multi_file import Damaged, DataFile
 from elasticdl.errors import UserError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.atomic_file import disk_errors
-from elasticdl.data.multi_file import Damaged, DataFile
-from elasticdl.data.parameters import nearest
+from elasticdl.data.files.atomic_file import disk_errors
+from elasticdl.data.files.multi_file import Damaged, DataFile
+from elasticdl.data.format_parameters import nearest
 from elasticdl.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.atomic_file import disk_errors
-from elasticdl.data.cache_paths import Stamp
-from elasticdl.data.multi_file import Damaged, DataFile, PieceCache
-from elasticdl.data.parameters import nearest
+from elasticdl.data.files.atomic_file import disk_errors
+from elasticdl.data.files.cache_paths import Stamp
+from elasticdl.data.files.multi_file import Damaged, DataFile, PieceCache
+from elasticdl.data.format_parameters import nearest
 from elasticdl.data.reader import Metadata
 from elasticdl.errors import UserError
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple
 
-from elasticdl.data.atomic_file import AtomicFile
-from elasticdl.data.data_file import Source, read_at
-from elasticdl.data.multi_file import Damaged, DataFile, PieceCache
-from elasticdl.data.record_index import Damage, FileIndex, IndexBuilder, index_of
+from elasticdl.data.files.atomic_file import AtomicFile
+from elasticdl.data.files.data_file import Source, read_at
+from elasticdl.data.files.multi_file import Damaged, DataFile, PieceCache
+from elasticdl.data.files.record_index import Damage, FileIndex, IndexBuilder, index_of
 from elasticdl.errors import UserError
 
 Compressor = Literal["none", "snappy", "gzip"]

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.data.data_file import Source, read_at
+from elasticdl.data.files.data_file import Source, read_at
+from elasticdl.data.files.multi_file import Damaged, DataFile
+from elasticdl.data.files.record_index import Damage, FileIndex, IndexBuilder, index_of
 from elasticdl.data.formats.tfrecord_frames import (
     CRC,
     FRAME,
@@ -25,8 +27,6 @@ from elasticdl.data.formats.tfrecord_frames import (
     masked_crc,
     record_length,
 )
-from elasticdl.data.multi_file import Damaged, DataFile
-from elasticdl.data.record_index import Damage, FileIndex, IndexBuilder, index_of
 from elasticdl.errors import UserError
 
 

@@ -11,8 +11,8 @@ from types import TracebackType
 
 import google_crc32c
 
-from elasticdl.data.atomic_file import disk_errors
-from elasticdl.data.data_file import read_at
+from elasticdl.data.files.atomic_file import disk_errors
+from elasticdl.data.files.data_file import read_at
 from elasticdl.errors import UserError
 
 HEADER = struct.Struct("<QI")

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.atomic_file import AtomicFile, disk_errors
 from elasticdl.data.dataset_writer import SUFFIXES, SplitWriter, file_writer, new_folder
+from elasticdl.data.files.atomic_file import AtomicFile, disk_errors
 from elasticdl.data.formats.idx import IdxFile, labels_beside
 from elasticdl.errors import UserError
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.data.atomic_file import AtomicFile
 from elasticdl.data.dataset_writer import ParquetWriter, Sink, SplitWriter, new_folder
+from elasticdl.data.files.atomic_file import AtomicFile
+from elasticdl.data.format_parameters import nearest
 from elasticdl.data.generators.bundled import Made, Progress, silent, split_files
-from elasticdl.data.parameters import nearest
 from elasticdl.errors import UserError
 
 NUMBERS = tuple(f"I{number}" for number in range(1, 14))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from elasticdl.master.job_state import JobState
-from elasticdl.master.programs.completion import TRAINERS
+from elasticdl.master.programs.program_completion import TRAINERS
 from elasticdl.platforms.platform import NodePhase
 
 # TensorFlow waits half a minute before it looks whether a lost parameter server is back.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from elasticdl.master.checkpointing.barrier_records import Cut
 from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
-from elasticdl.master.programs.completion import settle_program
+from elasticdl.master.programs.program_completion import settle_program
 
 if TYPE_CHECKING:
     from elasticdl.master.job_state import JobState

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.master.ledger.ledger import DatasetSpec, Lease, Ledger, LedgerError, LostLease, ShardGivesUp
 from elasticdl.master.lifecycle.roster import JobFailure
-from elasticdl.master.programs.completion import TRAINERS
+from elasticdl.master.programs.program_completion import TRAINERS
 
 if TYPE_CHECKING:
     from elasticdl.master.job_state import JobState

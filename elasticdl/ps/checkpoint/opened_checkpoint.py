@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.data.atomic_file import AtomicFile
 from elasticdl.data.dataset_writer import Sink
+from elasticdl.data.files.atomic_file import AtomicFile
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.ps.checkpoint.array_file import SnapshotFile

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from elasticdl.data.atomic_file import disk_errors
+from elasticdl.data.files.atomic_file import disk_errors
 from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.atomic_file import disk_errors
+from elasticdl.data.files.atomic_file import disk_errors
 from elasticdl.errors import UserError
 
 # The limit on the size of a file meets writers where a full disk would: in the middle of writing.

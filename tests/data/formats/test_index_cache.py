@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.data.dataset import open_reader
+from elasticdl.data.files.record_index import FileIndex, beside_data, in_cache
 from elasticdl.data.formats import recordio
-from elasticdl.data.record_index import FileIndex, beside_data, in_cache
 
 RECORDS = [str(number).encode() for number in range(50)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.data.dataset import open_reader
+from elasticdl.data.files.record_index import beside_data, in_cache
 from elasticdl.data.formats.recordio import RecordIOWriter
-from elasticdl.data.record_index import beside_data, in_cache
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.data.atomic_file import disk_errors
+from elasticdl.data.files.atomic_file import disk_errors
 from elasticdl.errors import UserError
 
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed", "_temporary")

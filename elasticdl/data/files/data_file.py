@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from elasticdl.data.atomic_file import AtomicFile, disk_errors
-from elasticdl.data.cache_paths import Stamp, cache_folder, cache_key
+from elasticdl.data.files.atomic_file import AtomicFile, disk_errors
+from elasticdl.data.files.cache_paths import Stamp, cache_folder, cache_key
 from elasticdl.errors import UserError
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from elasticdl.dashboard.exposition import Exposition
+from elasticdl.dashboard.prometheus_text import Exposition
 
 _QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 

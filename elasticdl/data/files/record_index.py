@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.data.atomic_file import AtomicFile, disk_errors
-from elasticdl.data.cache_paths import Stamp, cache_folder, cache_key
-from elasticdl.data.data_file import Source
+from elasticdl.data.files.atomic_file import AtomicFile, disk_errors
+from elasticdl.data.files.cache_paths import Stamp, cache_folder, cache_key
+from elasticdl.data.files.data_file import Source
 from elasticdl.errors import UserError
 
 _log = logging.getLogger(__name__)
