@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from elasticdl.data.reader import BadRange
-from elasticdl.worker import loop as loop_module
 from tests.worker.small_loop import SHARD, batch, close, last_push, make_loop, train
 
 
@@ -43,7 +42,7 @@ def test_servers_hear_of_no_place_beyond_what_was_given_up(
 ) -> None:
     """Where samples could not be read, batches do not lie where the master thinks."""
     train(loop, batch(110))
-    loop._ends[SHARD.lease_id] = 115
+    loop._leases.end_at(SHARD.lease_id, 115)
     train(loop, batch(120))
     assert last_push(table_servers) == (7, 115, 2)
 
@@ -67,10 +66,8 @@ def test_what_cannot_be_read_is_told_before_the_batch_behind_it_counts(
     assert loop._link.bad == [(100, 103)]
 
 
-def test_what_was_pushed_is_reported_before_the_program_fails(
-    loop: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_module, "_LAST_WORDS_SECONDS", 60.0)
+def test_what_was_pushed_is_reported_before_the_program_fails(loop: Any) -> None:
+    loop._last_report_seconds = 60.0
     loop._trainer.given = [batch(110), batch(120), batch(130, features="bad")]
     with pytest.raises(ZeroDivisionError):
         loop.run()
@@ -78,8 +75,8 @@ def test_what_was_pushed_is_reported_before_the_program_fails(
     assert loop.lease_id == 7
 
 
-def test_a_program_that_has_failed_waits_for_nobody(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "_LAST_WORDS_SECONDS", 0.0)
+def test_a_program_that_has_failed_does_not_wait(loop: Any) -> None:
+    loop._last_report_seconds = 0.0
     loop._link.answers.clear()
     loop._trainer.given = [batch(110), batch(120, features="bad")]
     with pytest.raises(ZeroDivisionError):

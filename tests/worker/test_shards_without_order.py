@@ -20,7 +20,7 @@ def loop(table_servers: tuple[list[Any], list[str]]) -> Iterator[Any]:
 
 
 def ask_for(loop: Any, end: int) -> None:
-    loop._give_up(pb.Truncation(lease_id=SHARD.lease_id, end=end))
+    loop._truncate(pb.Truncation(lease_id=SHARD.lease_id, end=end))
 
 
 def test_once_begun_no_part_of_it_is_given_up(loop: Any, table_servers: tuple[list[Any], list[str]]) -> None:

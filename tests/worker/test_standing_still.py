@@ -16,11 +16,11 @@ from elasticdl.ps.core.errors import NotReady
 from elasticdl.ps.replication.replica_log import Routes
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.loop import TrainingLoop
 from elasticdl.worker.model.served_model import ServedModel
-from elasticdl.worker.model.table_layers import Tables
 from elasticdl.worker.shard_memory import ShardMemory
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.trainer import Batch, Parameters
+from elasticdl.worker.training.training_loop import TrainingLoop
 
 
 class Trainer:
@@ -101,7 +101,7 @@ def stand_still(link: Any, addresses: list[str], samples: Any, directive: pb.Dir
     client = ParameterClient(addresses, "token", link.node, generation=1, patience_seconds=60)
     loop._model = ServedModel(trainer, client, pull_every=1, restore_from="")
     try:
-        loop._stand_still(directive)
+        loop._reach_barrier(directive)
     finally:
         loop._model.close()
         loop._reporter.close()

@@ -113,7 +113,7 @@ def test_ids_without_a_row_have_the_mean_of_what_rows_start_as(
 
 def test_bags_by_offsets_and_weights() -> None:
     from elasticdl.ps.storage.local_tables import LocalTables
-    from elasticdl.worker.model.table_layers import Tables
+    from elasticdl.worker.table_layers import Tables
     from elasticdl.worker.torch.table_lookup import as_ordinary
 
     for mode in ("sum", "mean", "sqrtn"):
