@@ -26,7 +26,7 @@ from elasticdl.data.reader import BadRange, Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.model.model_store import OwnModel, restore
+from elasticdl.worker.model.model_store import LocalModel, restore
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Parameters, Shard, Trainer
 from elasticdl.worker.training.training_loop import TrainingLoop
@@ -249,7 +249,7 @@ class AllReduceLoop(TrainingLoop):
             team.ask_to_stop()
 
 
-class _ReplicatedModel(OwnModel):
+class _ReplicatedModel(LocalModel):
     """The model of a worker that gets its values from the others, or from a checkpoint if it is the first of all."""
 
     def __init__(self, trainer: Trainer) -> None:

@@ -20,7 +20,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.zoo_import import users_traceback
 from elasticdl.worker.definition import ProgramError
 from elasticdl.worker.torch.input.collate import describe
-from elasticdl.worker.torch.input.model_inputs import Inputs
+from elasticdl.worker.torch.input.model_inputs import ModelInputs
 from elasticdl.worker.trainer import Batch
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
@@ -35,7 +35,7 @@ class Forward:
         self._model = model
         self._compute_loss = loss
         self._has_computed_loss = False
-        self.inputs = Inputs(model.forward)
+        self.inputs = ModelInputs(model.forward)
         parameter = next(model.parameters(), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
 

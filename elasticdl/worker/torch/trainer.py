@@ -24,7 +24,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.batching.batch_queue import Pace, ReadAhead
+from elasticdl.worker.batching.batch_queue import BatchQueue, Pace
 from elasticdl.worker.batching.column_batches import column_batches
 from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
 from elasticdl.worker.definition import ModelDefinition
@@ -40,7 +40,7 @@ from elasticdl.worker.torch.input.columns import make_tensors
 from elasticdl.worker.torch.input.model_inputs import numbers_of
 from elasticdl.worker.torch.input.pipeline import shard_batches
 from elasticdl.worker.torch.learning_rate_schedule import Schedule
-from elasticdl.worker.torch.metrics import Scores, outputs_by_name
+from elasticdl.worker.torch.metrics import EvaluationMetrics, outputs_by_name
 from elasticdl.worker.torch.optimizer import (
     check_options,
     group_options,
@@ -52,7 +52,7 @@ from elasticdl.worker.torch.optimizer import (
     slots,
 )
 from elasticdl.worker.torch.optimizer_hooks import check_steps, run_pre_hooks, step_with_rows
-from elasticdl.worker.torch.parameters import Values, is_built, looks_closely, to_array, unchanged
+from elasticdl.worker.torch.parameters import ModelParameters, is_built, looks_closely, to_array, unchanged
 from elasticdl.worker.trainer import (
     Array,
     Batch,
@@ -89,19 +89,19 @@ class TorchTrainer(Trainer):
         self._given_away = 0
         # Made when they are needed: the first when all parameters exist, the others if there is training and
         # evaluation at all.
-        self._values: Values | None = None
+        self._values: ModelParameters | None = None
         self._tables: Tables | None = None
         self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
         # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
         self._saved_for_later: dict[str, Array] = {}
-        self._scores: Scores | None = None
+        self._scores: EvaluationMetrics | None = None
 
     # -- data ------------------------------------------------------------------------------------------------
 
     def batches(
         self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
-    ) -> ReadAhead:
+    ) -> BatchQueue:
         split = self._forward.inputs.split(mode)
         feed = self._definition.feed
 
@@ -131,7 +131,7 @@ class TorchTrainer(Trainer):
 
         # A worker computes with all the cores that are its own.
         shares_cores = self._forward.device.type == "cpu" and torch.get_num_threads() > 1
-        return ReadAhead(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
+        return BatchQueue(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
 
     # -- computing -------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class TorchTrainer(Trainer):
             with memory_errors(), torch.no_grad():
                 self._forward.set_training(False)
                 self._forward.predict(batch)
-        self._values = Values(self._model)
+        self._values = ModelParameters(self._model)
 
     def train(self, batch: Batch) -> float:
         self.build(batch)
@@ -350,7 +350,7 @@ class TorchTrainer(Trainer):
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _built(self) -> Values:
+    def _built(self) -> ModelParameters:
         if self._values is None:
             if not is_built(self._model):
                 raise RuntimeError("the model has lazy parameters: build() it with a batch first")
@@ -382,9 +382,9 @@ class TorchTrainer(Trainer):
                 ", ".join(names),
             )
 
-    def _metrics(self) -> Scores:
+    def _metrics(self) -> EvaluationMetrics:
         if self._scores is None:
-            self._scores = Scores(self._definition.eval_metrics_fn)
+            self._scores = EvaluationMetrics(self._definition.eval_metrics_fn)
         return self._scores
 
     def _backward(self, batch: Batch) -> Any:

@@ -27,10 +27,10 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.checkpoint.checkpoints import copy_name
 from elasticdl.ps.core.errors import Abandoned, NothingHeld
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.batching.batch_queue import ReadAhead, read_ahead
+from elasticdl.worker.batching.batch_queue import BatchQueue, prefetch_batches
 from elasticdl.worker.master_link import MasterLink
 from elasticdl.worker.model.export import export_model
-from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.reporter import Reporter
 from elasticdl.worker.scoring.evaluation import Evaluator
 from elasticdl.worker.shard_source import LeasedShards
@@ -72,7 +72,7 @@ class TrainingLoop:
         self._generation = 0
         self._model: Model | None = None
         self._shards: LeasedShards | None = None
-        self._queue: ReadAhead | None = None
+        self._queue: BatchQueue | None = None
         self._callbacks = EpochCallbacks(link, trainer, self._reporter, epochs=spec.training.num_epochs)
         self._leases = LeaseProgress()
         # The last barrier that this worker has reached.
@@ -107,7 +107,7 @@ class TrainingLoop:
     @property
     def _served(self) -> bool:
         """The model is on parameter servers, and does not end with this worker."""
-        return self._model is not None and not isinstance(self._model, OwnModel)
+        return self._model is not None and not isinstance(self._model, LocalModel)
 
     def _report_after_error(self) -> None:
         """Reports what is part of the model, after an error."""
@@ -222,7 +222,7 @@ class TrainingLoop:
         if spec.nodes.num_ps:
             self._model = self._served_model(directive)
         else:
-            self._model = OwnModel(
+            self._model = LocalModel(
                 self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
             )
         self._shards = LeasedShards(self._link, "training", generation=generation)
@@ -233,7 +233,7 @@ class TrainingLoop:
             batch_size=spec.training.minibatch_size,
             max_bad_records=spec.data.max_bad_records,
         )
-        self._queue = read_ahead(batches, self._link.nudge)
+        self._queue = prefetch_batches(batches, self._link.nudge)
 
     def _served_model(self, directive: pb.Directive) -> Model:
         # Only a job with servers waits for this to be imported.
@@ -276,7 +276,7 @@ class TrainingLoop:
             self._make_ready()
         self._barrier = directive.cut_wanted
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
-        if directive.cut_save_to and isinstance(self._model, OwnModel):
+        if directive.cut_save_to and isinstance(self._model, LocalModel):
             try:
                 self._make_ready()
                 files = self._model.save(Path(directive.cut_save_to))
@@ -369,8 +369,8 @@ class TrainingLoop:
     def _prepare(self, batch: Batch) -> None:
         assert self._model is not None
         self._model.prepare(batch)
-        if self._model.works_ahead and self._queue is not None:
-            self._queue.keep_ahead()
+        if self._model.is_asynchronous and self._queue is not None:
+            self._queue.prefetch_always()
         if self._example is None:
             self._example = batch
         if self._trainer.remarks and not self._has_remarked:
@@ -428,7 +428,7 @@ class TrainingLoop:
                 batch,
                 position=position,
                 batches=batches,
-                applied=applied if self._model.works_ahead else None,
+                applied=applied if self._model.is_asynchronous else None,
                 upcoming=self._queue.upcoming() if self._queue is not None else None,
             )
             callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
@@ -436,7 +436,7 @@ class TrainingLoop:
                 self._loss_log.add(self._model.step, loss)
             if callbacks.stop_training:
                 self._reporter.ask_to_stop()
-            if not self._model.works_ahead:
+            if not self._model.is_asynchronous:
                 applied(loss)
         else:
             # Whatever was computed of the shard before counts first.

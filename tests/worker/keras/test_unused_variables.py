@@ -13,7 +13,7 @@ import elasticdl.keras
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -79,7 +79,7 @@ def test_it_is_as_in_keras(
     before = by_head(there.parameters().trainable)
     served = ServedModel(there, client, pull_every=1, restore_from="")
     # Without tables all of this is Keras.
-    alone = OwnModel(here, restore_from="", first_step=0)
+    alone = LocalModel(here, restore_from="", first_step=0)
     losses = []
     for model in (served, alone):
         model.prepare(BATCH)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.batching.batch_queue import Pace, ReadAhead, read_ahead
+from elasticdl.worker.batching.batch_queue import BatchQueue, Pace, prefetch_batches
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -27,10 +27,10 @@ def shards(count: int, size: int) -> list[Shard]:
 @pytest.fixture
 def stream(
     memory_reader: Any, make_definition: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., ReadAhead]]:
-    opened: list[ReadAhead] = []
+) -> Iterator[Callable[..., BatchQueue]]:
+    opened: list[BatchQueue] = []
 
-    def start(given: Any, feed: Any = one_to_one, threads: int = 1, **options: Any) -> ReadAhead:
+    def start(given: Any, feed: Any = one_to_one, threads: int = 1, **options: Any) -> BatchQueue:
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         trainer = TorchTrainer(torch.nn.Linear(1, 1), make_definition(feed=feed))
         settings: dict[str, Any] = {"mode": Mode.TRAINING, "batch_size": 2, "max_bad_records": 0} | options
@@ -80,7 +80,7 @@ def test_nothing_is_made_before_it_is_asked_for_where_computing_takes_every_core
 
 def test_who_waits_for_other_things_too_is_nudged(stream: Any) -> None:
     nudged = threading.Event()
-    batches = read_ahead(stream(shards(2, 2), threads=2), nudged.set)
+    batches = prefetch_batches(stream(shards(2, 2), threads=2), nudged.set)
     seen: list[float] = []
     while True:
         nudged.clear()
@@ -95,7 +95,7 @@ def test_who_waits_for_other_things_too_is_nudged(stream: Any) -> None:
 
 
 def test_what_is_not_made_in_the_background_yet_becomes_so() -> None:
-    batches = read_ahead(
+    batches = prefetch_batches(
         iter([Batch(shard=shards(1, 1)[0], position=1, size=1, atomic=False, last=True)]), lambda: None
     )
     assert next(batches).position == 1

@@ -26,7 +26,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-ZOO = Path(__file__).parents[3] / "model_zoo"
+ZOO = Path(__file__).parents[4] / "model_zoo"
 SPECIES = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
 
 

@@ -15,7 +15,7 @@ from elasticdl.data.reader import BadRecords
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.worker.batching.shard_batches import Stop
-from elasticdl.worker.torch.input.model_inputs import Inputs
+from elasticdl.worker.torch.input.model_inputs import ModelInputs
 from elasticdl.worker.torch.input.pipeline import shard_batches
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -35,7 +35,7 @@ def batches_of(
             reader=reader,
             shard=Shard(lease_id=1, epoch=0, start=start, end=end),
             feed=feed,
-            split=Inputs(lambda features: features).split(Mode.TRAINING),
+            split=ModelInputs(lambda features: features).split(Mode.TRAINING),
             mode=Mode.TRAINING,
             batch_size=batch_size,
             skip_bad=skip_bad,

@@ -11,7 +11,7 @@ import tensorflow as tf
 import elasticdl.keras
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.trainer import Batch, Shard
 
 layers = tf.keras.layers
@@ -55,7 +55,7 @@ def trained(make_definition: Callable[..., ModelDefinition]) -> Callable[[Any], 
             eval_metrics_fn=dict,
         )
         trainer = KerasTrainer(definition=definition, model=network)
-        model = OwnModel(trainer, restore_from="", first_step=0)
+        model = LocalModel(trainer, restore_from="", first_step=0)
         model.prepare(BATCH)
         for _ in range(3):
             model.train(BATCH, position=4, batches=1)

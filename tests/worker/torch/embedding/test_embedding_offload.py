@@ -15,7 +15,7 @@ from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel, restore
+from elasticdl.worker.model.model_store import LocalModel, restore
 from elasticdl.worker.torch.embedding_offload import MovedBag, MovedEmbedding
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
@@ -130,7 +130,7 @@ def test_those_that_would_not_be_the_same_stay(
 
 def test_exported_they_are_ordinary(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
     trainer = make()
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     model.prepare(BATCH)
     for _ in range(3):
         model.train(BATCH, position=16, batches=1)
@@ -165,7 +165,7 @@ def test_whoever_has_it_finds_the_same(make: Callable[..., TorchTrainer], tmp_pa
     trainer = make(Shared)
     assert [spec.name for spec in trainer.tables.specs] == ["user"]
     assert sorted(trainer.parameters().trainable) == ["out.bias", "out.weight"]
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     model.prepare(BATCH)
     trainer.gradients(BATCH)
     assert sorted(trainer.row_gradients()["user"].ids) == IDS.unique().tolist()
@@ -200,7 +200,7 @@ def test_it_stays_on_its_device(kind: Any, plain: Any) -> None:
 def test_who_evaluates_without_servers_has_ordinary_ones(
     make: Callable[..., TorchTrainer], tmp_path: Path
 ) -> None:
-    trained = OwnModel(trainer := make(), restore_from="", first_step=0)
+    trained = LocalModel(trainer := make(), restore_from="", first_step=0)
     trained.prepare(BATCH)
     trained.train(BATCH, position=16, batches=1)
     folder = tmp_path / "version-1"

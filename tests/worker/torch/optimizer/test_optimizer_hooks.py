@@ -13,7 +13,7 @@ import elasticdl.torch
 from elasticdl.errors import UserError
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
@@ -139,7 +139,7 @@ def test_hooks_change_gradients_of_parameters_and_of_rows(
     trainer: Callable[..., TorchTrainer], serve: Callable[..., ServedModel], hook: Any, where: str
 ) -> None:
     made = trainer(hook)
-    model = serve(made) if where == "servers" else OwnModel(made, restore_from="", first_step=0)
+    model = serve(made) if where == "servers" else LocalModel(made, restore_from="", first_step=0)
     expected = ordinary(hook)
     unclipped = ordinary(lambda *_: None)
     # All rows are in every batch, or momentum would go on with those that are in none.

@@ -195,7 +195,7 @@ def test_process_ends_with_streams_still_open_and_one_thread_for_all(tmp_path: P
         "TF_NUM_INTRAOP_THREADS": "1",
         "TF_NUM_INTEROP_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": str(Path(__file__).parents[4]),
         "PATH": "/usr/bin:/bin",
     }
     run = subprocess.run(

@@ -10,7 +10,7 @@ import tensorflow as tf
 import elasticdl.keras
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.trainer import Batch, Shard
 
 IDS = tf.constant([[1, 2], [3, 4]], tf.int64)
@@ -70,7 +70,7 @@ def losses(model: Any, make_definition: Callable[..., ModelDefinition]) -> list[
         optimizer=lambda: tf.keras.optimizers.Adagrad(0.1),
         eval_metrics_fn=dict,
     )
-    trained = OwnModel(KerasTrainer(definition=definition, model=model), restore_from="", first_step=0)
+    trained = LocalModel(KerasTrainer(definition=definition, model=model), restore_from="", first_step=0)
     trained.prepare(BATCH)
     return [trained.train(BATCH, position=2, batches=1) for _ in range(3)]
 

@@ -15,7 +15,7 @@ import elasticdl.keras
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -94,7 +94,7 @@ def test_it_is_trained_where_it_is_used(
         optimizer=lambda: tf.keras.optimizers.SGD(0.1),
     )
     trainer = KerasTrainer(definition=definition, model=network())
-    model: Model = OwnModel(trainer, restore_from="", first_step=0)
+    model: Model = LocalModel(trainer, restore_from="", first_step=0)
     if where == "servers":
         client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
         model = ServedModel(trainer, client, pull_every=1, restore_from="")
@@ -155,7 +155,7 @@ def test_it_is_built_by_whole_batches(make_definition: Callable[..., ModelDefini
         optimizer=lambda: tf.keras.optimizers.SGD(0.1),
     )
     trainer = KerasTrainer(definition=definition, model=InPairs())
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     model.prepare(batch_of(IDS))
     before = trainer.parameters().trainable
     kernels = [name for name in before if name.endswith("kernel")]

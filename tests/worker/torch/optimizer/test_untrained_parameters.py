@@ -13,7 +13,7 @@ from torch import nn
 import elasticdl.torch
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
@@ -79,7 +79,7 @@ def test_it_stays_as_it_is(
     )
     made = network()
     trainer = TorchTrainer(made, definition)
-    model: Model = OwnModel(trainer, restore_from="", first_step=0)
+    model: Model = LocalModel(trainer, restore_from="", first_step=0)
     if where == "servers":
         client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
         model = ServedModel(trainer, client, pull_every=1, restore_from="")

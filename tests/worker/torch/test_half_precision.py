@@ -10,7 +10,7 @@ from torch import nn
 import elasticdl.torch
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
@@ -82,7 +82,7 @@ def test_it_learns(
         eval_metrics_fn=dict,
     )
     trainer = TorchTrainer(network(kind), definition)
-    model: Any = OwnModel(trainer, restore_from="", first_step=0)
+    model: Any = LocalModel(trainer, restore_from="", first_step=0)
     if where == "servers":
         client = ParameterClient(
             table_servers[1], "token", "worker-0", generation=1, patience_seconds=60, tolerant=False

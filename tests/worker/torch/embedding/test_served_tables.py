@@ -14,7 +14,7 @@ import elasticdl.torch
 from elasticdl.errors import UserError
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
@@ -130,7 +130,7 @@ def test_without_overlap_it_is_the_model_of_one_worker_alone(
     served: Callable[..., tuple[ServedModel, TorchTrainer]], trainer: Callable[[], TorchTrainer]
 ) -> None:
     model, own = served()
-    alone = OwnModel(reference := trainer(), restore_from="", first_step=0)
+    alone = LocalModel(reference := trainer(), restore_from="", first_step=0)
     given = batches(12)
     losses = train(model, given)
     np.testing.assert_allclose(losses, train(alone, given), rtol=1e-5)
@@ -156,7 +156,7 @@ def test_with_overlap_every_batch_counts_once_it_is_applied(
         given,
         applied=lambda loss: pushes.append(tuple(store.status().pushes for store in table_servers[0])),
     )
-    assert model.works_ahead
+    assert model.is_asynchronous
     assert pushes == [(number, number) for number in range(1, 13)]
     assert model._ahead is not None
     # Two lookups a batch; the first two batches were not foreseen.

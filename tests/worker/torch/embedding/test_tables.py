@@ -15,7 +15,7 @@ from elasticdl.ps.checkpoint.checkpoints import Manifest, SavedFile, write_manif
 from elasticdl.ps.embedding.lookups import Lookups
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel, restore, save
+from elasticdl.worker.model.model_store import LocalModel, restore, save
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -118,14 +118,14 @@ def test_one_worker_alone_trains_its_rows_and_goes_on_from_a_checkpoint(
     trainer: Callable[..., TorchTrainer], tmp_path: Path
 ) -> None:
     """The same losses, to the bit, whether the second half of the steps is done by the same worker or by another."""
-    half = OwnModel(trainer(), restore_from="", first_step=0)
-    whole = OwnModel(trainer(), restore_from="", first_step=0)
+    half = LocalModel(trainer(), restore_from="", first_step=0)
+    whole = LocalModel(trainer(), restore_from="", first_step=0)
     losses = []
     for model, steps in ((half, 5), (whole, 10)):
         model.prepare(BATCH)
         losses = [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
     _finish(tmp_path / "version-5", *half.save(tmp_path / "version-5"))
-    second = OwnModel(trainer(), restore_from=str(tmp_path / "version-5"), first_step=5)
+    second = LocalModel(trainer(), restore_from=str(tmp_path / "version-5"), first_step=5)
     second.prepare(BATCH)
     assert [second.train(BATCH, position=16, batches=1) for _ in range(5)] == losses[5:]
 
@@ -133,7 +133,7 @@ def test_one_worker_alone_trains_its_rows_and_goes_on_from_a_checkpoint(
 def test_what_evaluates_gets_the_rows_of_a_checkpoint(
     trainer: Callable[..., TorchTrainer], tmp_path: Path
 ) -> None:
-    trained = OwnModel(made := trainer(), restore_from="", first_step=0)
+    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
     trained.prepare(BATCH)
     trained.train(BATCH, position=16, batches=1)
     _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))
@@ -144,7 +144,7 @@ def test_what_evaluates_gets_the_rows_of_a_checkpoint(
 
 
 def test_a_checkpoint_of_other_tables(trainer: Callable[..., TorchTrainer], tmp_path: Path) -> None:
-    trained = OwnModel(made := trainer(), restore_from="", first_step=0)
+    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
     trained.prepare(BATCH)
     _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))
     other = trainer(elasticdl.torch.Embedding(4, name="users"), elasticdl.torch.EmbeddingBag(4, table="bags"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from elasticdl.jobs.mode import Mode
-from elasticdl.worker.torch.input.model_inputs import Inputs
+from elasticdl.worker.torch.input.model_inputs import ModelInputs
 
 ONE, TWO = torch.ones(2, 1), torch.zeros(2, 1)
 
@@ -34,7 +34,7 @@ def any_number(*features: Any) -> Any: ...
     ],
 )
 def test_arguments(forward: Any, features: Any, expected: Any) -> None:
-    assert Inputs(forward).arguments(features) == expected
+    assert ModelInputs(forward).arguments(features) == expected
 
 
 PAIR, NAMED = (ONE, TWO), {"wide": ONE, "deep": TWO}
@@ -53,9 +53,9 @@ PAIR, NAMED = (ONE, TWO), {"wide": ONE, "deep": TWO}
     ],
 )
 def test_samples_to_predict_with_and_without_labels(forward: Any, batch: Any, features: Any) -> None:
-    assert Inputs(forward).split(Mode.PREDICTION)(batch)[0] is features
+    assert ModelInputs(forward).split(Mode.PREDICTION)(batch)[0] is features
 
 
 @pytest.mark.parametrize("mode", [Mode.TRAINING, Mode.EVALUATION])
 def test_samples_to_learn_from_are_pairs(mode: Mode) -> None:
-    assert Inputs(double).split(mode)((ONE, TWO)) == (ONE, TWO)
+    assert ModelInputs(double).split(mode)((ONE, TWO)) == (ONE, TWO)

@@ -16,7 +16,7 @@ from elasticdl.ps.embedding.lookups import Lookups
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel, restore, save
+from elasticdl.worker.model.model_store import LocalModel, restore, save
 from elasticdl.worker.trainer import Batch, Shard
 
 layers = tf.keras.layers
@@ -114,7 +114,7 @@ def test_one_worker_alone_trains_its_rows_as_a_matrix(
     made, batch, plain, plain_batch = pair(**options)
     losses = []
     for trainer, given in ((made, batch), (plain, plain_batch)):
-        model = OwnModel(trainer, restore_from="", first_step=0)
+        model = LocalModel(trainer, restore_from="", first_step=0)
         model.prepare(given)
         losses.append([model.train(given, position=16, batches=1) for _ in range(6)])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
@@ -127,7 +127,7 @@ def test_sparse_features(trainer: Callable[..., KerasTrainer]) -> None:
     made = trainer(tf.keras.Model(given, layers.Dense(1)(rows)))
     ids = tf.sparse.from_dense(tf.constant(PLACES))
     batch = dataclasses.replace(BATCH, features=ids)
-    model = OwnModel(made, restore_from="", first_step=0)
+    model = LocalModel(made, restore_from="", first_step=0)
     model.prepare(batch)
     losses = [model.train(batch, position=16, batches=1) for _ in range(3)]
     assert losses[-1] < losses[0]
@@ -147,21 +147,21 @@ def test_a_model_of_nothing_but_tables_follows_its_schedule(
         eval_metrics_fn=dict,
     )
     trained = KerasTrainer(definition=definition, model=tf.keras.Model(given, rows))
-    model = OwnModel(trained, restore_from="", first_step=0)
+    model = LocalModel(trained, restore_from="", first_step=0)
     model.prepare(BATCH)
     losses = [model.train(BATCH, position=16, batches=1) for _ in range(6)]
     assert losses[0] > losses[1] > losses[2] > losses[3] == losses[4] == losses[5]
 
 
 def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_path: Path) -> None:
-    half = OwnModel(trainer(), restore_from="", first_step=0)
-    whole = OwnModel(trainer(), restore_from="", first_step=0)
+    half = LocalModel(trainer(), restore_from="", first_step=0)
+    whole = LocalModel(trainer(), restore_from="", first_step=0)
     losses = []
     for model, steps in ((half, 3), (whole, 6)):
         model.prepare(BATCH)
         losses = [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
     _finish(tmp_path / "version-3", *half.save(tmp_path / "version-3"))
-    second = OwnModel(trainer(), restore_from=str(tmp_path / "version-3"), first_step=3)
+    second = LocalModel(trainer(), restore_from=str(tmp_path / "version-3"), first_step=3)
     second.prepare(BATCH)
     np.testing.assert_allclose(
         [second.train(BATCH, position=16, batches=1) for _ in range(3)], losses[3:], rtol=1e-6
@@ -171,7 +171,7 @@ def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_
 def test_what_evaluates_has_the_rows_of_a_checkpoint_and_makes_none(
     trainer: Callable[..., KerasTrainer], tmp_path: Path
 ) -> None:
-    trained = OwnModel(made := trainer(), restore_from="", first_step=0)
+    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
     trained.prepare(BATCH)
     trained.train(BATCH, position=16, batches=1)
     _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))

@@ -10,7 +10,7 @@ from torch import nn
 
 import elasticdl.torch
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -42,7 +42,7 @@ def trained(make_definition: Callable[..., ModelDefinition]) -> Callable[..., To
             eval_metrics_fn=dict,
         )
         trainer = TorchTrainer(Network(mode), definition)
-        model = OwnModel(trainer, restore_from="", first_step=0)
+        model = LocalModel(trainer, restore_from="", first_step=0)
         model.prepare(BATCH)
         for _ in range(3):
             model.train(BATCH, position=4, batches=1)
@@ -86,7 +86,7 @@ def test_a_layer_that_a_model_has_in_several_places(
     trainer = TorchTrainer(
         Shared(), make_definition(loss=nn.functional.mse_loss, optimizer=lambda p: torch.optim.SGD(p, 0.1))
     )
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     model.prepare(BATCH)
     model.train(BATCH, position=4, batches=1)
     expected = torch.from_numpy(trainer.predict(BATCH)["output"])

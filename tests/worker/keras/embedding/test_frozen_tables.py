@@ -11,7 +11,7 @@ import elasticdl.keras
 from elasticdl.ps.client.client import ParameterClient
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -65,7 +65,7 @@ def test_in_a_job(
     )
     tf.keras.utils.set_random_seed(0)
     trainer = KerasTrainer(definition=definition, model=network(everything=everything))
-    model: Model = OwnModel(trainer, restore_from="", first_step=0)
+    model: Model = LocalModel(trainer, restore_from="", first_step=0)
     if where == "servers":
         client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)
         model = ServedModel(trainer, client, pull_every=1, restore_from="")

@@ -19,7 +19,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.batching.column_batches import column_batches
 from elasticdl.worker.batching.shard_batches import Stop
 from elasticdl.worker.torch.input.columns import make_tensors
-from elasticdl.worker.torch.input.model_inputs import Inputs
+from elasticdl.worker.torch.input.model_inputs import ModelInputs
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -37,7 +37,7 @@ def batches_of(
             reader=reader,
             shard=Shard(lease_id=1, epoch=0, start=start, end=end),
             feed=feed,
-            make=make_tensors(Inputs(lambda features: features).split(Mode.TRAINING)),
+            make=make_tensors(ModelInputs(lambda features: features).split(Mode.TRAINING)),
             mode=Mode.TRAINING,
             batch_size=batch_size,
             skip_bad=skip_bad,

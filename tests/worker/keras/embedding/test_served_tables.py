@@ -13,7 +13,7 @@ from elasticdl.ps.client.client import ParameterClient
 from elasticdl.ps.core.errors import CallStopped
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -91,7 +91,7 @@ def test_through_servers(
         assert (served._ahead.hits, served._ahead.misses) == (2 * 8, 2 * 2)
         assert np.mean(train(served, given)) < np.mean(losses)
     else:
-        alone = OwnModel(trainer(), restore_from="", first_step=0)
+        alone = LocalModel(trainer(), restore_from="", first_step=0)
         np.testing.assert_allclose(losses, train(alone, given), rtol=1e-4)
     served.close()
 

@@ -13,7 +13,7 @@ from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.checkpoints import Manifest, write_manifest
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import OwnModel, restore, save
+from elasticdl.worker.model.model_store import LocalModel, restore, save
 from elasticdl.worker.trainer import Batch, Shard
 from elasticdl.worker.trainer_factory import make_trainer
 
@@ -68,8 +68,8 @@ def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Keras
     return make
 
 
-def train(trainer: KerasTrainer, steps: int = 4) -> tuple[OwnModel, list[float]]:
-    model = OwnModel(trainer, restore_from="", first_step=0)
+def train(trainer: KerasTrainer, steps: int = 4) -> tuple[LocalModel, list[float]]:
+    model = LocalModel(trainer, restore_from="", first_step=0)
     model.prepare(BATCH)
     return model, [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
 

@@ -15,7 +15,7 @@ from elasticdl.worker.definition import load_definition
 from elasticdl.worker.trainer import Shard, Trainer
 from elasticdl.worker.trainer_factory import make_trainer
 
-ZOO = Path(__file__).parents[3] / "model_zoo"
+ZOO = Path(__file__).parents[4] / "model_zoo"
 NAMES = {name: name for name in ("feed", "loss", "optimizer", "eval_metrics_fn", "callbacks")}
 
 
