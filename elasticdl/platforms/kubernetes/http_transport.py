@@ -128,7 +128,7 @@ class HttpTransport:
             path,
             params=dict(query),
             headers=dict(headers),
-            timeout=_library().Timeout(_REQUEST_SECONDS, read=read_seconds),
+            timeout=http_library().Timeout(_REQUEST_SECONDS, read=read_seconds),
             extensions=self._extensions(),
         )
         with _translated_errors():
@@ -152,7 +152,7 @@ class HttpTransport:
 
     def _connected(self) -> httpx.AsyncClient:
         if self._client is None:
-            library = _library()
+            library = http_library()
             # Pods are created together, and each watch keeps a connection: no limit of ours on them.
             limits = library.Limits(max_connections=None, max_keepalive_connections=20)
             self._client = library.AsyncClient(
@@ -172,7 +172,7 @@ class HttpTransport:
 
 @contextlib.contextmanager
 def _translated_errors() -> Iterator[None]:
-    library = _library()
+    library = http_library()
     try:
         yield
     except (library.TransportError, library.StreamError) as error:
@@ -188,7 +188,7 @@ def _response(response: httpx.Response) -> Response:
     )
 
 
-def _library() -> Any:
+def http_library() -> Any:
     """The library without its command line, which takes longer to import than the rest of it."""
     skips_command_line = "httpx" not in sys.modules and _COMMAND_LINE not in sys.modules
     if skips_command_line:

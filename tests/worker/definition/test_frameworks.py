@@ -44,7 +44,7 @@ def test_model_function_that_fails(make_definition: Callable[..., ModelDefinitio
     with pytest.raises(UserError) as caught:
         make_trainer(make_definition(model=model))
     assert "KeyError: 'width'" in str(caught.value)
-    assert "test_definition_frameworks.py" in str(caught.value)
+    assert "test_frameworks.py" in str(caught.value)
 
 
 def test_no_framework_is_imported_for_it() -> None:

@@ -225,7 +225,7 @@ def test_callback_that_fails(trainer: Callable[..., KerasTrainer]) -> None:
         ProgramError, match="The callback Broken failed in on_epoch_end: no such place"
     ) as caught:
         epoch(trained, runner, 0)
-    assert "test_callbacks.py" in caught.value.traceback
+    assert "test_callback_events.py" in caught.value.traceback
 
 
 def test_what_is_no_list(trainer: Callable[..., KerasTrainer]) -> None:
