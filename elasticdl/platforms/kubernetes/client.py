@@ -28,9 +28,9 @@ from elasticdl.platforms.kubernetes.api_connection import (
     Document,
     Pauses,
 )
+from elasticdl.platforms.kubernetes.api_resources import ALL_NAMESPACES, Resource, resource_of
 from elasticdl.platforms.kubernetes.http_transport import ResponseStream, TransportError
 from elasticdl.platforms.kubernetes.kubeconfig import Access, find_access, inside_access
-from elasticdl.platforms.kubernetes.resources import ALL_NAMESPACES, Resource, resource_of
 from elasticdl.platforms.kubernetes.selectors import Selector, selector_query
 
 __all__ = [

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from elasticdl.platforms.kubernetes.api_resources import resource_of
 from elasticdl.platforms.kubernetes.client import (
     MAY_NOT,
     Cluster,
@@ -28,7 +29,6 @@ from elasticdl.platforms.kubernetes.client import (
     TransportError,
     uid_of,
 )
-from elasticdl.platforms.kubernetes.resources import resource_of
 from elasticdl.platforms.kubernetes.selectors import Selector, selector_query
 
 log = logging.getLogger("elasticdl.platforms")
