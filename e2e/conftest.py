@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticdl.cli.control import current_status
+from elasticdl.catalog.local.master_client import current_status
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 
@@ -88,7 +88,7 @@ class Job:
         if "ELASTICDL_CA_FILE" in self._environment:
             return dict(json.loads(self.command("jobs", "status", self.name, "--json").stdout))
         try:
-            return current_status(JobStore(self.folder.parent.parent).get(self.name))
+            return current_status(JobStore(self.folder.parent.parent).get(self.name)).to_json()
         except UserError:
             return {}
 

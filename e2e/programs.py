@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from e2e.conftest import Job, wait_until
-from elasticdl.cli.processes import node_processes
+from elasticdl.catalog.local.process_ids import node_process_ids
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 
@@ -35,7 +35,7 @@ def pid_of(job: Job, node: str) -> int:
 
     def asked() -> int:
         try:
-            return node_processes(JobStore(job.folder.parent.parent).get(job.name)).get(node, 0)
+            return node_process_ids(JobStore(job.folder.parent.parent).get(job.name)).get(node, 0)
         except UserError:
             return 0
 

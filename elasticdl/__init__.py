@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elasticdl.catalog.result import JobResult
     from elasticdl.cli.run import run
     from elasticdl.errors import UserError
     from elasticdl.jobs.mode import Mode
@@ -26,9 +27,20 @@ if TYPE_CHECKING:
 
 __version__ = "2.0.0.dev0"
 
-__all__ = ["JobSpec", "Mode", "Optimizer", "UserError", "__version__", "metrics", "open_snapshot", "run"]
+__all__ = [
+    "JobResult",
+    "JobSpec",
+    "Mode",
+    "Optimizer",
+    "UserError",
+    "__version__",
+    "metrics",
+    "open_snapshot",
+    "run",
+]
 
 _PLACES = {
+    "JobResult": "elasticdl.catalog.result:JobResult",
     "JobSpec": "elasticdl.jobs.spec:JobSpec",
     "Mode": "elasticdl.jobs.mode:Mode",
     "Optimizer": "elasticdl.ps.embedding.custom_optimizer:Optimizer",

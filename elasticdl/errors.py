@@ -1,11 +1,25 @@
-"""The one error that is meant for people.
+"""The error that is meant for people, and the exit codes of the commands. Every package may import this module.
 
-Whatever a user can cause (a wrong flag, a missing file, a module that does not import, a full disk) is raised
-as a `UserError`: what is wrong and where in the message, what to do about it in the hint. The command line
-prints the two and exits; a traceback of ours reaches nobody for these.
+Whatever a user can cause (a wrong flag, a missing file, a module that does not import, a full disk) is raised as a
+`UserError`: the message says what is wrong and where, the hint what to do about it. The command line prints both and
+exits with `ExitCode.BAD_INPUT`, without a traceback.
 """
 
 from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """How an `elasticdl` command ends. Exit codes of a job's nodes are in `platforms/platform.py`."""
+
+    SUCCESS = 0
+    JOB_FAILED = 1
+    BAD_INPUT = 2
+    # EX_SOFTWARE of sysexits.h: a defect of elasticdl.
+    CRASHED = 70
+    # As shells report a process that SIGINT has terminated.
+    INTERRUPTED = 130
 
 
 class UserError(Exception):

@@ -14,12 +14,11 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.parameter_servers import progress, sides
 from benchmarks.processes import ROOT, elasticdl, wait_until
 from benchmarks.report import Result, at_most_more
-from elasticdl.cli.control import current_status
+from elasticdl.catalog.local.master_client import current_status
 from elasticdl.jobs.job_store import JobStore
 
 _SECONDS = 1.0
@@ -74,9 +73,10 @@ def _move(side: sides.Trainers, servers: int) -> Move:
 
 
 def _is_settled(side: sides.Trainers, servers: int) -> bool:
-    buckets: dict[str, Any] = current_status(JobStore(side.home).get(_JOB)).get("buckets") or {}
-    there = len(buckets.get("by_server", ())) == servers
-    return there and not buckets["moving"] and not buckets["with_one_copy"]
+    buckets = current_status(JobStore(side.home).get(_JOB)).buckets
+    if buckets is None or len(buckets.by_server) != servers:
+        return False
+    return not buckets.is_migrating and not buckets.without_backup
 
 
 def _longest_gap(batches: Sequence[Sequence[progress.Batch]], begin: float, end: float) -> float:

@@ -9,7 +9,6 @@ The picture is rich's own export, without the fonts that it would fetch from els
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from pathlib import Path
@@ -17,11 +16,12 @@ from pathlib import Path
 from rich.console import Console
 
 from elasticdl.cli.output.display import panel
+from elasticdl.jobs.status import JobStatus
 
 WIDTH = 86
 
 
-def draw(status: dict[str, object]) -> str:
+def draw(status: JobStatus) -> str:
     console = Console(
         record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
@@ -31,4 +31,4 @@ def draw(status: dict[str, object]) -> str:
 
 
 if __name__ == "__main__":
-    print(draw(json.loads(Path(sys.argv[1]).read_text())))
+    print(draw(JobStatus.from_text(Path(sys.argv[1]).read_text())))

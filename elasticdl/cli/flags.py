@@ -14,9 +14,9 @@ import click
 from elasticdl.cli.group import heading
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.flag import JobKind, Topic
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, Given, Leaf
 from elasticdl.jobs.flags.grammar import Boolean, Grammar
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, Given, Leaf
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ import click
 from elasticdl.cli.flags import JobCommand, given_flags, merged
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
-from elasticdl.jobs.flags import document
 from elasticdl.jobs.flags.flag import JobKind
-from elasticdl.jobs.flags.flag_index import Given
 from elasticdl.jobs.job_store import new_suffix
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.flag_index import Given
 from elasticdl.jobs.spec import JobSpec, to_yaml
 
 
@@ -31,9 +33,9 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
                 check_definition(spec)
             click.echo(to_yaml(spec), nl=False)
             return 0
-        from elasticdl.cli.run import run_job
+        from elasticdl.cli.run import run_local
 
-        return run_job(spec)
+        return run_local(spec)
 
     options = [
         click.Option(
@@ -59,17 +61,32 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
 
 
 def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool) -> int:
-    from elasticdl.cli.output.display import make_display
-    from elasticdl.cli.submit import manifests_text, submit, write_manifests
-
     if yaml:
-        write_manifests(spec, Path(yaml))
+        _write_manifests(spec, Path(yaml))
         click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
         return 0
     if dry_run:
+        from elasticdl.catalog.kubernetes.submission import manifests_text
+
         click.echo(manifests_text(spec), nl=False)
         return 0
-    return submit(spec, make_display(quiet=False), wait=wait)
+    from elasticdl.cli.run import submit
+
+    return submit(spec, wait=wait)
+
+
+def _write_manifests(spec: JobSpec, path: Path) -> None:
+    from elasticdl.catalog.kubernetes.submission import manifests_text
+
+    try:
+        # It contains the token and the key of the job.
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                # A file that was there before has kept its mode.
+                os.fchmod(file.fileno(), 0o600)
+            file.write(manifests_text(spec))
+    except OSError as error:
+        raise UserError(f"--yaml: {path} cannot be written: {error.strerror}.") from None
 
 
 def _job(kind: JobKind, ctx: click.Context, file: str | None) -> JobSpec:

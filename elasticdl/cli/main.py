@@ -1,6 +1,6 @@
 """The `elasticdl` command: finds the command that is meant, and says in plain words what went wrong.
 
-Exit codes: 0 all is well; 1 the job failed; 2 the input was wrong; 70 a defect of elasticdl; 130 interrupted.
+Exit codes are those of `elasticdl.errors.ExitCode`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import click
 
 from elasticdl import __version__
 from elasticdl.cli.group import Entry, LazyGroup
-from elasticdl.errors import UserError
+from elasticdl.errors import ExitCode, UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 
-BAD_INPUT = 2
-CRASHED = 70
-INTERRUPTED = 130
 # More objects than a command makes until it is under way. Nearly all of them are of modules, and stay: Python
 # would go through them dozens of times to see whether some can go.
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
@@ -90,7 +87,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.Abort as error:
         # click makes one thing of Ctrl-C and of an input that ends; the second is no wish of the user's.
         before = error.__cause__ or error.__context__
-        return _say_crash(before, words) if isinstance(before, EOFError) else INTERRUPTED
+        return _say_crash(before, words) if isinstance(before, EOFError) else ExitCode.INTERRUPTED
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             place = f" ({error.filename})" if error.filename else ""
@@ -105,7 +102,7 @@ def _say(message: str, hint: str) -> int:
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
     if hint:
         click.echo(f"{click.style('hint:', fg='yellow')} {hint}", err=True)
-    return BAD_INPUT
+    return ExitCode.BAD_INPUT
 
 
 def _say_usage(error: click.UsageError) -> int:
@@ -142,7 +139,7 @@ def _say_crash(error: BaseException, words: list[str]) -> int:
         f"  elasticdl {__version__}, Python {platform.python_version()}, {platform.platform()}",
         err=True,
     )
-    return CRASHED
+    return ExitCode.CRASHED
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from elasticdl.cli.flags import default_text
 from elasticdl.jobs.flags.flag import KINDS, Topic
-from elasticdl.jobs.flags.flag_index import LEAVES, Leaf
+from elasticdl.jobs.schema.flag_index import LEAVES, Leaf
 
 _OPENING = """\
 # Flags

@@ -1,141 +1,134 @@
-"""A job's status (`elasticdl.master.status`) as metrics: everything in it that is a number, with names that stay.
+"""The metrics of a job: every number of its JobStatus, under names that stay.
 
-Where jobs run, on this machine or on a cluster, makes no difference, nor whether they still do: of a job that is over
-these are the last figures.
+Local jobs and jobs on a cluster have the same metrics. Those of a job that is over are its last ones.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from elasticdl.dashboard.prometheus_text import Exposition
+from elasticdl.jobs.status import JobStatus, ServerReport, TableReport
 
-_QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
 
-
-def job_metrics(status: dict[str, Any]) -> str:
-    """In Prometheus' text format."""
-    out = Exposition(job=str(status["job"]))
+def job_metrics(status: JobStatus) -> str:
+    """Returns the metrics in Prometheus' text format."""
+    out = Exposition(job=status.job)
     out.gauge(
         "elasticdl_job_info",
         "Always 1; what the job is and how it does is in the labels.",
         1,
-        kind=str(status.get("kind", "")),
-        state=str(status["state"]),
-        phase=str(status.get("phase", "")),
+        kind=status.kind,
+        state=status.state.value,
+        phase=status.phase,
     )
-    # A job whose master has not begun has nothing else to say.
-    if "nodes" in status:
+    # Before the first report of the master nothing else is known.
+    if status.has_report:
         _add_progress(out, status)
         _add_nodes(out, status)
-        for server in status.get("servers") or []:
+        for server in status.servers:
             _add_server(out, server)
     return out.text()
 
 
-def _add_progress(out: Exposition, status: dict[str, Any]) -> None:
-    out.gauge("elasticdl_samples_done", "Samples that are done, of all epochs.", status["samples_done"])
-    out.gauge("elasticdl_samples_wanted", "Samples of all epochs.", status["samples_total"])
-    out.gauge(
-        "elasticdl_samples_per_second", "Samples done in the last seconds.", status["samples_per_second"]
-    )
-    out.gauge("elasticdl_epoch", "Epochs that are done.", status["epoch"])
-    out.gauge("elasticdl_epochs_wanted", "Epochs that the job has.", status["epochs"])
-    out.gauge("elasticdl_step", "Batches of all workers.", status["step"])
-    out.gauge("elasticdl_loss", "The mean loss in the newest report of a worker.", status["loss"])
-    out.gauge("elasticdl_started_seconds", "When the job's master started.", status.get("started"))
-    out.gauge(
-        "elasticdl_generation", "How often the model was restored in the job.", status.get("generation")
-    )
+def _add_progress(out: Exposition, status: JobStatus) -> None:
+    out.gauge("elasticdl_samples_done", "Samples that are done, of all epochs.", status.samples_done)
+    out.gauge("elasticdl_samples_wanted", "Samples of all epochs.", status.samples_desired)
+    out.gauge("elasticdl_samples_per_second", "Samples done in the last seconds.", status.samples_per_second)
+    out.gauge("elasticdl_epoch", "Epochs that are done.", status.epoch)
+    out.gauge("elasticdl_epochs_wanted", "Epochs that the job has.", status.epochs)
+    out.gauge("elasticdl_step", "Batches of all workers.", status.step)
+    out.gauge("elasticdl_loss", "The mean loss in the newest report of a worker.", status.loss)
+    out.gauge("elasticdl_started_seconds", "When the job's master started.", status.start_time)
+    out.gauge("elasticdl_generation", "How often the model was restored in the job.", status.model_generation)
     out.gauge(
         "elasticdl_batches_without_effect",
         "Batches that were passed over, since their gradients were not finite.",
-        status.get("batches_without_effect"),
+        status.non_finite_batches,
     )
-    if status["evaluations"]:
-        newest = status["evaluations"][-1]
-        out.gauge("elasticdl_evaluation_step", "Of the newest evaluation.", newest["step"])
-        for name, value in newest["metrics"].items():
+    newest = status.latest_evaluation
+    if newest is not None:
+        out.gauge("elasticdl_evaluation_step", "Of the newest evaluation.", newest.step)
+        for name, value in newest.metrics.items():
             out.gauge("elasticdl_evaluation", "The newest evaluation.", value, metric=name)
 
 
-def _add_nodes(out: Exposition, status: dict[str, Any]) -> None:
-    nodes = Counter((node["role"], node["phase"]) for node in status["nodes"])
+def _add_nodes(out: Exposition, status: JobStatus) -> None:
+    nodes = Counter((node.role, node.phase) for node in status.nodes)
     for (role, phase), count in sorted(nodes.items()):
         out.gauge("elasticdl_nodes", "Nodes that the job has or had.", count, role=role, state=phase)
-    for role, wanted in status["targets"].items():
+    for role, wanted in status.desired_nodes.items():
         out.gauge("elasticdl_nodes_wanted", "Nodes that the job should have.", wanted, role=role)
 
 
-def _add_server(out: Exposition, server: dict[str, Any]) -> None:
-    name = str(server["name"])
+def _add_server(out: Exposition, server: ServerReport) -> None:
+    name = server.name
     gauges = {
-        "version": ("Updates of the model.", server["version"]),
-        "rows": ("Rows of tables in memory, copies for other servers too.", server["rows"]),
-        "bytes": ("Parameters, rows, their slots and indexes.", server["bytes"]),
-        "dense_bytes": ("Dense parameters and their slots.", server["dense_bytes"]),
-        "rows_pulled_per_second": ("In the last seconds.", server["rows_pulled_per_second"]),
-        "rows_pushed_per_second": ("In the last seconds.", server["rows_pushed_per_second"]),
-        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", server["hit_rate"]),
+        "version": ("Updates of the model.", server.version),
+        "rows": ("Rows of tables in memory, copies for other servers too.", server.rows),
+        "bytes": ("Parameters, rows, their slots and indexes.", server.size_bytes),
+        "dense_bytes": ("Dense parameters and their slots.", server.dense_bytes),
+        "rows_pulled_per_second": ("In the last seconds.", server.rows_pulled_per_second),
+        "rows_pushed_per_second": ("In the last seconds.", server.rows_pushed_per_second),
+        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", server.hit_ratio),
         "staleness_mean": (
             "Versions between pull and push, in the last seconds.",
-            server["staleness"]["mean"],
+            server.staleness.mean,
         ),
-        "staleness_max": ("Versions between pull and push, ever.", server["staleness"]["max"]),
+        "staleness_max": ("Versions between pull and push, ever.", server.staleness.max),
     }
     for metric, (help_of, value) in gauges.items():
         out.gauge(f"elasticdl_server_{metric}", help_of, value, server=name)
-    for call, took in server["calls"].items():
+    for call, took in server.calls.items():
         out.summary(
             "elasticdl_server_call_seconds",
             "How long answers took on the server; quantiles of the last seconds.",
-            quantiles={_QUANTILES[which]: took[which] for which in _QUANTILES},
-            sum=took["seconds"],
-            count=took["count"],
+            quantiles={"0.5": took.p50_seconds, "0.95": took.p95_seconds, "0.99": took.p99_seconds},
+            sum=took.total_seconds,
+            count=took.count,
             server=name,
             call=call,
         )
         out.gauge(
             "elasticdl_server_calls_per_second",
             "Calls answered in the last seconds.",
-            took["per_second"],
+            took.per_second,
             server=name,
             call=call,
         )
     out.counter(
         "elasticdl_server_pushes_not_finite_total",
-        "Pushes refused because of a number that is none.",
-        server["not_finite"],
+        "Pushes rejected for NaN or infinite gradients.",
+        server.non_finite_pushes,
         server=name,
     )
-    for table in server["tables"]:
+    for table in server.tables:
         _add_table(out, name, table)
 
 
-def _add_table(out: Exposition, server: str, table: dict[str, Any]) -> None:
-    name = str(table["table"])
+def _add_table(out: Exposition, server: str, table: TableReport) -> None:
+    name = table.name
     gauges = {
-        "rows": ("Rows in memory, copies for other servers too.", table["rows"]),
-        "bytes": ("Rows, their slots and the index.", table["bytes"]),
-        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", table["hit_rate"]),
+        "rows": ("Rows in memory, copies for other servers too.", table.rows),
+        "bytes": ("Rows, their slots and the index.", table.size_bytes),
+        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", table.hit_ratio),
     }
     for metric, (help_of, value) in gauges.items():
         out.gauge(f"elasticdl_table_{metric}", help_of, value, server=server, table=name)
     counters = {
-        "ids_pulled": ("Ids that were asked for.", table["pulled"]),
-        "ids_found": ("Ids asked for that had a row.", table["found"]),
-        "ids_pushed": ("Ids whose gradients were applied.", table["pushed"]),
-        "rows_refused": ("Rows that there was no memory for.", table["rows_refused"]),
+        "ids_pulled": ("Ids that were asked for.", table.ids_pulled),
+        "ids_found": ("Ids asked for that had a row.", table.ids_found),
+        "ids_pushed": ("Ids whose gradients were applied.", table.ids_pushed),
+        "rows_refused": ("Rows that there was no memory for.", table.rows_rejected),
     }
     for metric, (help_of, value) in counters.items():
         out.counter(f"elasticdl_table_{metric}_total", help_of, value, server=server, table=name)
-    for hot in table["hot"]:
+    for hot in table.hot_ids:
         out.gauge(
             "elasticdl_table_hot_id_share",
             "The part of the pulls that an id is in, of the hottest.",
-            hot["share"],
+            hot.share,
             server=server,
             table=name,
-            id=str(hot["id"]),
+            id=str(hot.id),
         )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.flags.flag_index import LEAVES
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import JobSpec
 
 # The part of elasticdl to install for each framework that definitions import.

@@ -22,17 +22,17 @@ from typing import Literal
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.jobs.status import RunState
 
 RecordedState = Literal["running", "succeeded", "failed", "stopped"]
-JobState = Literal["running", "succeeded", "failed", "stopped", "interrupted"]
 
 # sockaddr_un has room for 104 bytes on some systems and 108 on others, the final zero included.
 _LONGEST_SOCKET_PATH = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobRecord:
-    """What became of a job. Times are seconds since 1970."""
+class JobEntry:
+    """What became of a local job (`record.json`). Times are seconds since 1970."""
 
     kind: str
     state: RecordedState
@@ -107,16 +107,16 @@ class JobFolder:
         except FileNotFoundError:
             return None
 
-    def record(self) -> JobRecord:
+    def record(self) -> JobEntry:
         try:
-            return JobRecord(**json.loads(self._read(self.record_path)))
+            return JobEntry(**json.loads(self._read(self.record_path)))
         except (ValueError, TypeError) as error:
             raise UserError(
                 f"The record of job {self.name} is damaged ({self.record_path}): {error}.",
                 hint=f"`elasticdl jobs delete {self.name}` removes the job.",
             ) from None
 
-    def write_record(self, record: JobRecord) -> None:
+    def write_record(self, record: JobEntry) -> None:
         with file_errors_told(self.path):
             write_atomically(self.record_path, json.dumps(asdict(record), indent=1) + "\n")
 
@@ -124,14 +124,14 @@ class JobFolder:
         """Writes down how the job ended."""
         before = self.record()
         self.write_record(
-            JobRecord(kind=before.kind, state=state, created=before.created, ended=now, message=message)
+            JobEntry(kind=before.kind, state=state, created=before.created, ended=now, message=message)
         )
 
-    def state(self) -> JobState:
+    def state(self) -> RunState:
         # The lock first: a job that ends between the two looks is then seen as ended, not as interrupted.
         running = self.is_running()
         recorded = self.record().state
-        return "interrupted" if recorded == "running" and not running else recorded
+        return RunState.INTERRUPTED if recorded == "running" and not running else RunState(recorded)
 
     # -- who runs it -----------------------------------------------------------------------------------------
 

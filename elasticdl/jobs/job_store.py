@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.jobs.job_folder import JobFolder, JobRecord, file_errors_told
+from elasticdl.jobs.job_folder import JobEntry, JobFolder, file_errors_told
 from elasticdl.jobs.spec import JobSpec, to_yaml
 
 
@@ -97,7 +97,7 @@ class JobStore:
         token = os.open(folder.token_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(token, "w") as file:
             file.write(secrets.token_hex(32))
-        folder.write_record(JobRecord(kind=spec.kind, state="running", created=now))
+        folder.write_record(JobEntry(kind=spec.kind, state="running", created=now))
 
     def _names(self) -> tuple[str, ...]:
         try:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.flags import document
-from elasticdl.jobs.flags.defaults import derive
 from elasticdl.jobs.flags.flag import KINDS, JobKind, flags_of
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.defaults import derive
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
-from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.program import DataSection, Framework, ModelSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
 from elasticdl.jobs.validation import problems
 
@@ -46,14 +46,9 @@ class JobSpec(Head):
         return "command" if self.model.job_command else "definition"
 
     @property
-    def framework(self) -> Literal["tensorflow", "paddle", "plain"]:
-        """Whose variables the nodes of a job command get. Parameter servers without TF_CONFIG are Paddle's."""
-        if self.program != "command":
-            return "plain"
-        if self.model.need_tf_config:
-            return "tensorflow"
-        is_paddle = self.nodes.num_ps > 0 or "paddle" in self.model.job_command.lower()
-        return "paddle" if is_paddle else "plain"
+    def framework(self) -> Framework:
+        """Whose variables the nodes of a job command get."""
+        return self.model.framework(num_ps=self.nodes.num_ps)
 
     @property
     def addressed(self) -> bool:

@@ -8,16 +8,43 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from elasticdl.jobs.flags.flag import JobKind
 from elasticdl.jobs.flags.pairs import BadValue
 from elasticdl.jobs.sections import reserved
-from elasticdl.jobs.sections.placement import ROLES
+from elasticdl.jobs.sections.placement import ROLES, ClusterSection, NodesSection
 from elasticdl.jobs.sections.pod_fields import parse_pod_fields
-from elasticdl.jobs.sections.training import ALLREDUCE, LOCAL, PARAMETER_SERVER
+from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.training import (
+    ALLREDUCE,
+    LOCAL,
+    PARAMETER_SERVER,
+    CheckpointSection,
+    EvaluationSection,
+    TrainingSection,
+)
 
-if TYPE_CHECKING:
-    from elasticdl.jobs.spec import JobSpec
+
+class Sections(Protocol):
+    """What is validated: the sections of a job. `JobSpec` is one, and is not imported, since it imports this."""
+
+    @property
+    def kind(self) -> JobKind: ...
+    @property
+    def model(self) -> ModelSection: ...
+    @property
+    def data(self) -> DataSection: ...
+    @property
+    def training(self) -> TrainingSection: ...
+    @property
+    def evaluation(self) -> EvaluationSection: ...
+    @property
+    def checkpoint(self) -> CheckpointSection: ...
+    @property
+    def nodes(self) -> NodesSection: ...
+    @property
+    def cluster(self) -> ClusterSection: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +53,11 @@ class Problem:
     message: str
 
 
-def problems(spec: JobSpec) -> Iterator[Problem]:
+def problems(spec: Sections) -> Iterator[Problem]:
     """Everything that is wrong with a job whose single flags are all right."""
     yield from _required(spec)
     yield from _program(spec)
+    yield from _ranges(spec)
     yield from _strategy(spec)
     yield from _schedule(spec)
     yield from _resources(spec)
@@ -40,9 +68,9 @@ def _problem(*flags: str, because: str) -> Problem:
     return Problem(flags=flags, message=because)
 
 
-def _required(spec: JobSpec) -> Iterator[Problem]:
+def _required(spec: Sections) -> Iterator[Problem]:
     needed = {}
-    if spec.program == "definition":
+    if not spec.model.job_command:
         needed["model_zoo"] = (spec.model.model_zoo, "the folder with the model definition")
         needed["model_def"] = (spec.model.model_def, "the model in it, as folder.module.function")
         if spec.kind == "train":
@@ -61,8 +89,8 @@ def _required(spec: JobSpec) -> Iterator[Problem]:
             yield _problem(name, "job_command", because=f"--{name} is missing: {meaning}.")
 
 
-def _program(spec: JobSpec) -> Iterator[Problem]:
-    if spec.program == "command":
+def _program(spec: Sections) -> Iterator[Problem]:
+    if spec.model.job_command:
         if not spec.model.job_command.strip():
             yield _problem("job_command", because="--job_command is blank: there is nothing to run.")
         if spec.kind != "train":
@@ -95,14 +123,54 @@ def _program(spec: JobSpec) -> Iterator[Problem]:
             )
 
 
-def _strategy(spec: JobSpec) -> Iterator[Problem]:
+def _ranges(spec: Sections) -> Iterator[Problem]:
+    """The counts of nodes that a job may be scaled to."""
+    for role, name in (("worker", "workers"), ("ps", "ps")):
+        low, high = spec.nodes.range_of(role)
+        flags = (f"min_{name}", f"num_{name}", f"max_{name}")
+        count = spec.nodes.num_workers if role == "worker" else spec.nodes.num_ps
+        if high is not None and low > high:
+            yield _problem(
+                flags[0], flags[2], because=f"--{flags[0]}={low} is more than --{flags[2]}={high}."
+            )
+        elif count < low:
+            yield _problem(*flags[:2], because=f"--{flags[1]}={count} is less than --{flags[0]}={low}.")
+        elif high is not None and count > high:
+            yield _problem(*flags[1:], because=f"--{flags[1]}={count} is more than --{flags[2]}={high}.")
+    low, high = spec.nodes.range_of("ps")
+    if high is not None and spec.nodes.num_ps < 1:
+        yield _problem(
+            "max_ps",
+            "num_ps",
+            "distribution_strategy",
+            because="--max_ps has a meaning only for a job with parameter servers: add --num_ps, or omit it.",
+        )
+    if spec.model.job_command and (low or high) and (low, high) != (spec.nodes.num_ps,) * 2:
+        yield _problem(
+            "min_ps",
+            "max_ps",
+            "num_ps",
+            "job_command",
+            because="The parameter servers of a --job_command cannot be scaled, since its framework knows their"
+            " addresses: omit --min_ps and --max_ps.",
+        )
+
+
+def _strategy(spec: Sections) -> Iterator[Problem]:
     strategy, nodes, training = spec.training.distribution_strategy, spec.nodes, spec.training
-    if strategy == LOCAL and nodes.num_workers > 1 and spec.program == "definition":
+    if strategy == LOCAL and nodes.num_workers > 1 and not spec.model.job_command:
         yield _problem(
             "distribution_strategy",
             "num_workers",
             because=f"--distribution_strategy=Local is for one worker, and --num_workers is"
             f" {nodes.num_workers}: leave the strategy out, or name another one.",
+        )
+    if strategy == LOCAL and nodes.num_workers <= 1 < nodes.max_workers and not spec.model.job_command:
+        yield _problem(
+            "distribution_strategy",
+            "max_workers",
+            because="--distribution_strategy=Local is for one worker, and --max_workers is"
+            f" {nodes.max_workers}: omit the strategy, or name another one.",
         )
     if strategy in (LOCAL, ALLREDUCE) and nodes.num_ps > 0:
         yield _problem(
@@ -140,7 +208,7 @@ def _strategy(spec: JobSpec) -> Iterator[Problem]:
         )
 
 
-def _schedule(spec: JobSpec) -> Iterator[Problem]:
+def _schedule(spec: Sections) -> Iterator[Problem]:
     if spec.kind != "train":
         return
     if spec.checkpoint.checkpoint_steps > 0 and not spec.checkpoint.checkpoint_dir:
@@ -149,11 +217,7 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
             "checkpoint_dir",
             because="--checkpoint_steps needs --checkpoint_dir, the folder that checkpoints go to.",
         )
-    if (
-        spec.evaluation.evaluation_steps > 0
-        and not spec.data.validation_data
-        and spec.program == "definition"
-    ):
+    if spec.evaluation.evaluation_steps > 0 and not spec.data.validation_data and not spec.model.job_command:
         yield _problem(
             "evaluation_steps",
             "validation_data",
@@ -162,18 +226,18 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
         )
 
 
-def _resources(spec: JobSpec) -> Iterator[Problem]:
+def _resources(spec: Sections) -> Iterator[Problem]:
     for role in ROLES:
         names = (f"{role}_resource_request", f"{role}_resource_limit")
         for line in spec.nodes.resource_request(role).beyond(spec.nodes.resource_limit(role)):
             yield _problem(*names, because=f"--{names[0]}: {line} in --{names[1]}.")
-    ours = reserved.variables(spec)
+    ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
     for name in spec.nodes.envs:
         if name in ours:
             yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
 
 
-def _cluster(spec: JobSpec) -> Iterator[Problem]:
+def _cluster(spec: Sections) -> Iterator[Problem]:
     cluster = spec.cluster
     for name, value in (("worker_image", cluster.worker_image), ("ps_image", cluster.ps_image)):
         if value and not cluster.image_name:
@@ -203,7 +267,7 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
             return
         # Those of every job are known where the fields are read; these are of this one.
-        ours = reserved.variables(spec)
+        ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
         for where, given in fields.items():
             for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
                 yield _problem(
@@ -214,10 +278,10 @@ def _cluster(spec: JobSpec) -> Iterator[Problem]:
                 )
 
 
-def _off_every_volume(spec: JobSpec) -> Iterator[Problem]:
+def _off_every_volume(spec: Sections) -> Iterator[Problem]:
     """What a pod writes on its own disk goes with the pod, and no other pod sees it."""
     # What a file adds to pods is known, and looked at again, when the job is submitted.
-    if spec.runs_here or spec.cluster.cluster_spec:
+    if not spec.cluster.image_name or spec.cluster.cluster_spec:
         return
     places = [*_writable_mounts(spec)]
     for flag, path in (
@@ -234,7 +298,7 @@ def _off_every_volume(spec: JobSpec) -> Iterator[Problem]:
             )
 
 
-def _writable_mounts(spec: JobSpec) -> Iterator[str]:
+def _writable_mounts(spec: Sections) -> Iterator[str]:
     for volume in spec.cluster.volume:
         if not volume.read_only and (volume.host_path or volume.claim_name):
             yield volume.mount_path

@@ -23,7 +23,7 @@ A cut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -244,13 +244,13 @@ class JobState:
         if self.evaluation is not None and self.evaluation.finisher == node.name:
             self.evaluation.finisher = ""
 
-    def scale(self, *, role: str, target: int) -> None:
+    def scale(self, *, role: str, target: int, victims: Sequence[str] = ()) -> None:
         if role == "ps":
             # Those that are too many go when what they hold is elsewhere.
             self.roster.targets[role] = target
             self.placing.scaled()
         else:
-            self.roster.scale(role, target)
+            self.roster.scale(role, target, victims=victims)
 
     # -- the end ---------------------------------------------------------------------------------------------
 

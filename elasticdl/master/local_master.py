@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import sys
@@ -17,9 +16,10 @@ import grpc.aio
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import write_atomically
-from elasticdl.jobs.spec import from_yaml
+from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.jobs.status import JobStatus, RunState
 from elasticdl.master.endpoints import Servers
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local.local_platform import LocalPlatform
@@ -40,17 +40,19 @@ def main() -> int:
     try:
         return asyncio.run(_serve(folder))
     except UserError as error:
-        return _give_up(folder, str(error))
+        return _give_up(folder, spec, str(error))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        return _give_up(folder, f"{error.filename or folder} cannot be written: the disk is full.")
+        return _give_up(folder, spec, f"{error.filename or folder} cannot be written: the disk is full.")
 
 
-def _give_up(folder: Path, message: str) -> int:
+def _give_up(folder: Path, spec: JobSpec, message: str) -> int:
     log.error("%s", message)
     try:
-        _write_status(folder, {"state": "failed", "message": message})
+        _write_status(
+            folder, JobStatus(job=spec.job_name, kind=spec.kind, state=RunState.FAILED, message=message)
+        )
     except OSError as error:
         # A disk without room for the journal has none for this either. The host has the line above.
         log.error("%s cannot be written: %s.", folder / "status.json", error.strerror)
@@ -73,7 +75,7 @@ async def _serve(folder: Path) -> int:
     log.info("Job %s: the master listens at %s.", spec.job_name, address)
     try:
         await master.run()
-        audit = Audit.of(master.state.ledger)
+        audit = audit_ledger(master.state.ledger)
         _write_status(folder, job_status(master))
         await servers.stop()
         await platform.close()
@@ -96,5 +98,5 @@ def _bind(server: grpc.aio.Server, variable: str, *, public: bool = False) -> st
     return address
 
 
-def _write_status(folder: Path, status: dict[str, object]) -> None:
-    write_atomically(folder / "status.json", json.dumps(status))
+def _write_status(folder: Path, status: JobStatus) -> None:
+    write_atomically(folder / "status.json", status.to_text())

@@ -6,7 +6,6 @@ nothing is polled. The token was checked before any of these is reached.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -266,18 +265,18 @@ class MasterService(MasterServicer):
     # -- people ----------------------------------------------------------------------------------------------
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
-        return pb.StatusReply(json=json.dumps(job_status(self._master, brief=request.brief)))
+        return pb.StatusReply(json=job_status(self._master, brief=request.brief).to_text())
 
     async def Scale(self, request: pb.ScaleRequest, context: Context) -> pb.ScaleReply:
+        counts = {"worker": "num_workers", "ps": "num_ps"}
+        nodes = {role: getattr(request, name) for role, name in counts.items() if request.HasField(name)}
         try:
-            done = scale(
-                self._master,
-                workers=request.num_workers if request.HasField("num_workers") else None,
-                servers=request.num_ps if request.HasField("num_ps") else None,
-            )
+            if not nodes and not request.victims:
+                raise CannotScale("Say how many: --num_workers, --num_ps, or both.")
+            result = scale(self._master, nodes, victims=request.victims)
         except CannotScale as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return pb.ScaleReply(message=done)
+        return pb.ScaleReply(message=result.message, ignored_victims=result.ignored_victims)
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
         log.info("Asked to stop: %s", request.reason)

@@ -1,25 +1,36 @@
-"""A job as people see it: one JSON document, the same from a running master and from the record of a
-finished job.
+"""Builds the JobStatus of a running master.
+
+The same status is sent over gRPC, written into the job record on a cluster, and left in the folder of a finished local
+job.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
+from elasticdl.jobs.desired import Desired
+from elasticdl.jobs.status import DesiredResult, Evaluation, JobStatus, NodeReport, RunState
 from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
-from elasticdl.master.servers.server_metrics import without_tables
-
-if TYPE_CHECKING:
-    from elasticdl.master.master import Master
+from elasticdl.master.ledger.audit import audit_ledger
+from elasticdl.master.master import Master
 
 # What a plot on a terminal or a page needs.
 _LOSS_POINTS = 200
 
 
-def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
+def job_status(
+    master: Master,
+    *,
+    brief: bool = False,
+    observed: Desired | None = None,
+    desired_result: DesiredResult | None = None,
+) -> JobStatus:
+    """Returns the status of this moment.
+
+    `brief`: without the audit, which grows with the epochs, and the tables of servers. `observed`: the desired state
+    that the master has acted on, with its result.
+    """
     state, plan = master.state, master.plan
     dataset = _main_dataset(state)
     known = dataset in state.ledger.datasets()
@@ -30,58 +41,73 @@ def job_status(master: Master, *, brief: bool = False) -> dict[str, Any]:
     rate = master.rate.per_second(time.monotonic())
     losses = master.losses
     every = max(1, len(losses) // _LOSS_POINTS)
-    return {
-        "job": master.spec.job_name,
-        "kind": plan.kind,
-        "program": plan.program,
-        "dataset": dataset,
-        "state": state.outcome or ("stopping" if state.stopping else "running"),
-        "phase": _phase(state),
-        "message": state.message,
-        "traceback": state.traceback,
-        "started": master.started,
-        "now": time.time(),
-        "epoch": state.ledger.epoch(dataset) if known else 0,
-        "epochs": epochs,
-        "size": size,
-        "samples_done": done,
-        "samples_total": total,
-        "step": master.global_step or state.ledger.steps,
-        "samples_per_second": rate,
-        "seconds_left": (total - done) / rate if rate > 0 and total else None,
-        "loss": losses[-1][1] if losses else None,
-        "losses": losses[::every],
-        "evaluations": state.results,
-        "evaluations_left_out": state.results_forgotten,
-        "remarks": state.remarks,
-        "generation": state.generation,
-        "checkpoint": state.saved.path if state.saved else "",
-        "output": state.task_result,
-        "nodes": [
-            {
-                "name": n.name,
-                "role": n.role,
-                "phase": n.phase.value,
-                "reason": n.reason.value,
-                "message": n.message,
-                "draining": n.goes,
-                "joined": n.joined,
-                "shards": state.ledger.leases.count(n.name),
-                # Nothing is heard of it since then, in seconds since 1970.
-                "unheard_since": master.unheard.since.get(n.name),
-            }
-            for n in state.roster.nodes.values()
-        ],
-        "targets": state.roster.targets,
-        "batches_without_effect": master.figures.refused,
-        "buckets": state.placing.described(),
-        "servers": without_tables(master.figures.described()) if brief else master.figures.described(),
-        **({} if brief else {"audit": Audit.of(state.ledger).to_json()}),
-    }
+    status = JobStatus(
+        job=master.spec.job_name,
+        kind=plan.kind,
+        program=plan.program,
+        dataset=dataset,
+        state=_state(state),
+        phase=_phase(state),
+        message=state.message,
+        traceback=state.traceback,
+        start_time=master.started,
+        now=time.time(),
+        epoch=state.ledger.epoch(dataset) if known else 0,
+        epochs=epochs,
+        dataset_size=size,
+        samples_done=done,
+        samples_desired=total,
+        step=master.global_step or state.ledger.steps,
+        samples_per_second=rate,
+        remaining_seconds=(total - done) / rate if rate > 0 and total else None,
+        loss=losses[-1][1] if losses else None,
+        losses=tuple(losses[::every]),
+        evaluations=tuple(
+            Evaluation(step=one["step"], epoch=one["epoch"], metrics=one["metrics"]) for one in state.results
+        ),
+        evaluations_omitted=state.results_forgotten,
+        remarks=tuple(state.remarks),
+        model_generation=state.generation,
+        checkpoint=state.saved.path if state.saved else "",
+        output=state.task_result,
+        nodes=_nodes(master),
+        desired_nodes=dict(state.roster.targets),
+        observed_generation=observed.generation if observed else 0,
+        desired_result=desired_result or DesiredResult(),
+        non_finite_batches=master.figures.refused,
+        buckets=state.placing.report(),
+        servers=master.figures.reports(),
+        audit=None if brief else audit_ledger(state.ledger),
+    )
+    return status.without_tables() if brief else status
+
+
+def _nodes(master: Master) -> tuple[NodeReport, ...]:
+    state = master.state
+    return tuple(
+        NodeReport(
+            name=node.name,
+            role=node.role,
+            phase=node.phase.value,
+            reason=node.reason.value,
+            message=node.message,
+            is_draining=node.goes,
+            has_joined=node.joined,
+            leased_shards=state.ledger.leases.count(node.name),
+            unresponsive_since_seconds=master.unheard.since.get(node.name),
+        )
+        for node in state.roster.nodes.values()
+    )
+
+
+def _state(state: JobState) -> RunState:
+    if state.outcome:
+        return RunState(state.outcome)
+    return RunState.STOPPING if state.stopping else RunState.RUNNING
 
 
 def _main_dataset(state: JobState) -> str:
-    """The one whose progress is the job's: of those that a program has announced, the one with most to do."""
+    """Returns the data set whose progress is the job's. Of a program's own, it is the one with most to do."""
     if state.plan.runs_command:
         sizes = {name: a.samples * a.epochs for name, a in state.data.announced.items()}
         return max(sizes, key=lambda name: sizes[name], default="")

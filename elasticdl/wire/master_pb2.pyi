@@ -472,18 +472,29 @@ class StatusReply(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
-    __slots__ = ("num_workers", "num_ps")
+    __slots__ = ("num_workers", "num_ps", "victims")
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
     NUM_PS_FIELD_NUMBER: _ClassVar[int]
+    VICTIMS_FIELD_NUMBER: _ClassVar[int]
     num_workers: int
     num_ps: int
-    def __init__(self, num_workers: _Optional[int] = ..., num_ps: _Optional[int] = ...) -> None: ...
+    victims: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, num_workers: _Optional[int] = ..., num_ps: _Optional[int] = ..., victims: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
-    __slots__ = ("message",)
+    __slots__ = ("message", "ignored_victims")
+    class IgnoredVictimsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_VICTIMS_FIELD_NUMBER: _ClassVar[int]
     message: str
-    def __init__(self, message: _Optional[str] = ...) -> None: ...
+    ignored_victims: _containers.ScalarMap[str, str]
+    def __init__(self, message: _Optional[str] = ..., ignored_victims: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("reason",)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from elasticdl.cli import cluster_jobs, cluster_logs, removal, submit
 from elasticdl.cli.main import main
-from tests.cli.api_server import ApiServer
+from tests.catalog.api_server import api as api
 
 ROOT = Path(__file__).parents[2]
 DEFINITION = """\
@@ -88,16 +87,3 @@ def zoo(tmp_path: Path) -> Path:
 def minimal(zoo: Path) -> list[str]:
     """The flags that `elasticdl train` cannot do without."""
     return [f"--model_zoo={zoo}", "--model_def=digits.cnn.custom_model", "--training_data=data"]
-
-
-@pytest.fixture
-def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    """A cluster for the commands, and nothing on this machine. They look at it as often as they can."""
-    monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path / "home"))
-    for module in (cluster_jobs, cluster_logs, removal, submit):
-        monkeypatch.setattr(module, "_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(submit, "_FOLLOW_SECONDS", 0.001)
-    server = ApiServer()
-    monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path / "kubeconfig")))
-    yield server
-    server.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.flags.flag_index import LEAVES
+from elasticdl.jobs.schema.flag_index import LEAVES
 
 
 @pytest.fixture

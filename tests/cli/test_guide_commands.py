@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES
 
 MNIST_ON_A_CLUSTER = """
   --image_name=gcr.io/project/elasticdl:mnist

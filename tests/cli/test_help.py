@@ -16,7 +16,7 @@ from elasticdl import __version__
 from elasticdl.cli.group import Entry
 from elasticdl.cli.main import COMMANDS
 from elasticdl.jobs.flags.flag import Topic
-from elasticdl.jobs.flags.flag_index import LEAVES
+from elasticdl.jobs.schema.flag_index import LEAVES
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ def test_every_flag_of_a_command_is_explained_under_its_topic(elasticdl: Any, ki
     "line",
     [
         "--minibatch_size N Samples in a batch. [default: 64]",
-        "--num_ps, --num_ps_pods N Parameter servers. [default: 1 with ParameterServerStrategy, 0 otherwise]",
+        "--num_ps, --num_ps_pods N Parameter servers. [default: min_ps, and at least 1 with ParameterServerStrategy]",
         "--distribution_strategy Local|ParameterServerStrategy|AllreduceStrategy",
         "--stall_factor NUMBER A worker without progress",
         "[default: 20]",

@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 from elasticdl.cli.output.display import make_display, node_state, one_line, panel
+from elasticdl.jobs.json_codec import decode
+from elasticdl.jobs.status import JobStatus, NodeReport
 
 
 def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:
-    fields = {"phase": "running", "reason": "", "message": "", "draining": False, "joined": True}
+    fields = {"phase": "running", "joined": True}
     return {"name": name, "role": name.split("-")[0], "shards": shards, **fields, **told}
 
 
@@ -51,7 +53,7 @@ SERVERS = [server("ps-0", rows=12_345, pushes=431.0), server("ps-2", rows=0, pus
 def lines(status: dict[str, Any], **options: bool) -> list[str]:
     console = Console(width=100, file=io.StringIO())
     with console.capture() as captured:
-        console.print(panel(status, **options))
+        console.print(panel(JobStatus.from_json(status), **options))
     return [line.strip("│ \n") for line in captured.get().splitlines()]
 
 
@@ -92,9 +94,9 @@ def test_without_figures() -> None:
         ({"joined": False}, "starting"),
         (
             {"joined": False, "unheard_since": 86_400.0 * 365},
-            "starting, not heard of since 1971-01-01 00:00:00",
+            "starting, unresponsive since 1971-01-01 00:00:00",
         ),
-        ({"unheard_since": 86_400 * 365 + 61.5}, "not heard of since 1971-01-01 00:01:01"),
+        ({"unheard_since": 86_400 * 365 + 61.5}, "unresponsive since 1971-01-01 00:01:01"),
         ({"unheard_since": None}, "working"),
         ({"draining": True}, "leaving"),
         ({"draining": True, "reason": "killed"}, "ended: killed"),
@@ -102,7 +104,7 @@ def test_without_figures() -> None:
 )
 def test_what_a_running_node_does(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], state: str) -> None:
     monkeypatch.setattr("time.localtime", time.gmtime)
-    assert node_state(node("ps-0", **told)) == state
+    assert node_state(decode(NodeReport, node("ps-0", **told))) == state
 
 
 def test_large_figures_have_room() -> None:
@@ -116,7 +118,7 @@ def test_large_figures_have_room() -> None:
 
 
 def test_plain_lines_are_as_they_were() -> None:
-    assert one_line({**STATUS, "servers": SERVERS}) == (
+    assert one_line(JobStatus.from_json({**STATUS, "servers": SERVERS})) == (
         "training | epoch 1/2 | 500/1,000 samples | 100/s | step 50 | 1 of 1 workers | 0:05 left"
     )
 
@@ -130,10 +132,10 @@ def test_what_workers_tell_of_the_model_is_shown_once(
     remark = "Moved to the parameter servers: a [b]."
     late = "Not moved to the parameter servers: c."
     for remarks in ([], [remark], [remark]):
-        display.show({**STATUS, "remarks": remarks})
+        display.progressed(JobStatus.from_json({**STATUS, "remarks": remarks}))
     shown = capsys.readouterr().out
     assert shown.count(remark) == 1
-    display.end({**STATUS, "state": "succeeded", "remarks": [remark, late]}, "logs")
+    display.ended(JobStatus.from_json({**STATUS, "state": "succeeded", "remarks": [remark, late]}), "logs")
     shown = capsys.readouterr().out
     assert remark not in shown
     assert shown.count(late) == 1

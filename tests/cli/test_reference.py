@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elasticdl.cli.reference import page
-from elasticdl.jobs.flags.flag_index import NAMES
+from elasticdl.jobs.schema.flag_index import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "flags.md"
 

@@ -49,7 +49,10 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [
-        ("elasticdl.cli.job_commands, elasticdl.cli.submit", {"grpc", "numpy", "rich", "pygments"}),
+        (
+            "elasticdl.cli.job_commands, elasticdl.cli.run, elasticdl.catalog.kubernetes.catalog",
+            {"grpc", "numpy", "rich", "pygments"},
+        ),
         ("elasticdl.master.kubernetes.pod_master", {"numpy", "rich", "pygments", "click"}),
     ],
 )

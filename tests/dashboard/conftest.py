@@ -6,11 +6,20 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.status import JobStatus
+
 
 @pytest.fixture
-def status() -> dict[str, Any]:
-    took = {"count": 20, "seconds": 0.5, "per_second": 4.0, "p50": 0.001, "p95": 0.002, "p99": None}
-    return {
+def status() -> JobStatus:
+    took: dict[str, Any] = {
+        "count": 20,
+        "seconds": 0.5,
+        "per_second": 4.0,
+        "p50": 0.001,
+        "p95": 0.002,
+        "p99": None,
+    }
+    document = {
         "job": "clicks",
         "kind": "train",
         "state": "running",
@@ -29,10 +38,10 @@ def status() -> dict[str, Any]:
         ],
         "generation": 1,
         "nodes": [
-            {"role": "worker", "phase": "running"},
-            {"role": "worker", "phase": "running"},
-            {"role": "worker", "phase": "failed"},
-            {"role": "ps", "phase": "running"},
+            {"name": "worker-0", "role": "worker", "phase": "running"},
+            {"name": "worker-1", "role": "worker", "phase": "running"},
+            {"name": "worker-2", "role": "worker", "phase": "failed"},
+            {"name": "ps-0", "role": "ps", "phase": "running"},
         ],
         "targets": {"worker": 2, "ps": 1},
         "servers": [
@@ -71,3 +80,4 @@ def status() -> dict[str, Any]:
             }
         ],
     }
+    return JobStatus.from_json(document)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import replace
 
 from elasticdl.dashboard.job_metrics import job_metrics
+from elasticdl.jobs.status import JobStatus
 
 SAMPLE = re.compile(
     r'([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (NaN|[+-]Inf|-?[0-9.e+-]+)'  # name, labels, number
@@ -38,7 +39,7 @@ def read(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], str]:
     return found
 
 
-def values(status: dict[str, Any]) -> dict[str, str]:
+def values(status: JobStatus) -> dict[str, str]:
     """Without the label of the job, which all of them have."""
     short = {}
     for (name, labels), value in read(job_metrics(status)).items():
@@ -48,7 +49,7 @@ def values(status: dict[str, Any]) -> dict[str, str]:
     return short
 
 
-def test_progress(status: dict[str, Any]) -> None:
+def test_progress(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_job_info{kind=train,phase=training,state=running}"] == "1"
     assert found["elasticdl_samples_done{}"] == "1500"
@@ -59,14 +60,14 @@ def test_progress(status: dict[str, Any]) -> None:
     assert found["elasticdl_evaluation_step{}"] == "20"
 
 
-def test_nodes(status: dict[str, Any]) -> None:
+def test_nodes(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_nodes{role=worker,state=running}"] == "2"
     assert found["elasticdl_nodes{role=worker,state=failed}"] == "1"
     assert found["elasticdl_nodes_wanted{role=ps}"] == "1"
 
 
-def test_servers(status: dict[str, Any]) -> None:
+def test_servers(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_server_rows{server=ps-0}"] == "1000"
     assert found["elasticdl_server_hit_ratio{server=ps-0}"] == "0.875"
@@ -79,18 +80,20 @@ def test_servers(status: dict[str, Any]) -> None:
     assert "elasticdl_server_call_seconds{call=push,quantile=0.99,server=ps-0}" not in found
 
 
-def test_rates_that_are_not_known_yet_are_not_said(status: dict[str, Any]) -> None:
-    server = status["servers"][0]
-    server["rows_pulled_per_second"] = server["rows_pushed_per_second"] = None
-    for took in server["calls"].values():
-        took["per_second"] = None
-    text = job_metrics({**status, "servers": [server]})
+def test_rates_that_are_not_known_yet_are_not_said(status: JobStatus) -> None:
+    server = replace(
+        status.servers[0],
+        rows_pulled_per_second=None,
+        rows_pushed_per_second=None,
+        calls={name: replace(took, per_second=None) for name, took in status.servers[0].calls.items()},
+    )
+    text = job_metrics(replace(status, servers=(server,)))
     assert "elasticdl_server_rows{" in text
     assert "elasticdl_server_calls_per_second" not in text
     assert "elasticdl_server_rows_pulled_per_second" not in text
 
 
-def test_tables(status: dict[str, Any]) -> None:
+def test_tables(status: JobStatus) -> None:
     found = values(status)
     table = 'table=a \\"quoted\\"\\\\name'
     assert found[f"elasticdl_table_bytes{{server=ps-0,{table}}}"] == "63600"
@@ -100,7 +103,7 @@ def test_tables(status: dict[str, Any]) -> None:
 
 
 def test_a_job_that_has_not_begun() -> None:
-    text = job_metrics({"job": "clicks", "state": "starting"})
+    text = job_metrics(JobStatus(job="clicks"))
     assert read(text) == {
         (
             "elasticdl_job_info",
@@ -109,6 +112,6 @@ def test_a_job_that_has_not_begun() -> None:
     }
 
 
-def test_a_job_without_servers_loss_or_evaluation(status: dict[str, Any]) -> None:
-    found = values({**status, "servers": [], "loss": None, "evaluations": []})
+def test_a_job_without_servers_loss_or_evaluation(status: JobStatus) -> None:
+    found = values(replace(status, servers=(), loss=None, evaluations=()))
     assert not any("server" in name or "loss" in name or "evaluation" in name for name in found)

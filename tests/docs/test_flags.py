@@ -11,7 +11,7 @@ import click
 import pytest
 
 from elasticdl.cli.main import root
-from elasticdl.jobs.flags.flag_index import LEAVES, NAMES
+from elasticdl.jobs.schema.flag_index import LEAVES, NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.settings import Plan
 from tests.master.pushing_job import PushingJob
 
@@ -60,7 +60,7 @@ def test_ends_exact_whatever_is_killed(toy_job: Callable[..., Any], name: str, s
 
     job.run(random_source=source, chaos=chaos)
     assert job.state.outcome == "succeeded", job.state.message
-    audit = Audit.of(job.state.ledger)
+    audit = audit_ledger(job.state.ledger)
     assert audit.exact, audit.reason
     if not plan.max_step:
         assert all(row.done == 101 for row in audit.rows if row.dataset == "training")
@@ -89,7 +89,7 @@ def test_the_model_has_had_what_the_ledger_says_whatever_is_killed_or_fails(name
 
     job.run(random_source=source, chaos=chaos)
     assert job.state.outcome == "succeeded", job.state.message
-    audit = Audit.of(job.state.ledger)
+    audit = audit_ledger(job.state.ledger)
     assert audit.exact, audit.reason
     job.check()
     if not plan.max_step:
@@ -107,7 +107,7 @@ def test_without_kills_nothing_is_trained_twice(toy_job: Callable[..., Any], see
         for sample in range(start, end):
             covered[sample] = covered.get(sample, 0) + 1
     assert covered == dict.fromkeys(range(101), 3)
-    assert all(row.again == 0 for row in Audit.of(job.state.ledger).rows)
+    assert all(row.again == 0 for row in audit_ledger(job.state.ledger).rows)
 
 
 def test_every_evaluation_counts_every_sample(toy_job: Callable[..., Any]) -> None:
@@ -128,4 +128,4 @@ def test_max_step_is_exact(toy_job: Callable[..., Any]) -> None:
     job = toy_job(PLANS["steps"])
     job.run()
     assert job.state.ledger.steps == 31
-    assert Audit.of(job.state.ledger).exact
+    assert audit_ledger(job.state.ledger).exact

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import LedgerError
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason
@@ -54,7 +54,7 @@ def test_early_stopping_ends_at_the_end_of_the_epoch(toy_job: Callable[..., Any]
     job.do("finish_task", task=job.state.task, result="stop", error="")
     job.run()
     assert job.state.outcome == "succeeded"
-    audit = Audit.of(job.state.ledger)
+    audit = audit_ledger(job.state.ledger)
     assert audit.exact
     assert [(row.epoch, row.done) for row in audit.rows] == [(0, 100)]
 
@@ -153,7 +153,7 @@ def test_a_lost_server_goes_back_to_the_checkpoint_and_counts_it(toy_job: Callab
     assert again > 0
     assert job.state.ledger.again("training", 0) == again
     job.run()
-    assert Audit.of(job.state.ledger).exact
+    assert audit_ledger(job.state.ledger).exact
 
 
 def test_the_last_push_of_a_dead_worker_counts(toy_job: Callable[..., Any]) -> None:

@@ -1,12 +1,11 @@
-"""How the parameter servers of a job do, for people: a table on a terminal, lines elsewhere.
-
-What is shown is what the job's master said last (`elasticdl.master.servers.server_metrics`). Nothing is worked out
-here.
-"""
+"""The parameter servers of a job: a table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from elasticdl.jobs.status import ServerReport, TableReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -23,79 +22,77 @@ _MANY_HITS = 0.5
 FIGURES = ("rows", "pushes/s", "pull p95", "push p95")
 
 
-def server_figures(server: dict[str, Any]) -> tuple[str, ...]:
+def server_figures(server: ServerReport) -> tuple[str, ...]:
     """`FIGURES` of a server."""
     return (
-        f"{server['rows']:,}",
-        rate(server["push"]["per_second"]),
-        duration(server["pull"]["p95"]),
-        duration(server["push"]["p95"]),
+        f"{server.rows:,}",
+        rate(server.push.per_second),
+        duration(server.pull.p95_seconds),
+        duration(server.push.p95_seconds),
     )
 
 
-def server_lines(servers: list[dict[str, Any]]) -> list[str]:
+def server_lines(servers: Sequence[ServerReport]) -> list[str]:
     """One line a server, one a table below it."""
     lines = []
     for server in servers:
-        staleness = server["staleness"]
+        staleness = server.staleness
         parts = [
-            f"{server['rows']:,} rows",
-            size(server["bytes"]),
-            f"{rate(server['pull']['per_second'])} pulls/s",
-            f"{rate(server['push']['per_second'])} pushes/s",
-            f"{percent(server['hit_rate'])} hits",
-            f"staleness {number(staleness['mean'])} (max {number(staleness['max'])})",
-            f"p95 pull {duration(server['pull']['p95'])}, push {duration(server['push']['p95'])}",
+            f"{server.rows:,} rows",
+            size(server.size_bytes),
+            f"{rate(server.pull.per_second)} pulls/s",
+            f"{rate(server.push.per_second)} pushes/s",
+            f"{percent(server.hit_ratio)} hits",
+            f"staleness {number(staleness.mean)} (max {number(staleness.max)})",
+            f"p95 pull {duration(server.pull.p95_seconds)}, push {duration(server.push.p95_seconds)}",
             *refusals(server),
         ]
-        lines.append(f"{server['name']}: {' | '.join(parts)}")
-        for table in server["tables"]:
+        lines.append(f"{server.name}: {' | '.join(parts)}")
+        for table in server.tables:
             hot = hot_ids(table)
             lines.append(
-                f"{server['name']}/{table['table']}: {table['rows']:,} rows | {size(table['bytes'])}"
-                f" | {percent(table['hit_rate'])} hits{f' | hot ids {hot}' if hot else ''}"
+                f"{server.name}/{table.name}: {table.rows:,} rows | {size(table.size_bytes)}"
+                f" | {percent(table.hit_ratio)} hits{f' | hot ids {hot}' if hot else ''}"
             )
     return lines
 
 
-def server_table(servers: list[dict[str, Any]]) -> RenderableType:
+def server_table(servers: Sequence[ServerReport]) -> RenderableType:
     """For a terminal: the servers, below them their tables, and what they have refused."""
     from rich.console import Group
     from rich.text import Text
 
     shown = _table("server", "rows", "memory", "pulls/s", "pushes/s", "hits", "stale", "pull p95", "push p95")
     for server in servers:
-        staleness, hits = server["staleness"], server["hit_rate"]
+        staleness, hits = server.staleness, server.hit_ratio
         shown.add_row(
-            Text(server["name"], style="bold"),
-            f"{server['rows']:,}",
-            size(server["bytes"]),
-            rate(server["pull"]["per_second"]),
-            rate(server["push"]["per_second"]),
+            Text(server.name, style="bold"),
+            f"{server.rows:,}",
+            size(server.size_bytes),
+            rate(server.pull.per_second),
+            rate(server.push.per_second),
             Text(percent(hits), style="yellow" if hits is not None and hits < _MANY_HITS else "green"),
-            f"{number(staleness['mean'])} ≤{number(staleness['max'])}",
-            duration(server["pull"]["p95"]),
-            duration(server["push"]["p95"]),
+            f"{number(staleness.mean)} ≤{number(staleness.max)}",
+            duration(server.pull.p95_seconds),
+            duration(server.push.p95_seconds),
         )
     parts: list[RenderableType] = [shown]
-    if any(server["tables"] for server in servers):
+    if any(server.tables for server in servers):
         tables = _table("server", "rows", "memory", "hits")
         tables.add_column("table")
         tables.add_column("hot ids", style="cyan", overflow="fold")
         for server in servers:
-            for table in server["tables"]:
+            for table in server.tables:
                 tables.add_row(
-                    server["name"],
-                    f"{table['rows']:,}",
-                    size(table["bytes"]),
-                    percent(table["hit_rate"]),
-                    Text(table["table"], style="bold"),
+                    server.name,
+                    f"{table.rows:,}",
+                    size(table.size_bytes),
+                    percent(table.hit_ratio),
+                    Text(table.name, style="bold"),
                     hot_ids(table),
                 )
         parts.append(tables)
-    parts += [
-        Text(f"{server['name']}: {said}", style="red") for server in servers for said in refusals(server)
-    ]
+    parts += [Text(f"{server.name}: {said}", style="red") for server in servers for said in refusals(server)]
     return Group(*parts)
 
 
@@ -110,17 +107,17 @@ def _table(first: str, *numbers: str) -> Table:
     return made
 
 
-def hot_ids(table: dict[str, Any]) -> str:
+def hot_ids(table: TableReport) -> str:
     """The hottest, with the part of the pulls that they are in."""
-    return ", ".join(f"{one['id']} ({percent(one['share'])})" for one in table["hot"][:_HOT_IDS])
+    return ", ".join(f"{one.id} ({percent(one.share)})" for one in table.hot_ids[:_HOT_IDS])
 
 
-def refusals(server: dict[str, Any]) -> list[str]:
+def refusals(server: ServerReport) -> list[str]:
     found = []
-    if server["not_finite"]:
-        found.append(f"{server['not_finite']:,} pushes refused: not finite")
-    if server["rows_refused"]:
-        found.append(f"{server['rows_refused']:,} rows refused: full")
+    if server.non_finite_pushes:
+        found.append(f"{server.non_finite_pushes:,} pushes refused: not finite")
+    if server.rows_rejected:
+        found.append(f"{server.rows_rejected:,} rows refused: full")
     return found
 
 

@@ -50,7 +50,7 @@ class Flag:
     aliases: tuple[str, ...] = ()
     # The commands that have a use for it. A job file may always contain it: one file serves several commands.
     kinds: tuple[JobKind, ...] = KINDS
-    # How the default comes about where it depends on other flags (see defaults.py).
+    # How the default comes about where it depends on other flags (see `schema/defaults.py`).
     derived: str = ""
 
 

@@ -58,14 +58,31 @@ def _priority(role: str) -> str:
 class NodesSection:
     """How many nodes of each role, what each may use, and what happens when one fails."""
 
-    num_workers: int = flag(Integer(), 1, "Workers to start with.", topic=Topic.NODES)
+    num_workers: int = flag(
+        Integer(), 1, "Workers to start with.", topic=Topic.NODES, derived="min_workers, and at least 1"
+    )
+    min_workers: int = flag(
+        Integer(), 0, "Fewest workers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
+    )
+    max_workers: int = flag(
+        Integer(), 0, "Most workers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
+    )
     num_ps: int = flag(
         Integer(),
         0,
         "Parameter servers.",
         topic=Topic.NODES,
         aliases=("num_ps_pods",),
-        derived="1 with ParameterServerStrategy, 0 otherwise",
+        derived="min_ps, and at least 1 with ParameterServerStrategy",
+    )
+    min_ps: int = flag(
+        Integer(),
+        0,
+        "Fewest parameter servers that the job may be scaled to; 0: no bound.",
+        topic=Topic.NODES,
+    )
+    max_ps: int = flag(
+        Integer(), 0, "Most parameter servers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
     )
     ps_replicas: int = flag(
         Integer(minimum=1, maximum=2),
@@ -148,6 +165,11 @@ class NodesSection:
         "none that begins with KUBERNETES_, which every pod has of its own cluster.",
         topic=Topic.CLUSTER,
     )
+
+    def range_of(self, role: str) -> tuple[int, int | None]:
+        """Returns the fewest and the most nodes that a role may be scaled to. None: any number."""
+        low, high = {"worker": (self.min_workers, self.max_workers), "ps": (self.min_ps, self.max_ps)}[role]
+        return low, high or None
 
     def resource_request(self, role: str) -> Resources:
         return _resources(getattr(self, f"{role}_resource_request"))

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.sections.program import ModelSection
 
 VARIABLES = frozenset(
     (
@@ -63,10 +61,10 @@ OF_THE_CLUSTER = "KUBERNETES_"
 _VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
 
 
-def variables(spec: JobSpec) -> frozenset[str]:
-    """Of the nodes of this job."""
-    of_paddle = _OF_PADDLE if spec.framework == "paddle" else frozenset[str]()
-    return VARIABLES | of_paddle | ({"TF_CONFIG"} if spec.model.need_tf_config else frozenset())
+def variables(model: ModelSection, *, num_ps: int) -> frozenset[str]:
+    """Returns the variables of the nodes of a job with this program."""
+    of_paddle = _OF_PADDLE if model.framework(num_ps=num_ps) == "paddle" else frozenset[str]()
+    return VARIABLES | of_paddle | ({"TF_CONFIG"} if model.need_tf_config else frozenset())
 
 
 def is_volume(name: str) -> bool:

@@ -1,6 +1,7 @@
 """What a node asks for of its machine, in the grammar of Kubernetes: `cpu=0.5,memory=2Gi,gpu=1`.
 
-Checked here for every job, wherever it runs; how much is more than how much is decided on exact numbers.
+Checked here for every job, wherever it runs. Comparisons and sums are exact: they are made on whole numbers of base
+units (thousandths of a CPU, bytes, devices), never on floating-point numbers.
 
 A limit of memory is what a node may grow to. It begins with what it requests, and whoever takes the place of one that
 ran out of memory gets twice as much, up to the limit: so the next try has more memory than the one before it.
@@ -8,7 +9,9 @@ ran out of memory gets twice as much, up to the limit: so the next try has more 
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -69,6 +72,62 @@ class Resources:
         named = {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": self.ephemeral_storage}
         return {**{name: quantity for name, quantity in named.items() if quantity}, **self.devices}
 
+    # -- arithmetic; what was not said counts as nothing -----------------------------------------------------
+
+    def to_units(self) -> dict[str, int]:
+        """Returns base units by the names of Kubernetes: thousandths of a CPU, bytes, devices.
+
+        Less than a thousandth of a CPU is rounded up, as Kubernetes does.
+        """
+        return {
+            name: math.ceil(quantity.amount * _UNITS_PER.get(name, 1))
+            for name, quantity in self.by_name().items()
+        }
+
+    @classmethod
+    def from_units(cls, units: Mapping[str, int]) -> Resources:
+        """Returns the resources of these base units. Zeros are left out. Raises `ValueError` for negative ones."""
+        if negative := [f"{name} {count}" for name, count in units.items() if count < 0]:
+            raise ValueError(f"Resources cannot be negative: {', '.join(negative)}")
+        made = {name: _quantity(name, count) for name, count in units.items() if count}
+        return cls(
+            cpu=made.pop("cpu", None),
+            memory=made.pop("memory", None),
+            ephemeral_storage=made.pop("ephemeral-storage", None),
+            devices=made,
+        )
+
+    @classmethod
+    def zero(cls) -> Resources:
+        return cls()
+
+    def __add__(self, other: Resources) -> Resources:
+        mine, others = self.to_units(), other.to_units()
+        return Resources.from_units(
+            {name: mine.get(name, 0) + others.get(name, 0) for name in {**mine, **others}}
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        """Raises `ValueError` if `other` does not fit into this."""
+        mine, others = self.to_units(), other.to_units()
+        return Resources.from_units(
+            {name: mine.get(name, 0) - others.get(name, 0) for name in {**mine, **others}}
+        )
+
+    def __mul__(self, count: int) -> Resources:
+        return Resources.from_units({name: units * count for name, units in self.to_units().items()})
+
+    __rmul__ = __mul__
+
+    def fits_into(self, capacity: Resources) -> bool:
+        """Returns whether no resource exceeds the capacity. A capacity that is not said is nothing."""
+        available = capacity.to_units()
+        return all(units <= available.get(name, 0) for name, units in self.to_units().items())
+
+    def is_same_amount(self, other: Resources) -> bool:
+        """Returns whether the amounts are equal, however they are written: 1Gi is 1024Mi."""
+        return self.fits_into(other) and other.fits_into(self)
+
     def beyond(self, limit: Resources) -> list[str]:
         """Where this, as a request, does not fit a limit: a line each."""
         limits = limit.by_name()
@@ -112,6 +171,16 @@ def grown_memory(
         amount = min(promised.amount * 2**times, most.amount)
         promised = most if amount == most.amount else _bytes(amount)
     return promised, limit.memory if whole and limit.memory is not None else promised
+
+
+# Base units per unit of Kubernetes; 1 for bytes and devices.
+_UNITS_PER = {"cpu": 1000}
+
+
+def _quantity(name: str, units: int) -> Quantity:
+    if name == "cpu":
+        return Quantity(text=str(units // 1000) if units % 1000 == 0 else f"{units}m")
+    return _bytes(Fraction(units)) if name in _PLAIN_NAMES else Quantity(text=str(units))
 
 
 def _bytes(amount: Fraction) -> Quantity:

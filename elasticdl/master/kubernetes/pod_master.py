@@ -1,8 +1,8 @@
 """The master in a pod: what is in a job's folder on one machine is here in the job's record, a ConfigMap.
 
-The record says what the job is, and what people wish (`wishes.json`: how many workers, to stop); the master says in it
-how the job is (`status.json`) and keeps a snapshot of itself there (`state.json`). Each writes its own keys only. The
-journal is in the pod, so that it outlasts its container, or on a volume (--journal_dir), where it outlasts the pod.
+The record holds the job's spec and its desired state; the master writes its status and a snapshot of itself there
+(`elasticdl.jobs.job_record`). The journal is in the pod, so that it outlasts its container, or on a volume
+(--journal_dir), where it outlasts the pod.
 
 How it ends
     A job that has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. One that has
@@ -33,19 +33,20 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.spec import JobSpec, from_yaml
+from elasticdl.jobs.job_record import JobRecord
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.endpoints import Servers
 from elasticdl.master.journal import Holder, Journal, JournalTaken, holder_of
 from elasticdl.master.kubernetes.journal_takeover import BEAT_SECONDS, Handover, in_words
-from elasticdl.master.kubernetes.record_sync import RecordKeeper
+from elasticdl.master.kubernetes.record_sync import RecordSync, report_failure, report_waiting
 from elasticdl.master.kubernetes.record_writer import RecordWriter, Replaced
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.programs.node_environment import IN_PODS
 from elasticdl.platforms.kubernetes import http_transport, naming
 from elasticdl.platforms.kubernetes.client import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
-from elasticdl.platforms.kubernetes.manifests import SIGN_OF_LIFE_SECONDS, SPEC_KEY, STATE_KEY
+from elasticdl.platforms.kubernetes.manifests import SIGN_OF_LIFE_SECONDS
 from elasticdl.wire.channel import add_port, read_token
 
 log = logging.getLogger("elasticdl.master")
@@ -119,7 +120,7 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: 
         if isinstance(error, ClusterError) and error.status in MAY_NOT:
             raise
         log.error("%s", error)
-        await RecordKeeper.last_word(writer, {"state": "failed", "message": str(error)})
+        await report_failure(writer, str(error))
         code = EXIT_FAILED
     if code == EXIT_FAILED:
         await _fail_for_good(cluster, writer, sent_away)
@@ -149,7 +150,7 @@ async def _current_uid(cluster: Cluster, job: str) -> str:
 
 def _spec(record: Document) -> JobSpec:
     try:
-        return from_yaml(record["data"][SPEC_KEY])
+        return JobRecord.of(record["data"]).spec()
     except UserError as error:
         raise UserError(
             f"The elasticdl in this image cannot read the job: {error.message}",
@@ -186,9 +187,9 @@ async def _serve(
             surroundings=IN_PODS,
             journal=journal,
             clock=asyncio.get_running_loop().time,
-            submitted=record["data"][SPEC_KEY],
+            submitted=JobRecord.of(record["data"]).spec_text,
         )
-        master.recover(record["data"].get(STATE_KEY))
+        master.recover(JobRecord.of(record["data"]).snapshot)
         running = asyncio.create_task(master.run())
         leaving = asyncio.create_task(sent_away.wait())
         beating = asyncio.create_task(_beat(journal))
@@ -203,8 +204,8 @@ async def _serve(
             add_port(servers.public, naming.address(everywhere, naming.SHARDS_PORT), public=True)
         await servers.start()
         log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
-        keeper = RecordKeeper(cluster, master, writer)
-        keeping = asyncio.create_task(keeper.run())
+        record_sync = RecordSync(cluster, master, writer)
+        keeping = asyncio.create_task(record_sync.run())
         tasks.add(keeping)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
@@ -220,11 +221,11 @@ async def _serve(
             # Nothing is answered any more that would not be in the snapshot.
             await servers.stop()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(keeper.finish(seconds=_FAREWELL_SECONDS), _FAREWELL_SECONDS)
+                await asyncio.wait_for(record_sync.write_final(seconds=_FAREWELL_SECONDS), _FAREWELL_SECONDS)
             return EXIT_SENT_AWAY
-        await keeper.finish()
+        await record_sync.write_final()
         log.info("The job has %s.", master.state.outcome)
-        exact = Audit.of(master.state.ledger).exact
+        exact = audit_ledger(master.state.ledger).exact
         good = master.state.outcome == "stopped" or (master.state.outcome == "succeeded" and exact)
         return EXIT_DONE if good else EXIT_FAILED
     finally:
@@ -268,7 +269,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
             log.warning("%s Waiting for it to end.", words)
         if loop.time() >= tell_at:
             tell_at = loop.time() + SIGN_OF_LIFE_SECONDS
-            await RecordKeeper.tell_of_waiting(writer, words)
+            await report_waiting(writer, words)
         by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
         if by_force:
             log.warning("%s It has ended: the journal is taken over.", words)

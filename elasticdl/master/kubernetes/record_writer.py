@@ -14,12 +14,13 @@ and has nothing to do with the new one's.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.job_record import JobRecord, master_entry
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.client import MAY_NOT, Cluster, ClusterError, Document, uid_of
-from elasticdl.platforms.kubernetes.manifests import MASTER_KEY, WRITTEN_AT
+from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT
 
 log = logging.getLogger("elasticdl.master")
 
@@ -59,7 +60,7 @@ class RecordWriter:
                 return None
             self._version = str(record["metadata"]["resourceVersion"])
             try:
-                return await self._patch({MASTER_KEY: self.uid})
+                return await self._patch(master_entry(self.uid))
             except ClusterError as error:
                 if error.status in MAY_NOT:
                     raise
@@ -104,7 +105,7 @@ class RecordWriter:
         if _master_of(record) != self._written:
             raise Replaced(self.job)
 
-    async def write(self, data: dict[str, Any]) -> None:
+    async def write(self, data: Mapping[str, str | None]) -> None:
         """Keys and their texts; None removes one."""
         while True:
             try:
@@ -113,17 +114,17 @@ class RecordWriter:
             except ClusterError as error:
                 if error.status != _CHANGED:
                     raise
-            # Somebody has wished something; or this is not the master any more.
+            # The desired state was written; or this is not the master any more.
             if await self.read() is None:
                 return
 
-    async def _patch(self, data: dict[str, Any]) -> Document | None:
+    async def _patch(self, data: Mapping[str, str | None]) -> Document | None:
         now = self._cluster.now
         metadata = {
             "resourceVersion": self._version,
             "annotations": {WRITTEN_AT: None if now is None else str(int(now))},
         }
-        changes = {"metadata": metadata, "data": data}
+        changes = {"metadata": metadata, "data": {**data}}
         record = await self._cluster.patch("ConfigMap", self._name, changes)
         if record is not None:
             self._version = str(record["metadata"]["resourceVersion"])
@@ -131,4 +132,4 @@ class RecordWriter:
 
 
 def _master_of(record: Document) -> str:
-    return str((record.get("data") or {}).get(MASTER_KEY) or "")
+    return JobRecord.of(record.get("data")).master_uid

@@ -1,6 +1,6 @@
 """Which nodes a job should have, and what to do when one of them ends.
 
-A plain state machine: statuses of nodes and wishes of people come in, nodes to start or to send away come
+A plain state machine: statuses of nodes and desired counts come in, nodes to start or to drain come
 out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
 ledger or at a parameter server means one process for ever. Parameter servers have a *slot* beside their
 number, the share of the model they serve, which their replacement takes over.
@@ -19,6 +19,7 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -249,9 +250,16 @@ class Roster:
                 )
         return None
 
-    def scale(self, role: str, target: int) -> None:
-        """Grows at once by what `wanted` then returns; shrinks by sending the newest away."""
+    def scale(self, role: str, target: int, *, victims: Collection[str] = ()) -> None:
+        """Sets the count of a role. Drains the victims, then the newest nodes above the target.
+
+        Names that are no live node of the role are ignored: a victim may end between the decision and this. If more
+        victims than necessary are drained, `wanted` returns their replacements.
+        """
         self.targets[role] = target
+        for node in self.alive(role):
+            if node.name in victims:
+                node.draining = True
         staying = [n for n in self.alive(role) if not n.draining]
         for node in sorted(staying, key=lambda n: n.number)[target:]:
             node.draining = True

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.jobs.status import BucketReport
 from elasticdl.master.checkpointing.rollback import lose_model
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.ps.core.buckets import BUCKETS, NOBODY, BucketMap, first_map
@@ -277,17 +278,17 @@ class Placing:
         """Of the servers that hold something."""
         return {server: node.address for server, node in self.holders().items()}
 
-    def described(self) -> dict[str, Any]:
-        """For people: how buckets are spread, and whether that is about to change. Nothing if there is no map."""
+    def report(self) -> BucketReport | None:
+        """Returns how buckets are spread over the servers. None while there is no map."""
         if self.map is None:
-            return {}
+            return None
         primaries = Counter(self.map.primary)
-        return {
-            "map": self.map.version,
-            "by_server": {node.name: primaries[server] for server, node in self.holders().items()},
-            "moving": self.moving or self._due,
-            "with_one_copy": self.map.backup.count(NOBODY),
-        }
+        return BucketReport(
+            map_version=self.map.version,
+            by_server={node.name: primaries[server] for server, node in self.holders().items()},
+            is_migrating=self.moving or self._due,
+            without_backup=self.map.backup.count(NOBODY),
+        )
 
     def next_for(self, loads: list[int]) -> bool:
         """These loads call for moves, and there is time for them."""

@@ -11,12 +11,12 @@ asks again. When a job is over, what was reported last stays.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from elasticdl.jobs.status import CallReport, HotId, ServerReport, Staleness, TableReport
 from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.core.histogram import quantile
 from elasticdl.wire import ps_pb2
@@ -33,7 +33,6 @@ _PATIENCE_SECONDS = 5.0
 _WINDOW_SECONDS = 5.0
 # Of two reports that follow each other sooner, nothing a second is told.
 _LEAST_SECONDS = 0.5
-_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ class ServerFigures:
     def __init__(self) -> None:
         self._servers: dict[int, _Server] = {}
         # Displays ask more often than servers report.
-        self._described: list[dict[str, Any]] | None = None
+        self._reports: tuple[ServerReport, ...] | None = None
 
     def take(self, replies: Mapping[int, ps_pb2.ServerStatusReply], names: Mapping[int, str]) -> None:
         """`names`: of the nodes that are the servers now; what others have reported is forgotten."""
@@ -75,7 +74,7 @@ class ServerFigures:
             name = names[number]
             known[number] = before.followed_by(name, reply) if before else _Server.first(name, reply)
         self._servers = known
-        self._described = None
+        self._reports = None
 
     @property
     def refused(self) -> int:
@@ -87,28 +86,11 @@ class ServerFigures:
         """Of all servers' tables together."""
         return sum(one.bytes for server in self._servers.values() for one in server.newest.figures.tables)
 
-    def described(self) -> list[dict[str, Any]]:
-        """As a JSON document, which is not to be changed."""
-        if self._described is None:
-            self._described = [_describe(number, server) for number, server in sorted(self._servers.items())]
-        return self._described
-
-
-def shortened(servers: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
-    """The same in at most so many characters of JSON or so: without hot ids, without tables if that is too long."""
-    if len(json.dumps(servers)) <= most:
-        return servers
-    cooled = [
-        {**server, "tables": [{**table, "hot": []} for table in server["tables"]]} for server in servers
-    ]
-    if len(json.dumps(cooled)) <= most:
-        return cooled
-    return without_tables(servers)
-
-
-def without_tables(servers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For who asks often, or has little room."""
-    return [{**server, "tables": []} for server in servers]
+    def reports(self) -> tuple[ServerReport, ...]:
+        """Returns the report of each server, in the order of their numbers."""
+        if self._reports is None:
+            self._reports = tuple(_report(number, server) for number, server in sorted(self._servers.items()))
+        return self._reports
 
 
 class Asking:
@@ -143,62 +125,60 @@ class Asking:
         await self._master.note_answers({name: number in replies for number, name in names.items()})
 
 
-def _describe(number: int, server: _Server) -> dict[str, Any]:
+def _report(number: int, server: _Server) -> ServerReport:
     reply, now, before = server.newest, server.newest.figures, server.oldest
     seconds = now.seconds - before.seconds
     before_calls = {one.kind: one.microseconds for one in before.calls}
     before_tables = {one.table: one for one in before.tables}
-    tables = [_describe_table(one, before_tables.get(one.table), seconds) for one in now.tables]
     calls = {
-        one.kind: _describe_calls([one.microseconds], [before_calls.get(one.kind)], seconds)
+        one.kind: _report_calls([one.microseconds], [before_calls.get(one.kind)], seconds)
         for one in now.calls
     }
     pulls = [one.microseconds for one in now.calls if one.kind != "push"]
-    return {
-        "name": server.name,
-        "number": number,
-        "version": reply.version,
-        "rows": sum(one.rows for one in now.tables),
-        "bytes": now.dense_bytes + sum(one.bytes for one in now.tables),
-        "dense_bytes": now.dense_bytes,
-        "parameters": reply.parameters,
-        # Of dense values and of rows together; each by itself is among the calls.
-        "pull": _describe_calls(
+    return ServerReport(
+        name=server.name,
+        number=number,
+        version=reply.version,
+        rows=sum(one.rows for one in now.tables),
+        size_bytes=now.dense_bytes + sum(one.bytes for one in now.tables),
+        dense_bytes=now.dense_bytes,
+        parameters=reply.parameters,
+        pull=_report_calls(
             pulls, [before_calls.get(one.kind) for one in now.calls if one.kind != "push"], seconds
         ),
-        "push": calls.get("push") or _describe_calls((), (), seconds),
-        "calls": calls,
-        "rows_pulled_per_second": _rate(
+        push=calls.get("push") or _report_calls((), (), seconds),
+        calls=calls,
+        rows_pulled_per_second=_rate(
             sum(one.pulled for one in now.tables) - sum(one.pulled for one in before.tables), seconds
         ),
-        "rows_pushed_per_second": _rate(
+        rows_pushed_per_second=_rate(
             sum(one.pushed for one in now.tables) - sum(one.pushed for one in before.tables), seconds
         ),
-        "hit_rate": _hit_rate(now.tables, before.tables),
-        "staleness": _describe_staleness(now.staleness, before.staleness),
-        "not_finite": now.not_finite,
-        "rows_refused": sum(one.refused for one in now.tables),
-        "tables": tables,
-    }
+        hit_ratio=_hit_ratio(now.tables, before.tables),
+        staleness=_report_staleness(now.staleness, before.staleness),
+        non_finite_pushes=now.not_finite,
+        rows_rejected=sum(one.refused for one in now.tables),
+        tables=tuple(_report_table(one, before_tables.get(one.table), seconds) for one in now.tables),
+    )
 
 
-def _describe_table(
+def _report_table(
     now: ps_pb2.TableFigures, before: ps_pb2.TableFigures | None, seconds: float
-) -> dict[str, Any]:
+) -> TableReport:
     earlier = before or ps_pb2.TableFigures()
-    return {
-        "table": now.table,
-        "rows": now.rows,
-        "bytes": now.bytes,
-        "pulled": now.pulled,
-        "found": now.found,
-        "pushed": now.pushed,
-        "pulled_per_second": _rate(now.pulled - earlier.pulled, seconds),
-        "pushed_per_second": _rate(now.pushed - earlier.pushed, seconds),
-        "hit_rate": _hit_rate([now], [earlier]),
-        "rows_refused": now.refused,
-        "hot": [{"id": one.id, "share": round(one.share, 3)} for one in now.hot],
-    }
+    return TableReport(
+        name=now.table,
+        rows=now.rows,
+        size_bytes=now.bytes,
+        ids_pulled=now.pulled,
+        ids_found=now.found,
+        ids_pushed=now.pushed,
+        ids_pulled_per_second=_rate(now.pulled - earlier.pulled, seconds),
+        ids_pushed_per_second=_rate(now.pushed - earlier.pushed, seconds),
+        hit_ratio=_hit_ratio([now], [earlier]),
+        rows_rejected=now.refused,
+        hot_ids=tuple(HotId(id=one.id, share=round(one.share, 3)) for one in now.hot),
+    )
 
 
 def _rate(count: int, seconds: float) -> float | None:
@@ -206,7 +186,7 @@ def _rate(count: int, seconds: float) -> float | None:
     return round(count / seconds, 1) if seconds >= _LEAST_SECONDS else None
 
 
-def _hit_rate(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
+def _hit_ratio(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
     """Of the last seconds; if nobody asked for rows then, of all the time."""
     given = [(one.pulled, one.found) for one in now]
     pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
@@ -217,9 +197,9 @@ def _hit_rate(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableF
     return round(found / pulled, 4) if pulled > 0 else None
 
 
-def _describe_calls(
+def _report_calls(
     now: Iterable[ps_pb2.Distribution], before: Iterable[ps_pb2.Distribution | None], seconds: float
-) -> dict[str, Any]:
+) -> CallReport:
     """Quantiles of the last seconds, or if there was none then, of all the time."""
     total: Counter[int] = Counter()
     recent: Counter[int] = Counter()
@@ -233,23 +213,27 @@ def _describe_calls(
             recent.subtract(_found(earlier))
     calls = sum(recent.values())
     found = +recent or total
-    return {
-        "count": sum(total.values()),
-        "seconds": round(microseconds / 1e6, 6),
-        "per_second": _rate(calls, seconds),
-        **{
-            name: None if (value := quantile(found, share)) is None else round(value / 1e6, 7)
-            for name, share in _QUANTILES.items()
-        },
-    }
+    return CallReport(
+        count=sum(total.values()),
+        total_seconds=round(microseconds / 1e6, 6),
+        per_second=_rate(calls, seconds),
+        p50_seconds=_quantile_seconds(found, 0.5),
+        p95_seconds=_quantile_seconds(found, 0.95),
+        p99_seconds=_quantile_seconds(found, 0.99),
+    )
 
 
-def _describe_staleness(now: ps_pb2.Distribution, before: ps_pb2.Distribution) -> dict[str, Any]:
+def _quantile_seconds(found: Counter[int], share: float) -> float | None:
+    microseconds = quantile(found, share)
+    return None if microseconds is None else round(microseconds / 1e6, 7)
+
+
+def _report_staleness(now: ps_pb2.Distribution, before: ps_pb2.Distribution) -> Staleness:
     count, total = sum(now.counts), now.sum
     recent, recent_sum = count - sum(before.counts), total - before.sum
     if recent > 0:
         count, total = recent, recent_sum
-    return {"mean": round(total / count, 2) if count else None, "max": now.largest if now.counts else None}
+    return Staleness(mean=round(total / count, 2) if count else None, max=now.largest if now.counts else None)
 
 
 def _found(distribution: ps_pb2.Distribution) -> dict[int, int]:

@@ -1,8 +1,7 @@
 """What a job is on Kubernetes, beside its pods: pure functions from a JobSpec to documents.
 
-The job itself is a ConfigMap, the *record*: it holds the JobSpec, what people wish (`wishes.json`), and what the master
-says (`status.json`, `state.json`) and who that is (`master.uid`). It owns everything else, so deleting it removes the
-job.
+The job itself is a ConfigMap, the *job record* (`elasticdl.jobs.job_record`). It owns everything else, so deleting it
+removes the job.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from elasticdl.jobs.spec import JobSpec, to_yaml
+from elasticdl.jobs.job_record import new_record
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.credentials import Credentials
 from elasticdl.platforms.kubernetes.pods.manifest import master_pod, owner_references
@@ -18,14 +18,6 @@ from elasticdl.platforms.platform import MASTER_ROLE
 
 Document = dict[str, Any]
 
-# The keys of the record. Each has one writer.
-SPEC_KEY = "spec.yaml"
-WISHES_KEY = "wishes.json"
-STATUS_KEY = "status.json"
-STATE_KEY = "state.json"
-# The uid of the pod that is the master: by it one that was replaced finds out.
-MASTER_KEY = "master.uid"
-NO_WISHES = "{}"
 # An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
 # the same one; the clocks of machines differ.
 WRITTEN_AT = "elasticdl-written-at"
@@ -63,7 +55,7 @@ def job_object(spec: JobSpec) -> Document:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
-        "data": {SPEC_KEY: to_yaml(spec), WISHES_KEY: NO_WISHES},
+        "data": new_record(spec),
     }
 
 

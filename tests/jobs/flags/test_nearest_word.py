@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.jobs.flags.flag_index import NAMES
 from elasticdl.jobs.flags.nearest import did_you_mean, nearest
+from elasticdl.jobs.schema.flag_index import NAMES
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def wait(master: Master, clock: Clock, seconds: int) -> None:
 
 
 def unheard(master: Master) -> list[str]:
-    return [node["name"] for node in job_status(master)["nodes"] if node["unheard_since"]]
+    return [node.name for node in job_status(master).nodes if node.unresponsive_since_seconds]
 
 
 def test_people_are_told(
@@ -111,7 +111,7 @@ def test_as_often_as_nodes_may_fail(
     assert master.state.outcome == ""
     wait(master, clock, 1)
     assert stopped == ["ps-1", "ps-2"]
-    assert job_status(master)["state"] == "failed"
+    assert job_status(master).state == "failed"
     assert master.state.message.startswith(
         "ps-2 has not joined the job within 100 s of its start (--start_timeout_seconds)"
     )

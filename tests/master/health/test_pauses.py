@@ -184,7 +184,7 @@ def test_who_waits_for_its_turn_and_is_not_needed_any_more_does_not_begin(tmp_pa
     async def fewer(master: Master) -> None:
         await asyncio.sleep(100)
         first, second = master.state.roster.alive("worker")
-        scale(master, workers=1, servers=None)
+        scale(master, {"worker": 1})
         await asyncio.sleep(1)
         assert master.state.roster.alive("worker") == [first]
         assert master.state.roster.nodes[second.name].reason is EndReason.STOPPED

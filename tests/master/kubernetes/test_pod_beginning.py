@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.journal import Journal
 from elasticdl.master.kubernetes import pod_master
-from elasticdl.platforms.kubernetes.manifests import MASTER_KEY
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus
 from tests.master.conftest import Nowhere
 from tests.master.fake_time import FakeTime

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.journal import Holder, Journal, JournalTaken
 from elasticdl.master.kubernetes import pod_master
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.platforms.kubernetes.client import ClusterError
-from elasticdl.platforms.kubernetes.manifests import MASTER_KEY
 from tests.master.fake_time import FakeTime
 
 JOB = "j"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.kubernetes import pod_master
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.kubernetes.client import ClusterError
-from elasticdl.platforms.kubernetes.manifests import MASTER_KEY
 from tests.master.fake_time import FakeTime
 from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster
 

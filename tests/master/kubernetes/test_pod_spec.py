@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.job_record import SPEC_KEY
 from elasticdl.jobs.spec import JobSpec, to_yaml
 from elasticdl.master.kubernetes.pod_master import _spec
-from elasticdl.platforms.kubernetes.manifests import SPEC_KEY
 
 SPEC = JobSpec.build(
     model_zoo="zoo", model_def="folder.module.function", training_data="data", image_name="image"

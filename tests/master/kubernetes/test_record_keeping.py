@@ -1,4 +1,4 @@
-"""The job's record on a cluster: when it is written, what is in it, how wishes are answered. By a clock of its own."""
+"""The job record in step with the master: when it is written, what is in it, how the desired state is applied."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.kubernetes.record_sync import RecordKeeper
+from elasticdl.master.kubernetes.record_sync import RecordSync, report_failure
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.master.master import Master
 from elasticdl.platforms.kubernetes.client import ClusterError, Listing
@@ -39,7 +40,7 @@ class FakeCluster:
     """One object, which is watched and patched."""
 
     def __init__(self) -> None:
-        self.data: dict[str, str] = {"wishes.json": "{}"}
+        self.data: dict[str, str] = {"desired.json": Desired().to_text()}
         self.patches: list[tuple[float, dict[str, str]]] = []
         self.refusals: list[ClusterError] = []
         # What is refused, if it is for good.
@@ -83,8 +84,8 @@ class FakeCluster:
         self._tell("MODIFIED")
         return self._object()
 
-    def wish(self, text: str) -> None:
-        self.data["wishes.json"] = text
+    def desire(self, desired: Desired | str) -> None:
+        self.data["desired.json"] = desired if isinstance(desired, str) else desired.to_text()
         self._tell("MODIFIED")
 
     def delete(self) -> None:
@@ -110,7 +111,7 @@ class Scene:
         self.master = Master(spec=SPEC, folder=folder, platform=platform, token="t", environment={})
         self.master.recover()
         self.writer = RecordWriter(self.cluster, "kept", uid="me")  # type: ignore[arg-type]
-        self.keeper = RecordKeeper(self.cluster, self.master, self.writer)  # type: ignore[arg-type]
+        self.sync = RecordSync(self.cluster, self.master, self.writer)  # type: ignore[arg-type]
 
 
 Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
@@ -118,14 +119,14 @@ Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
 
 @pytest.fixture
 def play(tmp_path: Path, nowhere: Any) -> Play:
-    """Runs a scenario beside a keeper, in a time that passes as fast as everybody waits."""
+    """Runs a scenario beside the sync, with a fake clock that advances while everything waits."""
 
     def run(scenario: Callable[[Scene], Awaitable[None]]) -> None:
         async def both() -> None:
             scene = Scene(tmp_path, nowhere)
             await scene.writer.claim()
             scene.cluster.patches.clear()
-            scene.keeping = asyncio.create_task(scene.keeper.run())
+            scene.keeping = asyncio.create_task(scene.sync.run())
             try:
                 await asyncio.wait_for(scenario(scene), 1000)
             finally:
@@ -195,7 +196,7 @@ def test_at_most_every_two_seconds_and_the_snapshot_half_as_often(play: Play) ->
 def test_a_snapshot_that_another_master_can_go_on_from(play: Play, tmp_path: Path, nowhere: Any) -> None:
     async def scenario(scene: Scene) -> None:
         scene.master.do("scale", role="worker", target=5)
-        await scene.keeper.write()
+        await scene.sync.write()
         other = Master(spec=SPEC, folder=tmp_path / "other", platform=nowhere, token="t", environment={})
         other.recover(scene.cluster.data["state.json"])
         assert other.state.roster.targets["worker"] == 5
@@ -206,57 +207,83 @@ def test_a_snapshot_that_another_master_can_go_on_from(play: Play, tmp_path: Pat
     play(scenario)
 
 
-def test_a_wish_is_obeyed_and_answered_at_once(play: Play) -> None:
+def test_desired_count_is_applied_and_reported_at_once(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
         before = asyncio.get_running_loop().time()
-        scene.cluster.wish('{"num_workers": 4, "id": "a1"}')
+        scene.cluster.desire(Desired(generation=7, nodes={"worker": 4}))
         await asyncio.sleep(0.001)
         assert scene.master.state.roster.targets["worker"] == 4
-        assert scene.cluster.status()["wish"]["id"] == "a1"
-        assert "problem" not in scene.cluster.status()["wish"]
+        status = scene.cluster.status()
+        assert status["observedGeneration"] == 7
+        assert status["desiredResult"] == {
+            "message": "from 2 to 4 workers",
+            "error": "",
+            "ignoredVictims": {},
+        }
         assert scene.cluster.patches[-1][0] - before < 0.01
 
     play(scenario)
 
 
 @pytest.mark.parametrize(
-    "wish",
-    ['{"num_ps": 3, "id": "b"}', '{"num_workers": 0, "id": "b"}', '{"num_workers": "many", "id": "b"}'],
+    ("nodes", "problem"),
+    [
+        ({"ps": 3}, "parameter servers of a program"),
+        ({"worker": 0}, "at least 1"),
+        ({"worker": 9, "chief": 1}, "'chief' is not a role that can be scaled: worker, ps"),
+        ({"workers": 3}, "Did you mean worker"),
+    ],
 )
-def test_a_wish_that_cannot_be_is_refused_with_words(play: Play, wish: str) -> None:
+def test_desired_count_out_of_range_is_refused_with_the_reason(
+    play: Play, nodes: dict[str, int], problem: str
+) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
-        scene.cluster.wish(wish)
+        scene.cluster.desire(Desired(generation=3, nodes=nodes))
         await asyncio.sleep(1)
-        assert scene.cluster.status()["wish"]["id"] == "b"
-        assert scene.cluster.status()["wish"]["problem"]
+        assert scene.cluster.status()["observedGeneration"] == 3
+        assert problem.lower() in scene.cluster.status()["desiredResult"]["error"].lower()
         assert scene.master.state.roster.targets["worker"] == 2
 
     play(scenario)
 
 
-@pytest.mark.parametrize("text", ["", "no json", "[1, 2]", "{}"])
-def test_what_is_no_wish_changes_nothing(play: Play, text: str) -> None:
+@pytest.mark.parametrize("text", ["no json", "[1, 2]", '{"nodes": {"worker": "many"}}', '{"version": 99}'])
+def test_unreadable_desired_is_reported_and_changes_nothing(play: Play, text: str) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
-        scene.cluster.wish(text)
+        scene.cluster.desire(text)
         await asyncio.sleep(10)
         assert scene.master.state.roster.targets["worker"] == 2
-        busy(scene)
+        assert "cannot be read" in scene.cluster.status()["desiredResult"]["error"]
+        scene.cluster.desire(Desired(generation=2, nodes={"worker": 3}))
         await asyncio.sleep(10)
-        assert scene.cluster.status()["step"] == 1
+        assert scene.master.state.roster.targets["worker"] == 3
+        assert not scene.cluster.status()["desiredResult"]["error"]
 
     play(scenario)
 
 
-def test_a_wish_is_carried_out_once(play: Play) -> None:
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_empty_desired_is_no_news(play: Play, text: str) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
-        scene.cluster.wish('{"num_workers": 4, "id": "c"}')
+        before = len(scene.cluster.patches)
+        scene.cluster.desire(text)
+        await asyncio.sleep(10)
+        assert len(scene.cluster.patches) == before
+
+    play(scenario)
+
+
+def test_desired_is_applied_once(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.desire(Desired(generation=1, nodes={"worker": 4}))
         await asyncio.sleep(10)
         scene.master.do("scale", role="worker", target=3)
-        # The record changes for other reasons: it is the same wish still.
+        # The record changes for other reasons: the desired state is the same.
         busy(scene)
         await asyncio.sleep(10)
         assert scene.master.state.roster.targets["worker"] == 3
@@ -264,13 +291,47 @@ def test_a_wish_is_carried_out_once(play: Play) -> None:
     play(scenario)
 
 
-def test_to_stop(play: Play) -> None:
+def test_desired_victims_are_drained_and_unknown_ones_reported(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
-        scene.cluster.wish('{"stop": "it is late", "id": "d"}')
+        roster = scene.master.state.roster
+        roster.wanted()
+        scene.cluster.desire(Desired(generation=1, nodes={"worker": 1}, victims=("worker-0", "worker-9")))
+        await asyncio.sleep(1)
+        assert [node.name for node in roster.nodes.values() if node.draining] == ["worker-0"]
+        result = scene.cluster.status()["desiredResult"]
+        assert result["message"] == "from 2 to 1 workers (draining worker-0)"
+        assert result["ignoredVictims"].keys() == {"worker-9"}
+        assert "no node of that name" in result["ignoredVictims"]["worker-9"]
+
+    play(scenario)
+
+
+def test_restarted_master_reports_the_generation_again_and_changes_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.master.state.roster.wanted()
+        scene.cluster.desire(Desired(generation=5, nodes={"worker": 1}, victims=("worker-0",)))
+        await asyncio.sleep(1)
+        scene.keeping.cancel()
+        before = scene.master.state.roster.snapshot()
+        again = RecordSync(scene.cluster, scene.master, scene.writer)  # type: ignore[arg-type]
+        scene.keeping = asyncio.create_task(again.run())
+        await asyncio.sleep(1)
+        assert scene.cluster.status()["observedGeneration"] == 5
+        assert scene.cluster.status()["desiredResult"] == {"message": "", "error": "", "ignoredVictims": {}}
+        assert scene.master.state.roster.snapshot() == before
+
+    play(scenario)
+
+
+def test_desired_stop_stops_the_job(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(1)
+        scene.cluster.desire(Desired(generation=4, stop="it is late"))
         await asyncio.sleep(1)
         assert scene.master.state.stopping or scene.master.state.outcome == "stopped"
-        assert "it is late" in scene.cluster.status()["wish"]["answer"]
+        assert "it is late" in scene.cluster.status()["desiredResult"]["message"]
 
     play(scenario)
 
@@ -306,7 +367,7 @@ def test_figures_of_servers_are_kept_as_far_as_there_is_room(play: Play) -> None
                 seconds=1.0, tables=[ps_pb2.TableFigures(table=f"t{n}", rows=n) for n in range(tables)]
             )
             scene.master.figures.take({0: ps_pb2.ServerStatusReply(figures=figures)}, {0: "ps-0"})
-            await scene.keeper.write()
+            await scene.sync.write()
             (server,) = scene.cluster.status()["servers"]
             assert (server["name"], len(server["tables"])) == ("ps-0", kept)
             assert server["rows"] == sum(range(tables))
@@ -319,7 +380,7 @@ def test_the_last_word_is_tried_again_for_a_while(play: Play) -> None:
         scene.keeping.cancel()
         busy(scene)
         scene.cluster.refusals = [ClusterError("not now", status=403, reason="")] * 5
-        assert await scene.keeper.finish()
+        assert await scene.sync.write_final()
         assert scene.cluster.status()["step"] == 1
 
     play(scenario)
@@ -327,13 +388,13 @@ def test_the_last_word_is_tried_again_for_a_while(play: Play) -> None:
 
 def test_without_room_for_the_last_word_the_outcome_is_told(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        await scene.keeper.write()
+        await scene.sync.write()
         scene.keeping.cancel()
         scene.master.state.outcome = "succeeded"
         scene.cluster.refuses = lambda data: (
             ClusterError("too large", status=422, reason="Invalid") if data.get("state.json") else None
         )
-        assert await scene.keeper.finish()
+        assert await scene.sync.write_final()
         assert scene.cluster.status()["state"] == "succeeded"
         assert scene.cluster.status()["audit"]["exact"]
         # Of a job that is over: it takes the room, and nobody goes on from it.
@@ -347,8 +408,8 @@ def test_a_last_word_that_is_refused_for_good_is_no_error(play: Play, status: in
     async def scenario(scene: Scene) -> None:
         scene.keeping.cancel()
         scene.cluster.refuses = lambda data: ClusterError("never", status=status, reason="")
-        assert not await scene.keeper.finish()
-        assert not await RecordKeeper.last_word(scene.writer, {"state": "failed"})
+        assert not await scene.sync.write_final()
+        assert not await report_failure(scene.writer, "no room")
 
     play(scenario)
 
@@ -361,7 +422,7 @@ def test_it_grows_with_neither_epochs_nor_evaluations(play: Play) -> None:
                 {"step": n, "epoch": n, "metrics": {"loss": 0.123456789, "auc": 0.123456789}}
                 for n in range(count)
             ]
-            await scene.keeper.write()
+            await scene.sync.write()
             lengths.append(len(json.dumps(scene.cluster.patches[-1][1])))
         assert lengths[1] < 1.1 * lengths[0] < 200_000
 

@@ -4,23 +4,20 @@ the same as if it were all there.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from elasticdl.jobs.audit import render
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.status import JobStatus
 from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.job_state import JobState
 from elasticdl.master.kubernetes.status_compaction import (
-    RESULTS_KEPT,
-    in_least_room,
-    in_little_room,
+    EVALUATIONS_KEPT,
+    compacted,
     kept_results,
+    outcome_only,
 )
-from elasticdl.master.ledger.audit import Audit, AuditRow, SkippedRange, render
-from elasticdl.master.ledger.audit_rows import unrolled, without_rows, written_short
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
 from elasticdl.master.settings import Plan
@@ -38,7 +35,7 @@ SIZE = 1437
 MEBIBYTE = 1 << 20
 
 
-def after(epochs: int, folder: Path, platform: Any) -> dict[str, Any]:
+def after(epochs: int, folder: Path, platform: Any) -> JobStatus:
     """The status after so many epochs, each with an evaluation."""
     folder.mkdir()
     master = Master(spec=SPEC, folder=folder, platform=platform, token="t", environment={})
@@ -63,29 +60,30 @@ def results(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def length(status: dict[str, Any]) -> int:
-    return len(json.dumps(status, separators=(",", ":")))
+def length(status: JobStatus) -> int:
+    return len(status.to_text(merge_epochs=True))
 
 
-def test_twenty_thousand_epochs_and_evaluations(tmp_path: Path, nowhere: Any) -> None:
+def test_status_of_twenty_thousand_epochs_has_the_size_of_five_hundred(tmp_path: Path, nowhere: Any) -> None:
     long = after(20_000, tmp_path / "long", nowhere)
-    # Or there would be nothing to shorten.
-    assert length(long) > MEBIBYTE
-    kept = in_little_room(long)
-    some = in_little_room(after(500, tmp_path / "some", nowhere))
+    # Or there would be nothing to compact.
+    assert len(long.to_text()) > MEBIBYTE
+    kept = compacted(long)
+    some = compacted(after(500, tmp_path / "some", nowhere))
     assert length(kept) < 50_000
     assert length(kept) < 1.1 * length(some)
-    assert kept["evaluations"][0]["step"] == 0
-    assert [e["step"] for e in kept["evaluations"][-RESULTS_KEPT:]] == [*range(19_800, 20_000)]
-    assert kept["evaluations_left_out"] == 20_000 - len(kept["evaluations"])
-    assert unrolled(kept["audit"]) == long["audit"]
-    assert render(Audit.from_json(kept["audit"])) == render(Audit.from_json(long["audit"]))
+    assert kept.evaluations[0].step == 0
+    assert [e.step for e in kept.evaluations[-EVALUATIONS_KEPT:]] == [*range(19_800, 20_000)]
+    assert kept.evaluations_omitted == 20_000 - len(kept.evaluations)
+    read = JobStatus.from_text(kept.to_text(merge_epochs=True))
+    assert read.audit == long.audit
+    assert read == kept
 
 
-def test_a_short_job_is_written_as_it_is(tmp_path: Path, nowhere: Any) -> None:
+def test_status_of_a_short_job_is_written_in_full(tmp_path: Path, nowhere: Any) -> None:
     status = after(50, tmp_path / "short", nowhere)
-    assert in_little_room(status) == status
-    assert "left_out" not in status["audit"]
+    assert compacted(status) == status
+    assert status.to_json(merge_epochs=True) == status.to_json()
 
 
 def test_the_snapshot_too() -> None:
@@ -113,65 +111,17 @@ def test_the_best_of_every_metric_is_kept() -> None:
     assert kept == sorted(kept)
 
 
-def rows(count: int, *, datasets: int = 1) -> tuple[AuditRow, ...]:
-    """No two alike."""
-    return tuple(
-        AuditRow(
-            dataset=f"set-{number}",
-            epoch=epoch,
-            epochs=count,
-            size=100,
-            done=99,
-            again=epoch,
-            skipped=1,
-            stopped=False,
-        )
-        for number in range(datasets)
-        for epoch in range(count)
-    )
-
-
-@pytest.mark.parametrize(("count", "datasets"), [(20_000, 1), (5_000, 4), (2, 2_000)])
-def test_epochs_that_are_all_different(count: int, datasets: int) -> None:
-    audit = Audit(rows=rows(count, datasets=datasets), skipped=(), exact=True, reason="")
-    document = written_short(audit.to_json())
-    assert len(json.dumps(document)) < 100_000
-    assert document["left_out"]["epochs"] + len(document["rows"]) == count * datasets
-    read = Audit.from_json(document)
-    assert read.rows[-1] == audit.rows[-1]
-    told = render(read).splitlines()
-    assert f"{document['left_out']['epochs']:,} epochs" in told[2]
-    # The total, and the verdict.
-    assert [line.split() for line in told[-2:]] == [line.split() for line in render(audit).splitlines()[-2:]]
-
-
-def test_data_that_is_damaged_everywhere() -> None:
-    skipped = tuple(
-        SkippedRange(
-            dataset="d",
-            start=10 * place,
-            end=10 * place + 1,
-            where="w" * 500,
-            reason="r" * 500,
-            epochs=tuple((epoch, epoch) for epoch in range(0, 200, 2)),
-        )
-        for place in range(10_000)
-    )
-    document = written_short(Audit(rows=(), skipped=skipped, exact=True, reason="x" * 10**6).to_json())
-    assert len(json.dumps(document)) < 200_000
-    assert "  and 9980 more ranges" in render(Audit.from_json(document)).splitlines()
-
-
-def test_the_least_that_must_be_known(tmp_path: Path, nowhere: Any) -> None:
+def test_outcome_keeps_the_verdict_in_little_room(tmp_path: Path, nowhere: Any) -> None:
     status = after(5_000, tmp_path / "long", nowhere)
-    least = in_least_room(status)
+    least = outcome_only(status)
     assert length(least) < 3_000
-    assert least["state"] == status["state"]
-    assert least["audit"]["exact"] == status["audit"]["exact"]
-    assert least["evaluations"] == status["evaluations"][-1:]
-    told, whole = (
-        [line.split() for line in render(Audit.from_json(audit)).splitlines()]
-        for audit in (without_rows(status["audit"]), status["audit"])
+    assert least.state == status.state
+    assert least.evaluations == status.evaluations[-1:]
+    assert least.audit is not None
+    assert status.audit is not None
+    assert least.audit.exact == status.audit.exact
+    short, whole = (
+        [line.split() for line in render(audit).splitlines()] for audit in (least.audit, status.audit)
     )
     # The total, and the verdict.
-    assert told[-2:] == whole[-2:]
+    assert short[-2:] == whole[-2:]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.master.kubernetes.record_writer import RecordWriter, Replaced
 from elasticdl.platforms.kubernetes.client import ClusterError
-from elasticdl.platforms.kubernetes.manifests import MASTER_KEY, WRITTEN_AT
+from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT
 from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster, Play, Scene, busy, play
 
 __all__ = ["play"]
@@ -98,11 +99,11 @@ def test_a_claim_that_comes_too_late() -> None:
     with_cluster(scenario)
 
 
-def test_a_wish_that_somebody_writes_meanwhile_is_in_nobodys_way() -> None:
+def test_desired_state_written_meanwhile_does_not_block_the_claim() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         mine = writer(cluster, "me")
         await mine.claim()
-        cluster.wish("{}")
+        cluster.desire("{}")
         await mine.write({"status.json": "fine"})
         assert cluster.data["status.json"] == "fine"
 
@@ -114,7 +115,7 @@ def test_a_record_without_room_for_a_claim_is_kept_all_the_same() -> None:
         cluster.refusals = [ClusterError("too large", status=422, reason="Invalid")]
         mine = writer(cluster, "me")
         assert await mine.claim() is not None
-        cluster.wish("{}")
+        cluster.desire("{}")
         await mine.write({"status.json": "fine"})
         assert MASTER_KEY not in cluster.data
         assert cluster.data["status.json"] == "fine"
@@ -122,7 +123,7 @@ def test_a_record_without_room_for_a_claim_is_kept_all_the_same() -> None:
     with_cluster(scenario)
 
 
-def test_a_keeper_ends_as_soon_as_it_sees_another_master(play: Play) -> None:
+def test_sync_ends_as_soon_as_it_sees_another_master(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
         await replace(scene.cluster)
@@ -141,7 +142,7 @@ def test_nor_is_its_last_word_written(play: Play) -> None:
         before = dict(scene.cluster.data)
         busy(scene)
         with pytest.raises(Replaced):
-            await scene.keeper.finish()
+            await scene.sync.write_final()
         assert scene.cluster.data == before
 
     play(scenario)

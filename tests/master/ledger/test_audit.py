@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.ledger.audit import Audit, AuditRow, render
+from elasticdl.jobs.audit import Audit, AuditRow, render
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger
 
 
@@ -39,7 +40,7 @@ def rows(audit: Audit) -> list[tuple[Any, ...]]:
 def test_everything_done_is_exact() -> None:
     ledger = ledger_of()
     do(ledger)
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert rows(audit) == [
         ("training", 0, 1000, 1000, 0, 0, False, True),
         ("training", 1, 1000, 1000, 0, 0, False, True),
@@ -50,19 +51,19 @@ def test_everything_done_is_exact() -> None:
 def test_what_is_missing_is_named() -> None:
     ledger = ledger_of(epochs=4)
     do(ledger, 13)
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert not audit.exact
     assert audit.reason == (
         "700 of 1,000 samples of training are not done in epoch 2; epochs 3 to 4 have not begun on training"
     )
     do(ledger, 17)
-    assert Audit.of(ledger).reason == "epoch 4 has not begun on training"
+    assert audit_ledger(ledger).reason == "epoch 4 has not begun on training"
     do(ledger)
-    assert Audit.of(ledger).exact
+    assert audit_ledger(ledger).exact
 
 
 def test_nothing_done_is_not_exact() -> None:
-    assert "1,000 of 1,000 samples" in Audit.of(ledger_of()).reason
+    assert "1,000 of 1,000 samples" in audit_ledger(ledger_of()).reason
 
 
 def test_skipped_samples_count_and_are_listed() -> None:
@@ -70,7 +71,7 @@ def test_skipped_samples_count_and_are_listed() -> None:
     ledger.mark_bad("training", 10, 15, "digits.recordio:4711", "checksum does not fit")
     do(ledger)
     ledger.mark_bad("training", 10, 15, "digits.recordio:4711", "checksum does not fit")
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert [(r.done, r.skipped, r.left) for r in audit.rows] == [(995, 5, 0)] * 2
     assert audit.exact
     assert audit.skipped[0].epochs == ((0, 1),)
@@ -83,7 +84,7 @@ def test_what_was_trained_again_is_told_even_of_epochs_ahead() -> None:
     do(ledger, 15)
     ledger.rollback(checkpoint)
     ledger.stop("training")
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert [(r.epoch, r.done, r.again) for r in audit.rows] == [(0, 0, 1000), (1, 0, 500)]
     assert audit.exact
 
@@ -94,12 +95,12 @@ def test_ended_on_purpose_is_exact_and_said() -> None:
     (held,) = ledger.lease("training", "b", 1, 1)
     ledger.stop("training")
     # Somebody is still at it.
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert (audit.exact, audit.reason) == (False, "100 samples of training are still in work")
     assert not audit.rows[-1].ok
     ledger.progress(held.lease_id, held.start + 50, 5, "b")
     ledger.release_worker("b")
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert audit.exact
     assert [(r.done, r.left, r.stopped) for r in audit.rows] == [(1000, 0, False), (250, 750, True)]
     assert render(audit).splitlines()[-1] == (
@@ -114,7 +115,7 @@ def test_stopped_with_bad_samples_that_were_not_reached() -> None:
     ledger.progress(lease.lease_id, lease.start + 30, 3, "a")
     ledger.stop("training")
     ledger.release_worker("a")
-    (row,) = Audit.of(ledger).rows
+    (row,) = audit_ledger(ledger).rows
     assert (row.done, row.skipped, row.left) == (0, 30, 970)
 
 
@@ -123,7 +124,7 @@ def test_a_broken_ledger_is_not_exact() -> None:
     do(ledger)
     document = ledger.snapshot()
     document["datasets"]["training"]["queue"] = [[0, 7, 0, 0]]
-    audit = Audit.of(Ledger.restore(document))
+    audit = audit_ledger(Ledger.restore(document))
     assert not audit.exact
     assert "1000 done + 0 held + 7 queued" in audit.reason
 
@@ -133,7 +134,7 @@ def test_it_survives_json() -> None:
     add(ledger, "prediction", 30, 1)
     ledger.mark_bad("training", 1, 3, "somewhere", "somehow")
     do(ledger, 12)
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert Audit.from_json(json.loads(json.dumps(audit.to_json()))) == audit
 
 
@@ -145,7 +146,7 @@ def test_the_table() -> None:
     ledger.rollback(checkpoint)
     do(ledger)
     do(ledger, dataset="prediction")
-    assert render(Audit.of(ledger)) == TABLE
+    assert render(audit_ledger(ledger)) == TABLE
 
 
 TABLE = """\
@@ -164,7 +165,7 @@ def test_of_many_epochs_those_that_are_alike_share_a_line() -> None:
     do(ledger, 300)
     ledger.accounts["training"].add_again(30, 7)
     do(ledger)
-    lines = render(Audit.of(ledger)).splitlines()
+    lines = render(audit_ledger(ledger)).splitlines()
     assert [line.split()[1] for line in lines[2:-3]] == ["1-30/50", "31/50", "32-50/50"]
     assert lines[-2].split() == ["total", "50,000", "50,000", "7", "0", "yes"]
 
@@ -174,7 +175,7 @@ def test_many_skipped_ranges_are_counted_below_the_first() -> None:
     for start in range(0, 100, 2):
         ledger.mark_bad("training", start, start + 1, f"file:{start}", "checksum")
     do(ledger)
-    audit = Audit.of(ledger)
+    audit = audit_ledger(ledger)
     assert len(audit.skipped) == 50
     lines = render(audit).splitlines()
     assert lines[-2] == "  and 30 more ranges"
@@ -182,7 +183,7 @@ def test_many_skipped_ranges_are_counted_below_the_first() -> None:
 
 
 def test_an_empty_audit() -> None:
-    audit = Audit.of(Ledger())
+    audit = audit_ledger(Ledger())
     assert audit.exact
     assert render(audit).splitlines()[-1] == "Exact: there was nothing to do."
 

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError, LostLease, ShardGivesUp
 
 WORKERS = st.sampled_from(["a", "b", "c"])
@@ -364,7 +364,7 @@ class Histories(RuleBasedStateMachine):
                 self.model.done |= set(left)
                 del self.model.held[lease]
             self.they_agree()
-        audit = Audit.of(self.ledger)
+        audit = audit_ledger(self.ledger)
         assert audit.exact, audit.reason
         for row in audit.rows:
             assert row.done + row.skipped + row.left == self.spec.size

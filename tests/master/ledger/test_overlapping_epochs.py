@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import DatasetSpec, Lease, Ledger
 
 
@@ -66,10 +66,10 @@ def test_all_is_done_only_when_every_epoch_is(shuffle: bool) -> None:
             ledger.progress(lease.lease_id, lease.end, 1, "quick")
             assert not ledger.check()
     assert not ledger.finished("data")
-    assert not Audit.of(ledger).exact
+    assert not audit_ledger(ledger).exact
     ledger.progress(kept.lease_id, kept.end, 1, "slow")
     assert ledger.finished("data")
-    assert Audit.of(ledger).exact
+    assert audit_ledger(ledger).exact
     assert [ledger.done("data", epoch) for epoch in range(3)] == [10, 10, 10]
 
 

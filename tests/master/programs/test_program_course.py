@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.programs.program_datasets import Announcement
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
@@ -166,7 +166,7 @@ def test_every_sample_is_done_whoever_dies() -> None:
         assert job.report(lease) == []
         done.append((lease.epoch, lease.start, lease.end))
     assert done == [(0, 2, 4), (0, 4, 8), (0, 8, 10), (1, 0, 4), (1, 4, 8), (1, 8, 10)]
-    assert Audit.of(job.state.ledger).exact
+    assert audit_ledger(job.state.ledger).exact
     assert job.replayed().snapshot() == job.state.snapshot()
 
 
@@ -219,7 +219,7 @@ def test_a_program_may_end_before_its_data() -> None:
     job.report(job.fetch("worker-0"))
     for name in ("chief-0", "worker-0", "worker-1"):
         job.end(name)
-    audit = Audit.of(job.state.ledger)
+    audit = audit_ledger(job.state.ledger)
     assert job.state.outcome == "succeeded"
     assert audit.exact
     assert audit.rows[0].stopped
@@ -261,4 +261,4 @@ def test_who_is_being_ended_ends_its_program_early_and_has_not_come_to_its_end(
     job.start()
     job.end(next_one.name)
     assert job.state.outcome == "succeeded"
-    assert Audit.of(job.state.ledger).exact
+    assert audit_ledger(job.state.ledger).exact

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.audit import Audit
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
 from elasticdl.master.recovery.lost_journal import Comeback
 from elasticdl.master.service import MasterService
@@ -196,7 +197,7 @@ def finish(running: RunningMaster) -> Audit:
     pause = threading.Event()
     while not running.ask(ended):
         pause.wait(0.05)
-    audit: Audit = running.ask(lambda master: Audit.of(master.state.ledger))
+    audit: Audit = running.ask(lambda master: audit_ledger(master.state.ledger))
     return audit
 
 

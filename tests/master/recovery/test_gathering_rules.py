@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.settings import Plan
 from elasticdl.platforms.platform import NodePhase
 
@@ -187,7 +187,7 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
         progress = [(told["lease_id"], position, told["batches"], False)]
         report = {"bad": [], "loss_sum": 0.0, "loss_batches": 0, "stop_training": False, "report_id": 0}
         assert state.apply("report", {"worker": worker, "progress": progress, **report}) == []
-    audit = Audit.of(state.ledger)
+    audit = audit_ledger(state.ledger)
     assert audit.exact, audit.reason
     assert trained == Counter({(epoch, sample): 1 for epoch in range(4) for sample in range(42)})
     assert all(row.again == 0 for row in audit.rows)

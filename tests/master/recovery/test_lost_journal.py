@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.job_state import JobState
-from elasticdl.master.ledger.audit import Audit
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
 from elasticdl.master.settings import Plan
@@ -227,7 +227,7 @@ def test_if_everybody_tells_nothing_is_trained_twice(
     toy_job: Callable[..., Any], plan: Plan, seed: int
 ) -> None:
     told = story(toy_job, plan, seed, everybody_tells=True)
-    audit = Audit.of(told.job.state.ledger)
+    audit = audit_ledger(told.job.state.ledger)
     assert audit.exact, audit.reason
     assert told.trained == Counter({(e, s): 1 for e in range(plan.epochs) for s in range(SIZE)})
     assert all(row.again == 0 for row in audit.rows)
@@ -243,7 +243,7 @@ def test_what_nobody_tells_is_trained_again_and_counted(
     toy_job: Callable[..., Any], plan: Plan, seed: int
 ) -> None:
     told = story(toy_job, plan, seed, everybody_tells=False)
-    audit = Audit.of(told.job.state.ledger)
+    audit = audit_ledger(told.job.state.ledger)
     assert audit.exact, audit.reason
     assert set(told.trained) == {(e, s) for e in range(plan.epochs) for s in range(SIZE)}
     assert {row.epoch: row.again for row in audit.rows} == {

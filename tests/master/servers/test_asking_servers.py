@@ -60,7 +60,7 @@ class Master:
                 await coordinator.close()
 
         asyncio.run(ask())
-        return [server["name"] for server in self.figures.described()]
+        return [server.name for server in self.figures.reports()]
 
 
 def test_all_are_asked(servers: list[Any]) -> None:
@@ -85,11 +85,11 @@ def test_one_that_has_no_time(servers: list[Any], monkeypatch: pytest.MonkeyPatc
 def test_the_last_word_stays(servers: list[Any]) -> None:
     master = Master([server.address for server in servers])
     master.ask()
-    before = master.figures.described()
+    before = master.figures.reports()
     master.state.outcome = "succeeded"
     servers[0].stop()
     assert master.ask() == ["ps-0", "ps-1"]
-    assert master.figures.described() == before
+    assert master.figures.reports() == before
 
 
 def test_a_job_without_servers() -> None:

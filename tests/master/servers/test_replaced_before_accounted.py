@@ -107,8 +107,8 @@ def test_while_a_server_hangs(come: Callable[..., Master], hanging: str, started
     assert started == ["worker-2"]
     # Nobody knows yet what it has done.
     assert [lease.worker for lease in master.state.ledger.held("training")] == ["worker-0"]
-    nodes = {node["name"]: node for node in job_status(master)["nodes"]}
-    assert nodes["worker-0"]["reason"] == "killed"
+    nodes = {node.name: node for node in job_status(master).nodes}
+    assert nodes["worker-0"].reason == "killed"
 
 
 def test_the_next_master_asks_for_what_is_still_to_be_accounted_for(

@@ -88,7 +88,9 @@ def test_they_have_none(moving: Moving, caplog: pytest.LogCaptureFixture) -> Non
     assert "no room for new copies" in said[0]
     placed = moving._master.state.placing
     assert placed.waits
-    assert placed.described()["with_one_copy"] > 0
+    spread = placed.report()
+    assert spread is not None
+    assert spread.without_backup > 0
 
 
 def test_the_server_comes_after_all(moving: Moving) -> None:

@@ -48,7 +48,7 @@ class Played:
         )
         self.plan = SimpleNamespace(servers=True, replicas=2)
         self.state = SimpleNamespace(
-            roster=SimpleNamespace(targets={"ps": servers, "worker": 2}), training_over=False
+            roster=SimpleNamespace(targets={"ps": servers, "worker": 2}, nodes={}), training_over=False
         )
         self.figures = ServerFigures()
         table = ps_pb2.TableFigures(table="t", rows=1, bytes=bytes_each)
@@ -67,23 +67,23 @@ def test_servers_that_are_needed_stay() -> None:
     with pytest.raises(
         CannotScale, match=r"do not fit on 3: .* 335,544,320 bytes on 4 .* It takes 4 or more"
     ):
-        scale(master, workers=None, servers=3)
+        scale(master, {"ps": 3})
     assert master.done == []
 
 
 def test_servers_that_are_not_needed_go() -> None:
     master: Any = Played(4, "memory=128Mi", 40 * MEBI)
-    scale(master, workers=None, servers=2)
+    scale(master, {"ps": 2})
     assert master.done == [2]
 
 
 def test_more_are_always_welcome() -> None:
     master: Any = Played(2, "memory=128Mi", 120 * MEBI)
-    scale(master, workers=None, servers=3)
+    scale(master, {"ps": 3})
     assert master.done == [3]
 
 
 def test_without_a_limit_nothing_is_known() -> None:
     master: Any = Played(2, "", 1 << 40)
-    scale(master, workers=None, servers=1)
+    scale(master, {"ps": 1})
     assert master.done == [1]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
 
-from elasticdl.master.servers.server_metrics import ServerFigures, shortened, without_tables
+from elasticdl.jobs.json_codec import encode
+from elasticdl.jobs.status import HotId as ReportedHotId
+from elasticdl.jobs.status import ServerReport, Staleness
+from elasticdl.master.kubernetes.status_compaction import shortened
+from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.ps.core.histogram import Distribution
 from elasticdl.ps.server.call_statistics import Tallies, report
 from elasticdl.ps.server.hot_ids import HotId
@@ -38,27 +42,32 @@ class Server:
         return ps_pb2.ServerStatusReply(version=7, parameters=10, figures=found)
 
 
-def told(figures: ServerFigures, *servers: Server) -> list[dict[str, Any]]:
+def known(seconds: float | None) -> float:
+    assert seconds is not None
+    return seconds
+
+
+def told(figures: ServerFigures, *servers: Server) -> tuple[ServerReport, ...]:
     figures.take(
         {number: server.reply() for number, server in enumerate(servers)},
         {number: server.name for number, server in enumerate(servers)},
     )
-    return figures.described()
+    return figures.reports()
 
 
 def test_of_the_first_report() -> None:
     server = Server()
     server.works(seconds=4.0, batches=100, found=5)
     (found,) = told(ServerFigures(), server)
-    assert (found["name"], found["number"], found["version"]) == ("ps-0", 0, 7)
-    assert (found["rows"], found["bytes"], found["dense_bytes"]) == (100, 6440, 40)
-    assert found["pull"]["count"] == 200
-    assert found["push"] == found["calls"]["push"]
-    assert found["hit_rate"] == 0.5
-    assert found["staleness"] == {"mean": 2.0, "max": 2}
-    assert abs(found["push"]["p95"] - 0.001) < 0.001 / 8
-    (table,) = found["tables"]
-    assert (table["table"], table["rows"], table["pulled"], table["found"]) == ("clicks", 100, 1000, 500)
+    assert (found.name, found.number, found.version) == ("ps-0", 0, 7)
+    assert (found.rows, found.size_bytes, found.dense_bytes) == (100, 6440, 40)
+    assert found.pull.count == 200
+    assert found.push == found.calls["push"]
+    assert found.hit_ratio == 0.5
+    assert found.staleness == Staleness(mean=2.0, max=2)
+    assert abs(known(found.push.p95_seconds) - 0.001) < 0.001 / 8
+    (table,) = found.tables
+    assert (table.name, table.rows, table.ids_pulled, table.ids_found) == ("clicks", 100, 1000, 500)
 
 
 def test_what_was_before_the_first_report_is_in_no_rate() -> None:
@@ -74,16 +83,16 @@ def test_what_was_before_the_first_report_is_in_no_rate() -> None:
     assert rates(told(figures, server)[0]) == [40.0, 20.0, 20.0, 200.0, 200.0, 200.0, 200.0]
 
 
-def rates(found: dict[str, Any]) -> list[float | None]:
-    (table,) = found["tables"]
+def rates(found: ServerReport) -> list[float | None]:
+    (table,) = found.tables
     return [
-        found["pull"]["per_second"],
-        found["push"]["per_second"],
-        found["calls"]["push"]["per_second"],
-        found["rows_pulled_per_second"],
-        found["rows_pushed_per_second"],
-        table["pulled_per_second"],
-        table["pushed_per_second"],
+        found.pull.per_second,
+        found.push.per_second,
+        found.calls["push"].per_second,
+        found.rows_pulled_per_second,
+        found.rows_pushed_per_second,
+        table.ids_pulled_per_second,
+        table.ids_pushed_per_second,
     ]
 
 
@@ -95,11 +104,11 @@ def test_of_the_last_seconds() -> None:
     for _ in range(12):
         server.works(seconds=1.0, batches=10, found=10, took=1000)
         (found,) = told(figures, server)
-    assert found["push"]["per_second"] == 10.0
-    assert found["hit_rate"] == 1.0
-    assert found["push"]["p99"] < 0.002
-    assert found["push"]["count"] == 6120
-    assert found["tables"][0]["pulled"] == 61_200
+    assert found.push.per_second == 10.0
+    assert found.hit_ratio == 1.0
+    assert known(found.push.p99_seconds) < 0.002
+    assert found.push.count == 6120
+    assert found.tables[0].ids_pulled == 61_200
 
 
 def test_a_server_that_has_nothing_to_do() -> None:
@@ -109,17 +118,17 @@ def test_a_server_that_has_nothing_to_do() -> None:
     for _ in range(20):
         server.works(seconds=1.0, batches=0)
         (found,) = told(figures, server)
-    assert (found["pull"]["per_second"], found["rows_pulled_per_second"]) == (0.0, 0.0)
-    assert found["hit_rate"] == 1.0
-    assert found["staleness"]["mean"] == 2.0
-    assert found["push"]["p50"] is not None
+    assert (found.pull.per_second, found.rows_pulled_per_second) == (0.0, 0.0)
+    assert found.hit_ratio == 1.0
+    assert found.staleness.mean == 2.0
+    assert found.push.p50_seconds is not None
 
 
 def test_of_which_nothing_is_known() -> None:
     (found,) = told(ServerFigures(), Server())
-    assert (found["hit_rate"], found["staleness"], found["push"]["p95"]) == (
+    assert (found.hit_ratio, found.staleness, found.push.p95_seconds) == (
         None,
-        {"mean": None, "max": None},
+        Staleness(),
         None,
     )
 
@@ -131,20 +140,20 @@ def test_a_server_that_was_started_again_counts_from_nothing() -> None:
     again = Server("ps-2")
     again.works(seconds=1.0, batches=4)
     (found,) = told(figures, again)
-    assert (found["name"], found["push"]["count"], found["push"]["per_second"]) == ("ps-2", 4, None)
+    assert (found.name, found.push.count, found.push.per_second) == ("ps-2", 4, None)
     again.works(seconds=1.0, batches=2)
     (found,) = told(figures, again)
-    assert (found["push"]["count"], found["push"]["per_second"]) == (6, 2.0)
+    assert (found.push.count, found.push.per_second) == (6, 2.0)
 
 
 def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
     figures = ServerFigures()
     first, second = Server("ps-0"), Server("ps-1")
-    assert [one["name"] for one in told(figures, first, second)] == ["ps-0", "ps-1"]
+    assert [one.name for one in told(figures, first, second)] == ["ps-0", "ps-1"]
     figures.take({0: first.reply()}, {0: "ps-0", 1: "ps-1"})
-    assert [one["name"] for one in figures.described()] == ["ps-0", "ps-1"]
+    assert [one.name for one in figures.reports()] == ["ps-0", "ps-1"]
     figures.take({0: first.reply()}, {0: "ps-0"})
-    assert [one["name"] for one in figures.described()] == ["ps-0"]
+    assert [one.name for one in figures.reports()] == ["ps-0"]
 
 
 def test_hot_ids_and_refusals() -> None:
@@ -153,8 +162,8 @@ def test_hot_ids_and_refusals() -> None:
     server.tallies.mine().table("clicks").refused += 5
     server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
     (found,) = told(ServerFigures(), server)
-    assert (found["not_finite"], found["rows_refused"]) == (3, 5)
-    assert found["tables"][0]["hot"] == [{"id": -1, "share": 0.25}]
+    assert (found.non_finite_pushes, found.rows_rejected) == (3, 5)
+    assert found.tables[0].hot_ids == (ReportedHotId(id=-1, share=0.25),)
 
 
 def test_pulls_of_both_kinds_are_merged() -> None:
@@ -168,27 +177,25 @@ def test_pulls_of_both_kinds_are_merged() -> None:
     together = Distribution()
     together.merge(tally.calls["pull"])
     together.merge(tally.calls["pull_rows"])
-    assert found["pull"]["count"] == sum(together.counts) == 100
-    assert found["pull"]["p50"] < 0.00002 < 0.0008 < found["pull"]["p95"]
+    assert found.pull.count == sum(together.counts) == 100
+    assert known(found.pull.p50_seconds) < 0.00002 < 0.0008 < known(found.pull.p95_seconds)
 
 
 def test_shortened_where_there_is_little_room() -> None:
     server = Server()
     server.tallies.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
     whole = told(ServerFigures(), server)
-    length = len(json.dumps(whole))
+    length = len(json.dumps(encode(whole)))
     assert shortened(whole, length) == whole
     cooled = shortened(whole, length - 1)
-    assert cooled == [{**whole[0], "tables": [{**whole[0]["tables"][0], "hot": []}]}]
-    assert shortened(whole, 10) == [{**whole[0], "tables": []}]
+    assert cooled == (replace(whole[0], tables=(replace(whole[0].tables[0], hot_ids=()),)),)
+    assert shortened(whole, 10) == (replace(whole[0], tables=()),)
 
 
 def test_described_again_only_when_there_is_news() -> None:
     """A display asks several times a second."""
     figures, server = ServerFigures(), Server()
     before = told(figures, server)
-    assert figures.described() is before
+    assert figures.reports() is before
     server.works(seconds=1.0, batches=10)
-    assert told(figures, server)[0]["push"]["count"] == 10
-    assert without_tables(figures.described())[0]["tables"] == []
-    assert figures.described()[0]["tables"] != []
+    assert told(figures, server)[0].push.count == 10

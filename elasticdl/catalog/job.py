@@ -1,0 +1,152 @@
+"""The handle of one job, wherever it runs: on this machine or on a cluster.
+
+A handle holds no state of the job. Every call asks the master, the job folder or the job record, so a handle stays
+valid when the job changes or is deleted; then calls raise `UserError`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from elasticdl.errors import UserError
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSummary:
+    """One row of a list of jobs. Times are seconds since 1970."""
+
+    job: str
+    # Empty if it cannot be read.
+    kind: str
+    # None if it cannot be read; the message says why.
+    state: RunState | None
+    # 0 if it cannot be read.
+    created: float
+    ended: float | None
+    message: str
+    # "here", or the namespace on the cluster.
+    location: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of the output of a node, without its line break."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartReport:
+    """How the master of a submitted job started. Without a `problem` it has reported its first status."""
+
+    problem: str = ""
+    # The end of the master's log.
+    log_lines: tuple[str, ...] = ()
+    # Nothing is wrong yet: the master waits for resources, or needs more time.
+    is_waiting: bool = False
+    # The master exits before its first report, and is restarted again and again.
+    is_crashing: bool = False
+    # The first status of the master says that the job has failed.
+    has_failed: bool = False
+
+
+class Job(abc.ABC):
+    """One job. All methods raise `UserError` for what a user can put right."""
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def location(self) -> str:
+        """Where the job runs, in words: "here", or the namespace on the cluster."""
+
+    @property
+    @abc.abstractmethod
+    def logs_location(self) -> str:
+        """Where a person finds the logs: a folder, or a command that prints them."""
+
+    @property
+    @abc.abstractmethod
+    def missing_logs_hint(self) -> str:
+        """Why the job may have no logs at all."""
+
+    @property
+    @abc.abstractmethod
+    def recovery_hint(self) -> str:
+        """What to do about the job if it is interrupted."""
+
+    @abc.abstractmethod
+    def command(self, name: str) -> str:
+        """Returns the shell command `elasticdl jobs NAME` for this job, for hints."""
+
+    @abc.abstractmethod
+    async def summary(self) -> JobSummary: ...
+
+    @abc.abstractmethod
+    async def status(self) -> JobStatus:
+        """Returns the newest status that can be had."""
+
+    @abc.abstractmethod
+    async def is_running(self) -> bool:
+        """The job has a master, or is about to have one."""
+
+    @abc.abstractmethod
+    async def log_names(self) -> tuple[str, ...]:
+        """Returns the names of the nodes that have a log."""
+
+    @abc.abstractmethod
+    def logs(
+        self, node: str = "", *, follow: bool = False, tail: int | None = None
+    ) -> AsyncIterator[LogLine]:
+        """Yields the lines of one node, or of all nodes if none is named. `follow`: until the job ends.
+        `tail`: of each log only the last so many lines, and what follows them.
+        """
+
+    @abc.abstractmethod
+    async def wait_until_started(self, *, retry: bool = False) -> StartReport:
+        """Returns when the master has reported its first status, or is known not to. `retry`: keep asking a cluster
+        that does not answer.
+        """
+
+    @abc.abstractmethod
+    async def wait(self) -> JobStatus:
+        """Returns the last status when the job is over. Raises `UserError` if it has lost its master."""
+
+    @abc.abstractmethod
+    async def scale(
+        self,
+        *,
+        num_workers: int | None = None,
+        num_ps: int | None = None,
+        victims: Sequence[str] = (),
+    ) -> DesiredResult | None:
+        """Sets the desired size. Returns what the master does about it, None if it has not answered yet. Raises
+        `UserError` with what it rejects. `victims`: nodes to drain first.
+        """
+
+    @abc.abstractmethod
+    async def stop(self, reason: str) -> None:
+        """Stops the job after a checkpoint. Returns when the job is over."""
+
+    @abc.abstractmethod
+    async def resume(self) -> None:
+        """Restarts the master of an interrupted job."""
+
+    @abc.abstractmethod
+    async def delete(self) -> None:
+        """Removes everything that is left of the job. Raises `UserError` while it runs."""
+
+    async def check_running(self) -> None:
+        """Raises `UserError` if there is no master to send a command to."""
+        if await self.is_running():
+            return
+        state = (await self.summary()).state
+        if state is RunState.INTERRUPTED:
+            raise UserError(
+                f"Job {self.name} is interrupted: there is no master to ask.", hint=self.recovery_hint
+            )
+        raise UserError(f"Job {self.name} is not running: it has {state}.")

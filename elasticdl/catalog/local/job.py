@@ -1,0 +1,184 @@
+"""The handle of a job of this machine: its folder, its log files, and calls to its master."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
+from elasticdl.catalog.local.background_thread import in_thread
+from elasticdl.catalog.observer import SILENT, JobObserver
+from elasticdl.errors import UserError
+from elasticdl.jobs.job_folder import JobFolder
+from elasticdl.jobs.job_store import JobStore
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
+from elasticdl.platforms.local.log_files import LogReader
+
+LOCATION = "here"
+_FOLLOW_SECONDS = 0.3
+_STOP_POLL_SECONDS = 0.1
+_STATUS_POLL_SECONDS = 0.5
+
+
+class LocalJob(Job):
+    """`hosted`: resolves to the last status of a job that this process hosts."""
+
+    def __init__(
+        self,
+        folder: JobFolder,
+        *,
+        store: JobStore,
+        observer: JobObserver = SILENT,
+        hosted: asyncio.Future[JobStatus] | None = None,
+    ) -> None:
+        self.name = folder.name
+        self.folder = folder
+        self._store = store
+        self._observer = observer
+        self._hosted = hosted
+
+    @property
+    def location(self) -> str:
+        return LOCATION
+
+    @property
+    def logs_location(self) -> str:
+        return str(self.folder.logs_path)
+
+    @property
+    def missing_logs_hint(self) -> str:
+        return f"They would be in {self.logs_location}."
+
+    @property
+    def recovery_hint(self) -> str:
+        return "Start a new one from its last checkpoint with --checkpoint_dir_for_init."
+
+    def command(self, name: str) -> str:
+        return f"elasticdl jobs {name} {self.name}"
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    async def summary(self) -> JobSummary:
+        record = self.folder.record()
+        return JobSummary(
+            job=self.name,
+            kind=record.kind,
+            state=RunState(self.folder.state()),
+            created=record.created,
+            ended=record.ended,
+            message=record.message,
+            location=LOCATION,
+        )
+
+    async def status(self) -> JobStatus:
+        from elasticdl.catalog.local.master_client import current_status
+
+        return await in_thread(lambda: current_status(self.folder))
+
+    async def is_running(self) -> bool:
+        return self.folder.is_running()
+
+    async def log_names(self) -> tuple[str, ...]:
+        return self._log_names()
+
+    def _log_names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.stem for path in self.folder.logs_path.glob("[!.]*.log")))
+
+    async def logs(
+        self, node: str = "", *, follow: bool = False, tail: int | None = None
+    ) -> AsyncIterator[LogLine]:
+        readers: dict[str, _LineReader] = {}
+        while True:
+            # Before the logs are read, so that the last lines of a job are not missed.
+            running = self.folder.is_running()
+            for name in [node] if node else self._log_names():
+                first = name not in readers
+                reader = readers.setdefault(name, _LineReader(self.folder.log_path(name)))
+                lines = reader.read(last=not running or not follow)
+                if first and tail is not None:
+                    lines = lines[len(lines) - min(tail, len(lines)) :]
+                for line in lines:
+                    yield LogLine(node=name, text=line)
+            if not follow or not running:
+                return
+            await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def wait_until_started(self, *, retry: bool = False) -> StartReport:
+        # A local job that cannot start is not submitted in the first place.
+        return StartReport()
+
+    async def wait(self) -> JobStatus:
+        if self._hosted is not None:
+            return await asyncio.shield(self._hosted)
+        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
+
+        while self.folder.is_running():
+            # A master that does not answer is restarted by its host, which still holds the lock.
+            with contextlib.suppress(MasterAway):
+                status = await in_thread(lambda: current_status(self.folder))
+                if status.has_report:
+                    self._observer.progressed(status)
+            await asyncio.sleep(_STATUS_POLL_SECONDS)
+        status = last_status(self.folder)
+        if not status.state.is_final:
+            raise UserError(
+                f"Job {self.name} is interrupted: the process that ran it is gone.", hint=self.recovery_hint
+            )
+        self._observer.ended(status, self.logs_location)
+        return status
+
+    # -- changing --------------------------------------------------------------------------------------------
+
+    async def scale(
+        self,
+        *,
+        num_workers: int | None = None,
+        num_ps: int | None = None,
+        victims: Sequence[str] = (),
+    ) -> DesiredResult:
+        from elasticdl.catalog.local.master_client import MasterClient
+
+        def call() -> DesiredResult:
+            with MasterClient(self.folder) as master:
+                return master.scale(num_workers=num_workers, num_ps=num_ps, victims=victims)
+
+        return await in_thread(call)
+
+    async def stop(self, reason: str) -> None:
+        from elasticdl.catalog.local.master_client import MasterClient
+
+        def call() -> None:
+            with MasterClient(self.folder) as master:
+                master.stop(reason)
+
+        await in_thread(call)
+        while self.folder.is_running():
+            await asyncio.sleep(_STOP_POLL_SECONDS)
+
+    async def resume(self) -> None:
+        raise UserError(
+            f"Job {self.name} ran on this machine: it ended with the command that ran it.",
+            hint=self.recovery_hint,
+        )
+
+    async def delete(self) -> None:
+        self._store.delete(self.name)
+
+
+class _LineReader:
+    """The lines of a log that is being written: only complete ones, until it is over."""
+
+    def __init__(self, path: Path) -> None:
+        self._reader = LogReader(path)
+        self._rest = b""
+
+    def read(self, *, last: bool) -> list[str]:
+        pieces = [self._rest]
+        while piece := self._reader.read():
+            pieces.append(piece)
+        data = b"".join(pieces)
+        end = len(data) if last else data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        return data[:end].decode(errors="replace").splitlines()

@@ -1,0 +1,36 @@
+"""A master that runs and may not write any more, as its credentials are refused, or hangs: that is told, and the job
+can be removed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.catalog.api_server import RUNNING, ApiServer, set_timing
+
+
+@pytest.fixture
+def silent(api: ApiServer) -> ApiServer:
+    api.submitted()
+    api.said(state="running", written=time.time() - 1000)
+    api.master(**RUNNING)
+    return api
+
+
+def test_the_status_says_so(elasticdl: Any, silent: ApiServer) -> None:
+    assert "running. The master: it has written nothing since " in elasticdl("jobs", "status", "job").out
+
+
+def test_it_can_be_deleted_when_it_has_not_heard_that_it_is_to_stop(
+    elasticdl: Any, silent: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_timing(monkeypatch, answer_timeout_seconds=0.05)
+    assert elasticdl("jobs", "delete", "job").code == 2
+    result = elasticdl("jobs", "stop", "job")
+    assert result.code == 2
+    assert "has not answered for 0 s: it has written nothing since " in result.err
+    assert elasticdl("jobs", "delete", "job").code == 0
+    assert silent.objects == {}

@@ -1,0 +1,122 @@
+"""What is written as YAML reads back as the same job, whatever its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.jobs.flags.grammar import Boolean, Choice, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.schema import document
+from elasticdl.jobs.schema.flag_index import LEAVES
+from elasticdl.jobs.sections.priority import PriorityGrammar
+from elasticdl.jobs.sections.reserved import same_place
+from elasticdl.jobs.sections.resources import ResourcesGrammar
+from elasticdl.jobs.sections.volumes import Volume, VolumesGrammar
+from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
+
+QUANTITIES = st.from_regex("[0-9]{1,6}(Ki|Mi|Gi|M|k)?", fullmatch=True)
+TEXT = st.text()
+# What YAML would rather take for something else.
+TRAPS = st.sampled_from(
+    [
+        "null",
+        "~",
+        "on",
+        "No",
+        "012",
+        "1:30",
+        "1e3",
+        "0x1F",
+        "- a",
+        "a: b",
+        "{a}",
+        "#x",
+        "!t",
+        "&a",
+        "*a",
+        "\n",
+        " x ",
+    ]
+)
+
+
+def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
+    if isinstance(grammar, Boolean):
+        return st.booleans()
+    if isinstance(grammar, Integer):
+        return st.integers(grammar.minimum, grammar.maximum)
+    if isinstance(grammar, Real):
+        return st.floats(grammar.minimum, allow_nan=False, allow_infinity=False)
+    if isinstance(grammar, Choice):
+        return st.sampled_from(grammar.choices)
+    if isinstance(grammar, Pairs):
+        keys = st.from_regex(grammar.key_rule.pattern, fullmatch=True)
+        return st.dictionaries(keys, TEXT | TRAPS, max_size=3)
+    if isinstance(grammar, PriorityGrammar):
+        return st.sampled_from(["", "high", "high=0.5", "0.25"])
+    if isinstance(grammar, ResourcesGrammar):
+        names = st.sampled_from(["cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"])
+        return st.dictionaries(names, QUANTITIES).map(grammar.parse)
+    if isinstance(grammar, Pattern):
+        return st.sampled_from(["", "TEAM_.*", "A|B", "[A-Z]+: '#'"])
+    if isinstance(grammar, VolumesGrammar):
+        folders = TEXT.filter(lambda text: ":" not in text).map(lambda text: f"/{text}")
+        paths = st.lists(folders, unique_by=same_place, max_size=3)
+        return paths.map(lambda all_: tuple(Volume(host_path="/h", mount_path=path) for path in all_))
+    assert isinstance(grammar, Text), grammar
+    if grammar.rule is None:
+        return TEXT | TRAPS
+    longest = grammar.rule.longest or 1000
+    return st.from_regex(grammar.rule.pattern, fullmatch=True).filter(lambda text: len(text) <= longest)
+
+
+# One flag of each grammar stands for the others that have the same.
+DIFFERENT = {leaf.flag.grammar: leaf.name for leaf in LEAVES.values()}.values()
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_every_value_of_every_grammar(name: str) -> None:
+    leaf = LEAVES[name]
+
+    @settings(deadline=None, max_examples=50)
+    @given(values_of(leaf.flag.grammar))
+    def check(value: object) -> None:
+        text = document.write("train", {name: value})
+        kind, given_values = document.read(text, source="x")
+        assert kind == "train"
+        assert list(given_values) == [name]
+        assert leaf.flag.grammar.parse(given_values[name].raw) == value
+        # And the text that one would type behind the flag means the same.
+        assert leaf.flag.grammar.parse(leaf.flag.grammar.text(value)) == value
+
+    check()
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.fixed_dictionaries(
+        {
+            "model_zoo": TEXT.filter(bool),
+            "training_data": TEXT.filter(bool) | TRAPS,
+            "num_workers": st.integers(1, 100),
+            "grads_to_wait": st.integers(1, 5),
+            "model_params": st.dictionaries(st.from_regex("[a-z]+", fullmatch=True), TEXT | TRAPS),
+            "shuffle": st.booleans(),
+            "stall_factor": st.floats(0, 1e9),
+        }
+    )
+)
+def test_whole_jobs(flags: dict[str, Any]) -> None:
+    spec = JobSpec.build(model_def="a.b.c", name_suffix="x1", **flags)
+    assert from_yaml(to_yaml(spec)) == spec
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate", "predict"])
+def test_a_file_is_complete(job: Callable[..., JobSpec], kind: str) -> None:
+    """Nothing is left to a default that may change, or that may depend on something else."""
+    _, given_values = document.read(to_yaml(job(kind)), source="x")
+    assert set(given_values) == set(LEAVES)
