@@ -39,7 +39,9 @@ class Servers:
             from elasticdl.master.programs.shard_service import PublicShardService, ShardService
 
             shards, public = ShardService(master), PublicShardService(master)
-            master.waits_for_shard = lambda worker: shards.waiting[worker] + public.waiting[worker] > 0
+            master.supervisor.waits_for_shard = lambda worker: (
+                shards.waiting[worker] + public.waiting[worker] > 0
+            )
             add_shard_calls(shards, self.own)  # type: ignore[no-untyped-call]
             add_progress_calls(shards, self.own)  # type: ignore[no-untyped-call]
             if spec.model.public_client:

@@ -103,7 +103,7 @@ class MasterService(MasterServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         told = None
-        with self._master.liveness.following(request.node):
+        with self._master.supervisor.directive_stream(request.node):
             while True:
                 directive = directive_for(
                     self._master.state,
@@ -166,7 +166,7 @@ class MasterService(MasterServicer):
                     request_id=request.request_id,
                 )
             if leases:
-                master.liveness.leased(request.node)
+                master.detector.lease_granted(request.node, master.clock())
                 return pb.LeaseReply(
                     shards=[
                         pb.Shard(lease_id=x.lease_id, epoch=x.epoch, start=x.start, end=x.end) for x in leases
@@ -199,7 +199,9 @@ class MasterService(MasterServicer):
         )
         done = state.ledger.samples_done(dataset) - before if dataset in state.sizes else 0
         loss = request.loss_sum / request.loss_batches if request.loss_batches else None
-        self._master.liveness.moved(request.node, batch_seconds=request.batch_seconds)
+        self._master.detector.progress_reported(
+            request.node, self._master.clock(), batch_seconds=request.batch_seconds
+        )
         self._master.note_progress(max(0, done), loss)
         return pb.ReportReply(lost_leases=lost)
 
@@ -234,7 +236,7 @@ class MasterService(MasterServicer):
             states=evaluation.journaled(request.states),
             bad=_bad_ranges(request.bad_records),
         )
-        self._master.liveness.moved(request.node)
+        self._master.detector.progress_reported(request.node, self._master.clock())
         return pb.ReportEvaluationReply()
 
     async def FinishEvaluation(

@@ -94,7 +94,7 @@ def _nodes(master: Master) -> tuple[NodeReport, ...]:
             is_draining=node.goes,
             has_joined=node.joined,
             leased_shards=state.ledger.leases.count(node.name),
-            unresponsive_since_seconds=master.unheard.since.get(node.name),
+            unresponsive_since_seconds=master.supervisor.unresponsive.since.get(node.name),
         )
         for node in state.roster.nodes.values()
     )

@@ -79,7 +79,7 @@ class AllReduceService(AllReduceServicer):
     # -- rounds ----------------------------------------------------------------------------------------------
 
     async def Gather(self, request: pb.GatherRequest, context: Context) -> AsyncIterator[pb.Standing]:
-        self._master.liveness.heard(request.worker)
+        self._master.detector.program_reported(request.worker, self._master.clock())
         self._look()
         if request.generation == self._generation and self._alive(request.worker):
             self._rendezvous.ready(
@@ -139,7 +139,7 @@ class AllReduceService(AllReduceServicer):
         limit = self._stall_limit()
         if limit:
             for worker in self._rendezvous.hanging(limit, now):
-                await self._master.end_hanging(worker, limit)
+                await self._master.supervisor.kill_straggler(worker, timeout_seconds=limit)
         return pb.WaitingReply()
 
     def _excused(self, seconds: float) -> bool:
@@ -200,7 +200,9 @@ class AllReduceService(AllReduceServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._step_seconds = request.step_seconds or self._step_seconds
         loss = request.loss_sum / request.loss_steps if request.loss_steps else None
-        self._master.liveness.moved(request.worker, batch_seconds=request.step_seconds)
+        self._master.detector.progress_reported(
+            request.worker, self._master.clock(), batch_seconds=request.step_seconds
+        )
         self._master.note_progress(done, loss)
         return pb.AdvanceReply()
 

@@ -154,7 +154,7 @@ class Cutting:
                 return False
         self._master.do("cut_taken", cut=number)
         # Whoever waited here was not idle by its own fault.
-        self._master.liveness.excuse()
+        self._master.detector.restart_stall_timers()
         if self._master.state.saving is None and self._master.state.evaluation is None and addresses:
             await self._servers.release_all(addresses, checkpoints.copy_name(number))
         return True

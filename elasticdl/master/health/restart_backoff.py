@@ -1,72 +1,81 @@
-"""When a node that takes another one's place may be started: at once, unless that would only be in vain again.
+"""Backoff between the nodes that take one place of a job, one after the other.
 
-Whoever is ended by somebody else is replaced without limit, and the first time without delay. But a machine that takes
-no pod, or a program that something ends as soon as it begins, must not make new nodes as fast as the cluster can. So
-where one node after the other has ended within seconds of its start, and has done nothing, the pause before the next
-one doubles. One of them that gets anything done, or just lives, puts an end to it. A program that fails by itself is
-tried again after such pauses from the first time on; how often, the roster knows.
+A node that is killed from outside is replaced without limit, and the first time without delay. But a machine that
+rejects every pod, or a program that something kills as soon as it starts, must not create nodes as fast as the cluster
+can. So when several in a row are killed within seconds of their start, and have made no progress, the delay before the
+next one doubles. One that makes progress, or just lives, resets it. A program that fails by itself is restarted with
+backoff from the first failure on; how often, the roster decides.
 
-Not part of the state that is written down: a master that comes back tries at once.
+Not journaled: a master that recovers restarts nodes at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-from elasticdl.master.lifecycle.roster import Node
+from elasticdl.backoff import Backoff
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeStatus
 
-_LONGEST_PAUSE_SECONDS = 30.0
-# Who has lived for so long was not ended by what meets every node at its start.
-_BEGINNING_SECONDS = 10.0
+_BACKOFF = Backoff(initial_seconds=1.0, max_seconds=30.0)
+# A node that has lived for longer was not killed by what meets every node at its start.
+_EARLY_EXIT_SECONDS = 10.0
+
+Place = tuple[str, int]
+"""Role and slot, which a node has in common with the nodes that it replaces."""
 
 
-class Pauses:
-    """`after_failures`: nodes run a program of the user's own."""
+@dataclass(frozen=True, kw_only=True)
+class RestartDelay:
+    seconds: float
+    # After so many early exits, or failures, in a row.
+    exits: int
 
-    def __init__(self, clock: Callable[[], float], *, after_failures: bool) -> None:
-        self._clock = clock
+
+class RestartBackoff:
+    """`after_failures`: nodes run job commands, whose own failures count too."""
+
+    def __init__(self, *, after_failures: bool, backoff: Backoff = _BACKOFF) -> None:
         self._after_failures = after_failures
-        self._begun: dict[str, float] = {}
-        self._not_before: dict[str, float] = {}
-        # By role and place: how many have ended in a row that had done nothing.
-        self._in_vain: dict[tuple[str, int], int] = {}
+        self._backoff = backoff
+        self._started_at: dict[str, float] = {}
+        self._due_at: dict[str, float] = {}
+        self._early_exits: dict[Place, int] = {}
 
-    def started(self, name: str) -> None:
-        """It has been asked for, or has begun to run."""
-        self._begun[name] = self._clock()
-        self._not_before.pop(name, None)
+    def node_started(self, name: str, now: float) -> None:
+        """It has been requested from the platform, or its process has started."""
+        self._started_at[name] = now
+        self._due_at.pop(name, None)
 
-    def seen(self, node: Node, status: NodeStatus, *, moved: bool) -> None:
-        """What the platform says of a node that it has not yet said. `moved`: it has got something done."""
-        leaving = status.phase is NodePhase.LEAVING
-        if not leaving and status.phase not in (NodePhase.SUCCEEDED, NodePhase.FAILED):
+    def node_observed(
+        self, status: NodeStatus, now: float, *, place: Place, is_draining: bool, has_progressed: bool
+    ) -> None:
+        """Takes a new status of a node."""
+        is_leaving = status.phase is NodePhase.LEAVING
+        if not is_leaving and status.phase not in (NodePhase.SUCCEEDED, NodePhase.FAILED):
             return
-        begun, place = self._begun.pop(node.name, None), (node.role, node.slot)
-        if begun is None or node.draining or not (leaving or status.reason is EndReason.KILLED):
+        started_at = self._started_at.pop(status.name, None)
+        if started_at is None or is_draining or not (is_leaving or status.reason is EndReason.KILLED):
             return
-        if moved or self._clock() - begun > _BEGINNING_SECONDS:
-            self._in_vain.pop(place, None)
+        if has_progressed or now - started_at > _EARLY_EXIT_SECONDS:
+            self._early_exits.pop(place, None)
         else:
-            self._in_vain[place] = self._in_vain.get(place, 0) + 1
+            self._early_exits[place] = self._early_exits.get(place, 0) + 1
 
-    def pause(self, node: Node) -> float:
-        """Seconds until this node may be started."""
-        pause = _doubled(self._in_vain.get((node.role, node.slot), 0) - 1)
+    def delay(self, name: str, now: float, *, place: Place, failures: int) -> RestartDelay | None:
+        """Returns how long a node must still wait for its start, or None if it may start. `failures`: of those that it
+        replaces.
+        """
+        # The first replacement does not wait.
+        exits = self._early_exits.get(place, 0)
+        seconds = self._backoff.delay(exits - 1)
         if self._after_failures:
-            pause = max(pause, _doubled(node.failures))
-        if not pause:
-            return 0.0
-        due = self._not_before.setdefault(node.name, self._clock() + pause)
-        return max(0.0, due - self._clock())
+            seconds = max(seconds, self._backoff.delay(failures))
+            exits = max(exits, failures)
+        if not seconds:
+            return None
+        due_at = self._due_at.setdefault(name, now + seconds)
+        return RestartDelay(seconds=due_at - now, exits=exits) if due_at > now else None
 
-    def waits(self, name: str) -> bool:
-        """It is to be started, and has not been."""
-        return name in self._not_before
-
-
-def _doubled(times: int) -> float:
-    if times <= 0:
-        return 0.0
-    # As a whole number: nobody knows how often.
-    return min(_LONGEST_PAUSE_SECONDS, 1 << (times - 1))
+    def is_waiting(self, name: str) -> bool:
+        """The start of this node is delayed."""
+        return name in self._due_at

@@ -241,7 +241,7 @@ async def _serve(
 
 async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> None:
     """Until they are, or one of the tasks has ended."""
-    asked = asyncio.create_task(master.nodes_asked_for.wait())
+    asked = asyncio.create_task(master.supervisor.first_node_requested.wait())
     try:
         await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     finally:

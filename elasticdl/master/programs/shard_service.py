@@ -119,7 +119,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"Nobody has announced the data set {dataset} (there are: {known}).",
             )
-        master.liveness.heard(worker)
+        master.detector.program_reported(worker, master.clock())
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
@@ -147,7 +147,7 @@ class ShardService(MasterServicer, ProgressServicer):
             log.warning("%s", error)
             return []
         if leases:
-            self._master.liveness.leased(worker)
+            self._master.detector.lease_granted(worker, self._master.clock())
         return leases
 
     def _shard(self, lease: Lease) -> pb.Task:
@@ -256,7 +256,7 @@ class ShardService(MasterServicer, ProgressServicer):
             lost += self._progress(worker, positions, loss)
         if request.given_back:
             self._master.do("data.give_back", worker=worker, lease_ids=list(request.given_back))
-        self._master.liveness.heard(worker)
+        self._master.detector.program_reported(worker, self._master.clock())
         return progress_pb.ProgressReply(lost=lost)
 
     def _progress(
@@ -279,7 +279,7 @@ class ShardService(MasterServicer, ProgressServicer):
             if lease is not None and task not in lost:
                 samples += max(0, position - lease.position)
                 batches += max(0, count - lease.batches)
-        self._master.liveness.moved(worker, batches=batches)
+        self._master.detector.progress_reported(worker, self._master.clock(), batches=batches)
         self._master.note_progress(samples, loss)
         return lost
 

@@ -180,9 +180,9 @@ class Comeback:
             if status.name not in adopted or not roster.nodes[status.name].alive:
                 continue
             if status.phase in _ENDED:
-                master.note_end(status)
+                master.supervisor.note_end(status)
             elif status.phase is NodePhase.LEAVING:
-                master.observe(status)
+                master.supervisor.observe(status)
 
     async def _ask_servers(self) -> None:
         """Servers may be of a generation that the snapshot knows nothing of."""

@@ -3,9 +3,9 @@
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
 the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it but who does not answer at all
-(`server_monitor.py`) and whether there is room for more copies, nothing is written down, and a master that comes back
-asks again. When a job is over, what was reported last stays.
+rate: it may be hours. All of it is for people: nothing is decided by it but which servers are unresponsive
+(`health/failure_detector.py`) and whether there is room for more copies, nothing is journaled, and a master that
+recovers asks again. When a job is over, what was reported last stays.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class Asking:
         # One that has no time says nothing else.
         told = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
         self._master.figures.take(told, names)
-        await self._master.note_answers({name: number in replies for number, name in names.items()})
+        await self._master.supervisor.note_server_probe(
+            {name: number in replies for number, name in names.items()}
+        )
 
 
 def _report(number: int, server: _Server) -> ServerReport:

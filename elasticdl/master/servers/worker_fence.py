@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from elasticdl.master.health.server_monitor import longest_silence
+from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.settings import Plan
 from elasticdl.ps.client.coordinator import Coordinator, in_common
 from elasticdl.ps.core.buckets import BUCKETS
@@ -52,7 +52,7 @@ class LastWord:
 
 def patience(plan: Plan) -> float:
     """How many seconds it takes until all have answered, or are known to be lost."""
-    return _PATIENCE_SECONDS + longest_silence(plan)
+    return _PATIENCE_SECONDS + Timeouts.of(plan).server_seconds(replaceable=False)
 
 
 class Fencing:

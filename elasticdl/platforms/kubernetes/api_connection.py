@@ -20,11 +20,11 @@ import email.utils
 import json
 import logging
 import math
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from elasticdl.backoff import Backoff
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.http_transport import (
     HttpTransport,
@@ -38,8 +38,8 @@ Document = dict[str, Any]
 
 log = logging.getLogger("elasticdl.platforms")
 
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
+# With jitter, so that clients of a server that restarts do not all retry at once.
+_BACKOFF = Backoff(initial_seconds=0.1, max_seconds=5.0, jitter=0.5)
 _ERROR_INSIDE = 500
 # What API servers say when a role lacks a right; admission controllers have words of their own.
 _NO_RIGHT = " cannot "
@@ -80,15 +80,13 @@ class Pauses:
 
     def __init__(self, *, patience: float) -> None:
         self.taken = 0
-        self._pause = _FIRST_PAUSE_SECONDS
         self._deadline = time.monotonic() + patience
 
     async def wait(self, at_least: float | None = None) -> bool:
         """Returns False when patience is used up. `at_least`: the server's Retry-After, to which jitter is added."""
-        pause = (at_least or 0.0) + self._pause * random.uniform(0.5, 1.0)
+        pause = (at_least or 0.0) + _BACKOFF.delay(self.taken + 1)
         if time.monotonic() + pause > self._deadline:
             return False
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self.taken += 1
         await asyncio.sleep(pause)
         return True

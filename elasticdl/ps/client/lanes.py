@@ -15,6 +15,7 @@ from typing import NamedTuple
 import grpc
 import numpy as np
 
+from elasticdl.backoff import Backoff
 from elasticdl.ps.core.array_bodies import Mask
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.errors import CallStopped, ServerFailure, ServersUnreachable, from_status_number
@@ -24,9 +25,8 @@ from elasticdl.wire.frames import OK, Connection, ConnectionLost, Frame, connect
 from elasticdl.wire.security import NotTrusted
 
 # A server that is being restored says so at once, and a bucket that is being handed over is so for milliseconds. They
-# are asked again after a pause that doubles up to the longest.
-_FIRST_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = 0.5
+# are asked again with backoff.
+_BACKOFF = Backoff(initial_seconds=0.005, max_seconds=0.5)
 # How long a worker may go on waiting after `stop` would have told it not to.
 _STOP_SECONDS = 0.1
 _UNAVAILABLE: int = grpc.StatusCode.UNAVAILABLE.value[0]
@@ -97,15 +97,15 @@ class Lane:
         """
         self._kind = kind
         begun = time.monotonic()
-        pause = _FIRST_PAUSE_SECONDS
+        attempts = 1
         pending = buckets.copy()
         while True:
             routes = self._caller.routes()
             pending = self._round(kind, routes, pending, prepare, accept, begun)
             if not pending.any():
                 return
-            newer = self._wait(routes.map.version, pause, begun, pending)
-            pause = _FIRST_PAUSE_SECONDS if newer else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            newer = self._wait(routes.map.version, _BACKOFF.delay(attempts), begun, pending)
+            attempts = 1 if newer else attempts + 1
 
     def _round(
         self,

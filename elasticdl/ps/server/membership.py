@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import grpc
 
+from elasticdl.backoff import Backoff
 from elasticdl.errors import UserError
 from elasticdl.ps.server.generations import Generations
 from elasticdl.ps.server.identity import Identity
@@ -28,8 +29,7 @@ log = logging.getLogger("elasticdl.ps")
 
 # gRPC itself waits between attempts to connect. This is for a master that can be reached and fails all the
 # same.
-_FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 5.0
+_BACKOFF = Backoff(initial_seconds=0.1, max_seconds=5.0)
 # A master that comes back is there within seconds.
 _TELLING_SECONDS = 30.0
 # The master's last word on a node: coming again would not help.
@@ -71,12 +71,12 @@ class Member:
         master has no use for this node; `NotTrusted` if what listens at its address is not the master of this job.
         """
         check_peer(self._identity.master_address)
-        pause = _FIRST_PAUSE_SECONDS
+        failures = 0
         while not self._stopped.is_set():
             try:
                 self._join()
                 for directive in self._watch():
-                    pause = _FIRST_PAUSE_SECONDS
+                    failures = 0
                     if not self.obey(directive):
                         return
             except grpc.RpcError as error:
@@ -89,8 +89,8 @@ class Member:
                 # gRPC's way to say that the channel has been closed.
                 if not self._stopped.is_set():
                     raise
-            self._stopped.wait(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            failures += 1
+            self._stopped.wait(_BACKOFF.delay(failures))
 
     def fail(self, message: str) -> None:
         """Tells the master why this node is about to end. If it cannot be told, whoever comes in its place will."""

@@ -271,8 +271,8 @@ class TrainingLoop:
             self._model.settle()
         self._reporter.flush()
         if self._served and directive.generation == self._generation:
-            # Servers that were restored wait with their copy for somebody who says what this job trains with; and while
-            # there is a cut nobody comes to a batch.
+            # Restored servers wait with their snapshot until a worker says what this job trains with; and while there
+            # is a barrier, no worker comes to a batch.
             self._make_ready()
         self._barrier = directive.cut_wanted
         request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
@@ -457,7 +457,7 @@ class TrainingLoop:
     def _leave(self, directive: pb.Directive) -> None:
         self._stop_reading()
         if self._model is not None:
-            # If nobody waits for the last step any more, then neither does this worker.
+            # The last step may be of no use to the job any more.
             with contextlib.suppress(Abandoned):
                 self._model.settle()
         self._reporter.flush()

@@ -86,7 +86,7 @@ def come_back(tmp_path: Path) -> Iterator[Callable[[Platform], Master]]:
     def back(platform: Platform) -> Master:
         before = make(platform)
         for name in ("chief-0", "worker-0", "worker-1"):
-            before.observe(running(name))
+            before.supervisor.observe(running(name))
         return make(platform, before.record())
 
     yield back
@@ -96,7 +96,7 @@ def come_back(tmp_path: Path) -> Iterator[Callable[[Platform], Master]]:
 
 
 async def look_around(master: Master, platform: Busy) -> None:
-    watching = asyncio.create_task(master._watch_platform())
+    watching = asyncio.create_task(master.supervisor.watch_platform())
     # Whoever ends from now on is told of once.
     await asyncio.wait_for(platform.listened_to.wait(), PATIENCE_SECONDS)
     await master._comeback._list_nodes()
@@ -117,7 +117,7 @@ def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any
     master.do("gathering.close")
     for name in ("worker-2", "worker-0"):
         platform.end(name, EndReason.COMPLETED)
-        master.observe(platform.known[name])
+        master.supervisor.observe(platform.known[name])
     assert alive(master, "worker") == {}, "what has come to its end is not run once more"
 
 

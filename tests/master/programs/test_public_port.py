@@ -97,7 +97,7 @@ def test_who_is_held_at_either_port_waits_for_a_shard(master: Master) -> None:
     async def held(stub: Any, worker: int) -> asyncio.Future[pb.Task]:
         request = pb.GetDatasetTaskRequest(worker_id=worker, dataset_name="d", worker_type="worker")
         call: asyncio.Future[pb.Task] = asyncio.ensure_future(stub.get_dataset_task(request))
-        while not master.waits_for_shard(f"worker-{worker}"):
+        while not master.supervisor.waits_for_shard(f"worker-{worker}"):
             assert not call.done()
             await asyncio.sleep(0)
         return call
@@ -109,7 +109,7 @@ def test_who_is_held_at_either_port_waits_for_a_shard(master: Master) -> None:
         )
         for stub in (own, public):
             (await held(stub, 0)).cancel()
-            while master.waits_for_shard("worker-0"):
+            while master.supervisor.waits_for_shard("worker-0"):
                 await asyncio.sleep(0)
         await public.report_dataset_task_result(pb.ReportDatasetTaskResultRequest(task_id=theirs.task_id))
 

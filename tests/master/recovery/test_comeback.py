@@ -69,7 +69,7 @@ class RunningMaster:
             master,
             platform=self._platform,
             servers=master._servers,
-            clock=master._clock,
+            clock=master.clock,
             patience_seconds=patience,
         )
         master.cutting.begin = lambda: None  # type: ignore[method-assign]

@@ -45,9 +45,10 @@ class Master:
         }
         self.state = SimpleNamespace(placing=SimpleNamespace(holders=lambda: holders), outcome=outcome)
         self.figures = ServerFigures()
+        self.supervisor = self
         self.answered: dict[str, bool] = {}
 
-    async def note_answers(self, answered: dict[str, bool]) -> None:
+    async def note_server_probe(self, answered: dict[str, bool]) -> None:
         self.answered = answered
 
     def ask(self, times: int = 1) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.master.health.server_monitor import longest_silence
+from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.servers.worker_fence import Fencing, LastWord, patience
 from elasticdl.master.settings import Plan
 from elasticdl.master.wakeup import Signal
@@ -222,7 +222,7 @@ def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) 
     master.servers[1].stop()
 
     def wait() -> None:
-        silent = longest_silence(master.state.plan)
+        silent = Timeouts.of(master.state.plan).server_seconds(replaceable=False)
         if master.now < silent:
             master.now = silent
         else:

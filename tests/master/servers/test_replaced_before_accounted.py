@@ -100,7 +100,7 @@ def test_while_a_server_hangs(come: Callable[..., Master], hanging: str, started
     begin(master, hanging)
 
     async def lose() -> None:
-        master.note_end(ended("worker-0"))
+        master.supervisor.note_end(ended("worker-0"))
         await going_on(master)
 
     asyncio.run(lose())
@@ -122,7 +122,7 @@ def test_the_next_master_asks_for_what_is_still_to_be_accounted_for(
     begin(first, hanging)
 
     async def lose() -> None:
-        first.note_end(ended("worker-0"))
+        first.supervisor.note_end(ended("worker-0"))
         await going_on(first)
 
     asyncio.run(lose())
@@ -140,7 +140,7 @@ def test_the_next_master_asks_for_what_is_still_to_be_accounted_for(
         return [NodeStatus(name=name, role=name[:-2], phase=NodePhase.RUNNING) for name in there]
 
     async def come_back() -> None:
-        await second._notice_the_missing()
+        await second.supervisor.observe_missing()
         assert second.state.ledger.held_by("worker-0")
         await asyncio.gather(*second._tasks)
         await going_on(second)

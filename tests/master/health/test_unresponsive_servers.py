@@ -1,5 +1,4 @@
-"""A parameter server that hangs runs as far as the platform knows: one that does not answer for long is ended, and the
-workers that wait for it are not."""
+"""A parameter server that does not answer probes is killed, and the workers that wait for it are not."""
 
 from __future__ import annotations
 
@@ -11,13 +10,15 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.health.decisions import FailureKind
 from elasticdl.master.master import Master
+from elasticdl.master.nodes.supervisor import job_view
 from tests.master.fake_time import Clock
 
 
 @pytest.fixture
 def stopped(nowhere: Any) -> list[str]:
-    """The nodes that were stopped, without grace."""
+    """The nodes that were killed, without a grace period."""
     names: list[str] = []
 
     async def stop(name: str, *, grace_seconds: float) -> None:
@@ -34,7 +35,7 @@ def start(tmp_path: Path, clock: Clock, nowhere: Any, stopped: list[str]) -> Ite
 
     def master(servers: int, **flags: Any) -> Master:
         spec = JobSpec.build(
-            job_name="silent",
+            job_name="unresponsive",
             model_zoo="zoo",
             model_def="a.b.c",
             training_data="data",
@@ -50,7 +51,7 @@ def start(tmp_path: Path, clock: Clock, nowhere: Any, stopped: list[str]) -> Ite
             one.do("join", node=name, incarnation="i", address="here")
         one.do("announce", dataset="training", size=10_000)
         assert one.do("lease", dataset="training", worker="worker-0", count=1, request_id=1)
-        one.liveness.moved("worker-0", batch_seconds=0.1)
+        one.detector.progress_reported("worker-0", clock(), batch_seconds=0.1)
         return one
 
     yield master
@@ -58,80 +59,97 @@ def start(tmp_path: Path, clock: Clock, nowhere: Any, stopped: list[str]) -> Ite
         one._journal.close()
 
 
-def ask(master: Master, clock: Clock, seconds: float, **answered: bool) -> None:
-    """Every five seconds, for so long."""
+def probe(master: Master, clock: Clock, seconds: float, **answered: bool) -> None:
+    """Probes every five seconds, for so long."""
     for _ in range(round(seconds / 5)):
         clock.now += 5
-        asyncio.run(master.note_answers({name.replace("_", "-"): heard for name, heard in answered.items()}))
+        asyncio.run(
+            master.supervisor.note_server_probe(
+                {name.replace("_", "-"): heard for name, heard in answered.items()}
+            )
+        )
 
 
-def test_one_of_two(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
-    master = start(2)
-    ask(master, clock, 300, ps_0=True, ps_1=True)
-    ask(master, clock, 30, ps_0=True, ps_1=False)
-    assert stopped == []
-    ask(master, clock, 5, ps_0=True, ps_1=False)
-    assert stopped == ["ps-1"]
-    # Until the platform has noticed.
-    ask(master, clock, 30, ps_0=True, ps_1=False)
-    assert stopped == ["ps-1"]
+def stalled(master: Master, clock: Clock) -> list[str]:
+    decisions = master.detector.check(job_view(master.state, lambda worker: False), clock())
+    return [decision.node for decision in decisions if decision.kind is FailureKind.STALLED]
 
 
-def test_workers_are_not_blamed(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
-    master = start(1)
-    for _ in range(20):
-        ask(master, clock, 5, ps_0=False)
-        assert master.liveness.stalled(clock()) == []
-    ask(master, clock, 5, ps_0=True)
-    assert master.liveness.stalled(clock()) == []
-    clock.now += 61
-    assert master.liveness.stalled(clock()) == ["worker-0"]
-
-
-def test_one_answer_is_enough(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
-    master = start(2)
-    for _ in range(10):
-        ask(master, clock, 30, ps_0=True, ps_1=False)
-        ask(master, clock, 5, ps_0=True, ps_1=True)
-    assert stopped == []
-
-
-def test_a_master_that_stood_still_asks_again(
+def test_server_that_does_not_answer_is_killed_after_half_the_stall_floor(
     start: Callable[..., Master], clock: Clock, stopped: list[str]
 ) -> None:
     master = start(2)
-    ask(master, clock, 5, ps_0=True, ps_1=True)
+    probe(master, clock, 300, ps_0=True, ps_1=True)
+    probe(master, clock, 30, ps_0=True, ps_1=False)
+    assert stopped == []
+    probe(master, clock, 5, ps_0=True, ps_1=False)
+    assert stopped == ["ps-1"]
+    # Until the platform has noticed.
+    probe(master, clock, 30, ps_0=True, ps_1=False)
+    assert stopped == ["ps-1"]
+
+
+def test_workers_that_wait_for_a_server_are_not_stalled(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
+    master = start(1)
+    for _ in range(20):
+        probe(master, clock, 5, ps_0=False)
+        assert stalled(master, clock) == []
+    probe(master, clock, 5, ps_0=True)
+    assert stalled(master, clock) == []
+    clock.now += 61
+    assert stalled(master, clock) == ["worker-0"]
+
+
+def test_one_answer_restarts_the_timer(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
+    master = start(2)
+    for _ in range(10):
+        probe(master, clock, 30, ps_0=True, ps_1=False)
+        probe(master, clock, 5, ps_0=True, ps_1=True)
+    assert stopped == []
+
+
+def test_suspended_master_probes_again_before_it_kills(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
+    master = start(2)
+    probe(master, clock, 5, ps_0=True, ps_1=True)
     clock.now += 3600
-    ask(master, clock, 5, ps_0=True, ps_1=False)
+    probe(master, clock, 5, ps_0=True, ps_1=False)
     assert stopped == []
 
 
 @pytest.mark.parametrize(
     ("servers", "flags"), [(1, {}), (2, {"ps_replicas": 1})], ids=["the only one", "one copy of everything"]
 )
-def test_one_that_nobody_can_replace_is_waited_for_longer(
+def test_irreplaceable_server_gets_four_times_as_long(
     start: Callable[..., Master], clock: Clock, stopped: list[str], servers: int, flags: dict[str, Any]
 ) -> None:
     master = start(servers, **flags)
     others = {f"ps_{number}": True for number in range(1, servers)}
-    ask(master, clock, 120, ps_0=False, **others)
+    probe(master, clock, 120, ps_0=False, **others)
     assert stopped == []
-    ask(master, clock, 5, ps_0=False, **others)
+    probe(master, clock, 5, ps_0=False, **others)
     assert stopped == ["ps-0"]
 
 
-def test_all_of_them(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
-    """It may be the way to them that is cut."""
+def test_all_servers_unresponsive_get_four_times_as_long(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
+    """The network may be down."""
     master = start(2)
-    ask(master, clock, 120, ps_0=False, ps_1=False)
+    probe(master, clock, 120, ps_0=False, ps_1=False)
     assert stopped == []
-    ask(master, clock, 5, ps_0=False, ps_1=False)
+    probe(master, clock, 5, ps_0=False, ps_1=False)
     assert stopped == ["ps-0", "ps-1"]
 
 
-def test_where_nobody_is_ended_for_standing_still(
+def test_zero_stall_factor_kills_no_server(
     start: Callable[..., Master], clock: Clock, stopped: list[str]
 ) -> None:
     master = start(2, stall_factor=0)
-    ask(master, clock, 3600, ps_0=True, ps_1=False)
+    probe(master, clock, 3600, ps_0=True, ps_1=False)
     assert stopped == []

@@ -1,4 +1,4 @@
-"""Nodes that hang before they join: people are told, and after a while they are ended, as programs that hang are."""
+"""A node that runs and does not join is reported, and killed after the start timeout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start(new_master: Callable[..., Master]) -> Callable[..., Master]:
 
 
 def run(master: Master, *names: str) -> None:
-    """They are started, and begin to run."""
+    """Nodes are started, and their processes run."""
 
     async def reconcile() -> None:
         await master.reconcile()
@@ -37,75 +37,77 @@ def run(master: Master, *names: str) -> None:
 
     asyncio.run(reconcile())
     for name in names:
-        master.observe(NodeStatus(name=name, role=name[:-2], phase=NodePhase.RUNNING))
+        master.supervisor.observe(NodeStatus(name=name, role=name[:-2], phase=NodePhase.RUNNING))
 
 
 @pytest.fixture
 def join() -> Iterator[Callable[..., None]]:
-    """Nodes do, and follow what the master says."""
+    """Nodes join, and open their directive streams."""
     with ExitStack() as calls:
 
         def join(master: Master, *names: str) -> None:
             for name in names:
                 assert master.do("join", node=name, incarnation="i", address="here")
-                calls.enter_context(master.liveness.following(name))
+                calls.enter_context(master.supervisor.directive_stream(name))
 
         yield join
 
 
 def wait(master: Master, clock: Clock, seconds: int) -> None:
-    """Somebody looks every second."""
+    """With a check every second."""
     for _ in range(seconds):
         clock.now += 1
-        asyncio.run(master.end_the_stuck(clock()))
+        asyncio.run(master.supervisor.check_nodes())
 
 
-def unheard(master: Master) -> list[str]:
+def unresponsive(master: Master) -> list[str]:
     return [node.name for node in job_status(master).nodes if node.unresponsive_since_seconds]
 
 
-def test_people_are_told(
+def test_unjoined_node_is_reported_after_half_a_minute(
     start: Callable[..., Master], join: Callable[..., None], clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
     wait(master, clock, 29)
-    assert unheard(master) == []
+    assert unresponsive(master) == []
     wait(master, clock, 1)
-    assert unheard(master) == ["ps-1"]
-    since = dict(master.unheard.since)
+    assert unresponsive(master) == ["ps-1"]
+    since = dict(master.supervisor.unresponsive.since)
     wait(master, clock, 60)
-    assert master.unheard.since == since
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told.startswith("ps-1 runs and has not joined: nothing is heard of it since ")
-    assert told.endswith("It is waited for, at most 100 s.")
+    assert master.supervisor.unresponsive.since == since
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("Waiting for ps-1: not joined since ")
+    assert line.endswith(" (timeout 100 s)")
     join(master, "ps-1")
     wait(master, clock, 1)
-    assert unheard(master) == []
+    assert unresponsive(master) == []
 
 
-@pytest.mark.parametrize("late", ["ps-0", "ps-1", "worker-0"])
-def test_it_is_ended(
-    start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str], late: str
+@pytest.mark.parametrize("unjoined", ["ps-0", "ps-1", "worker-0"])
+def test_unjoined_node_is_killed_after_the_start_timeout(
+    start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str], unjoined: str
 ) -> None:
     master = start()
-    join(master, *({"ps-0", "ps-1", "worker-0"} - {late}))
+    join(master, *({"ps-0", "ps-1", "worker-0"} - {unjoined}))
     wait(master, clock, 100)
     assert stopped == []
     wait(master, clock, 1)
-    assert stopped == [late]
+    assert stopped == [unjoined]
     # Until the platform has noticed.
     wait(master, clock, 100)
-    assert stopped == [late]
+    assert stopped == [unjoined]
 
 
-def test_as_often_as_nodes_may_fail(
+def test_unjoined_nodes_fail_the_job_after_the_allowed_failures(
     start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str]
 ) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
     wait(master, clock, 101)
-    master.observe(NodeStatus(name="ps-1", role="ps", phase=NodePhase.FAILED, reason=EndReason.STOPPED))
+    master.supervisor.observe(
+        NodeStatus(name="ps-1", role="ps", phase=NodePhase.FAILED, reason=EndReason.STOPPED)
+    )
     run(master, "ps-2")
     wait(master, clock, 100)
     assert master.state.outcome == ""
@@ -117,65 +119,66 @@ def test_as_often_as_nodes_may_fail(
     )
 
 
-def test_never(
+def test_zero_start_timeout_only_reports(
     start: Callable[..., Master], clock: Clock, stopped: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     master = start(start_timeout_seconds=0)
     wait(master, clock, 1000)
     assert stopped == []
-    assert unheard(master) == ["ps-0", "ps-1", "worker-0"]
-    assert "It is waited for, for ever (--start_timeout_seconds=0)." in caplog.text
+    assert unresponsive(master) == ["ps-0", "ps-1", "worker-0"]
+    assert "(no timeout: --start_timeout_seconds=0)" in caplog.text
 
 
-def test_who_waits_for_room_on_a_cluster_does_not_run(
+def test_pending_node_is_neither_reported_nor_killed(
     start: Callable[..., Master], join: Callable[..., None], clock: Clock, stopped: list[str]
 ) -> None:
     master = start()
     join(master, "ps-0", "worker-0")
-    master.observe(NodeStatus(name="ps-1", role="ps", phase=NodePhase.PENDING, message="no room"))
+    master.supervisor.observe(NodeStatus(name="ps-1", role="ps", phase=NodePhase.PENDING, message="no room"))
     wait(master, clock, 1000)
     assert stopped == []
-    assert unheard(master) == []
+    assert unresponsive(master) == []
 
 
-def test_a_master_that_stood_still_waits_anew(
+def test_suspended_master_restarts_the_timers(
     start: Callable[..., Master], clock: Clock, stopped: list[str]
 ) -> None:
     master = start()
     wait(master, clock, 1)
     clock.now += 3600
-    # The calls of those that wanted to join are still to be heard.
+    # The calls of nodes that have tried to join are still to be received.
     wait(master, clock, 20)
     assert stopped == []
-    assert unheard(master) == []
+    assert unresponsive(master) == []
 
 
-def test_programs_join_nobody(start: Callable[..., Master], clock: Clock, stopped: list[str]) -> None:
+def test_programs_are_not_expected_to_join(
+    start: Callable[..., Master], clock: Clock, stopped: list[str]
+) -> None:
     command = {"job_command": "true", "num_ps": 0, "model_zoo": "", "model_def": "", "training_data": ""}
     master = start(**command)
     wait(master, clock, 1000)
     assert stopped == []
-    assert unheard(master) == []
+    assert unresponsive(master) == []
 
 
-def test_a_server_that_does_not_answer(
+def test_server_that_does_not_answer_is_reported_without_a_timeout(
     start: Callable[..., Master],
     join: Callable[..., None],
     clock: Clock,
     stopped: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Also where nothing is ever done about it."""
     master = start(stall_factor=0)
     join(master, "ps-0", "ps-1", "worker-0")
-    asyncio.run(master.note_answers({"ps-0": True, "ps-1": False}))
+    asyncio.run(master.supervisor.note_server_probe({"ps-0": True, "ps-1": False}))
     wait(master, clock, 29)
-    assert unheard(master) == []
+    assert unresponsive(master) == []
     wait(master, clock, 1)
-    assert unheard(master) == ["ps-1"]
-    assert "ps-1 runs and does not answer: nothing is heard of it since " in caplog.text
-    assert "It is waited for, for ever (--stall_factor=0)." in caplog.text
-    asyncio.run(master.note_answers({"ps-0": True, "ps-1": True}))
+    assert unresponsive(master) == ["ps-1"]
+    assert "Waiting for ps-1: unresponsive since " in caplog.text
+    assert "(no timeout: --stall_factor=0)" in caplog.text
+    asyncio.run(master.supervisor.note_server_probe({"ps-0": True, "ps-1": True}))
     wait(master, clock, 1)
-    assert unheard(master) == []
+    assert unresponsive(master) == []
     assert stopped == []

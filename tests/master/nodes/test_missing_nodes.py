@@ -40,7 +40,7 @@ def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
         return []
 
     async def notice() -> None:
-        await master._notice_the_missing()
+        await master.supervisor.observe_missing()
         await asyncio.gather(*master._tasks)
 
     monkeypatch.setattr(nowhere, "nodes", nodes)
@@ -61,7 +61,7 @@ def test_one_that_is_sent_away_and_was_never_started_has_ended(
     monkeypatch.setattr(nowhere, "stop", stop)
 
     async def come_back() -> None:
-        master._started_nodes.add("worker-0")
+        master.supervisor._requested.add("worker-0")
         master.do("scale", role="worker", target=0)
         await master.reconcile()
         while not stops or master.state.roster.nodes["worker-1"].alive:

@@ -1,4 +1,4 @@
-"""Programs that hang before their first call are ended; those that only wait for a shard get theirs again."""
+"""A program that hangs before its first call is killed; one that waits for a shard gets its shards again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.master.fake_time import Clock
 @pytest.fixture
 def master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Master]:
     spec = JobSpec.build(
-        job_name="silent",
+        job_name="unreported",
         job_command="true",
         num_workers=2,
         relaunch_on_worker_failure=1,
@@ -43,95 +43,93 @@ def announce(master: Master) -> None:
     master.do("data.open", announcement=asdict(said))
 
 
-def look(master: Master, clock: Clock) -> None:
-    asyncio.run(master.end_the_stuck(clock()))
+def check(master: Master) -> None:
+    asyncio.run(master.supervisor.check_nodes())
 
 
-def test_who_is_silent_while_others_are_not_is_ended_and_has_failed(
+def test_program_without_a_report_while_others_report_is_killed_and_has_failed(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:
     announce(master)
-    master.liveness.heard("worker-0")
+    master.detector.program_reported("worker-0", clock())
     clock.now += 99
-    look(master, clock)
+    check(master)
     assert stopped == []
     clock.now += 2
-    look(master, clock)
+    check(master)
     assert stopped == ["worker-1"]
     assert master.state.roster.nodes["worker-1"].failures == 1
-    look(master, clock)
+    check(master)
     assert stopped == ["worker-1"]
 
 
-def test_who_waits_for_room_on_a_cluster_is_not_silent(
-    master: Master, clock: Clock, stopped: list[str]
-) -> None:
+def test_pending_program_is_not_killed(master: Master, clock: Clock, stopped: list[str]) -> None:
     master.state.roster.nodes["worker-1"].phase = NodePhase.PENDING
     announce(master)
-    master.liveness.heard("worker-0")
+    master.detector.program_reported("worker-0", clock())
     clock.now += 10_000
-    look(master, clock)
+    check(master)
     assert stopped == []
 
 
-def test_where_all_need_long_the_others_may_need_longer_than_the_first(
+def test_timeout_is_counted_from_the_first_report_of_any_program(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:
     clock.now += 150
     announce(master)
-    master.liveness.heard("worker-0")
+    master.detector.program_reported("worker-0", clock())
     clock.now += 99
-    look(master, clock)
+    check(master)
     assert stopped == []
     clock.now += 2
-    look(master, clock)
+    check(master)
     assert stopped == ["worker-1"]
 
 
-def test_programs_without_data_of_ours_may_be_silent(
+def test_programs_without_announced_data_need_not_report(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:
     clock.now += 10_000
-    look(master, clock)
+    check(master)
     assert stopped == []
 
 
 def lease(master: Master, clock: Clock, worker: str) -> None:
     number = master.state.ledger.next_lease
     master.do("lease", dataset="d", worker=worker, count=1, request_id=number)
-    master.liveness.heard(worker)
-    master.liveness.leased(worker)
+    master.detector.program_reported(worker, clock())
+    master.detector.lease_granted(worker, clock())
     clock.now += 1
-    master.liveness.moved(worker, batches=1)
+    master.detector.progress_reported(worker, clock(), batches=1)
 
 
 @pytest.mark.parametrize(
     ("waits", "given_again"), [(lambda worker: worker == "worker-1", True), (lambda worker: False, False)]
 )
-def test_who_waits_for_a_shard_does_not_work_on_one(
+def test_stalled_program_that_waits_for_a_shard_has_its_shards_requeued(
     master: Master, clock: Clock, stopped: list[str], waits: Callable[[str], bool], given_again: bool
 ) -> None:
     announce(master)
     for worker in ("worker-0", "worker-1"):
         lease(master, clock, worker)
-    master.waits_for_shard = waits
+    master.supervisor.waits_for_shard = waits
     clock.now += 31
-    master.liveness.moved("worker-0", batch_seconds=1.0)
-    look(master, clock)
+    master.detector.progress_reported("worker-0", clock(), batch_seconds=1.0)
+    check(master)
     assert (stopped == []) is given_again
     assert bool(master.state.ledger.held_by("worker-1")) is not given_again
     assert master.state.ledger.held_by("worker-0")
 
 
-def test_who_waits_for_a_lost_parameter_server_is_excused(
+def test_restarted_stall_timers_spare_programs_that_wait_for_a_server(
     master: Master, clock: Clock, stopped: list[str]
 ) -> None:
     announce(master)
     lease(master, clock, "worker-0")
-    master.liveness.heard("worker-1")
+    master.detector.program_reported("worker-1", clock())
     clock.now += 29
-    master.liveness.excuse()
-    look(master, clock)
+    master.detector.restart_stall_timers()
+    check(master)
     clock.now += 29
-    look(master, clock)
+    check(master)
     assert stopped == []
