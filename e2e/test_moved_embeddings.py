@@ -42,7 +42,7 @@ def test_moved_trained_told_and_exported(start_job: Callable[..., Job], digits: 
     assert told in job.status()["remarks"]
     assert f"embedding {moved}: was moved to the parameter servers" in job.output
     logs = "".join(path.read_text() for path in (job.folder / "logs").glob("worker-*.log"))
-    assert f"The embedding {moved} is moved to the parameter servers" in logs
+    assert f"Moving the embedding {moved} to the parameter servers" in logs
     tables = [table for server in job.status()["servers"] for table in server["tables"]]
     assert {table["table"] for table in tables} == {"pixels"}
     assert all(table["rows"] > 0 for table in tables)

@@ -19,7 +19,7 @@ from elasticdl.jobs.schema import document
 from elasticdl.jobs.schema.defaults import derive
 from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
-from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.program import DataSection, Framework, ModelSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
 from elasticdl.jobs.validation import problems
 
@@ -44,6 +44,11 @@ class JobSpec(Head):
     @property
     def program(self) -> Literal["definition", "command"]:
         return "command" if self.model.job_command else "definition"
+
+    @property
+    def framework(self) -> Framework:
+        """Whose variables the nodes of a job command get."""
+        return self.model.framework(num_ps=self.nodes.num_ps)
 
     @property
     def addressed(self) -> bool:

@@ -231,7 +231,7 @@ def _resources(spec: Sections) -> Iterator[Problem]:
         names = (f"{role}_resource_request", f"{role}_resource_limit")
         for line in spec.nodes.resource_request(role).beyond(spec.nodes.resource_limit(role)):
             yield _problem(*names, because=f"--{names[0]}: {line} in --{names[1]}.")
-    ours = reserved.variables(spec.model)
+    ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
     for name in spec.nodes.envs:
         if name in ours:
             yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
@@ -267,7 +267,7 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
             return
         # Those of every job are known where the fields are read; these are of this one.
-        ours = reserved.variables(spec.model)
+        ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
         for where, given in fields.items():
             for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
                 yield _problem(

@@ -32,8 +32,8 @@ from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.nodes.node_requests import NodeRequests
 from elasticdl.master.nodes.supervisor import NodeSupervisor
+from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
-from elasticdl.master.programs.tf_config import places
 from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Rebalancer

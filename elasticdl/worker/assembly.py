@@ -6,8 +6,6 @@ framework brings NumPy along, and until then a worker that is to replace another
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from elasticdl.data.dataset import open_reader
 from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
@@ -15,19 +13,11 @@ from elasticdl.jobs.sections.training import ALLREDUCE
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.loop import TrainingLoop
+from elasticdl.worker.loop import Loop
 from elasticdl.worker.master_link import MasterLink
 from elasticdl.worker.trainer import Trainer
 from elasticdl.worker.trainer_factory import make_trainer
-
-
-class Loop(Protocol):
-    """What a worker does until its job has nothing more for it."""
-
-    # The shard that is being worked on; 0 if there is none.
-    lease_id: int
-
-    def run(self) -> None: ...
+from elasticdl.worker.training.training_loop import TrainingLoop
 
 
 def make_loop(link: MasterLink, spec: JobSpec, token: str, definition: ModelDefinition) -> Loop:

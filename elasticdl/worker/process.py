@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 from elasticdl.data.reader import BadRecords
 from elasticdl.errors import UserError
@@ -25,10 +24,8 @@ from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.definition import ProgramError, load_definition
 from elasticdl.worker.environment import wait_asleep
 from elasticdl.worker.garbage_collection import keep_all, nothing_collected
+from elasticdl.worker.loop import Loop
 from elasticdl.worker.master_link import MasterLink
-
-if TYPE_CHECKING:
-    from elasticdl.worker.assembly import Loop
 
 log = logging.getLogger("elasticdl.worker")
 

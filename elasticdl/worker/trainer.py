@@ -1,6 +1,6 @@
 """What the worker's loop needs of a framework, and nothing else.
 
-The loop (`loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
+The loop (`training_loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
 There is one trainer a framework, in the module that is named after it: `trainer.py`, `trainer.py`. Arrays cross
 the border as NumPy; names of parameters are those of the framework and stable from one process to the next.
 """
@@ -20,7 +20,7 @@ from elasticdl.data.reader import BadRange, Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 
 Array = NDArray[Any]
 

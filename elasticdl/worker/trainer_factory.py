@@ -48,7 +48,7 @@ def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Tr
         if move_embeddings:
             from elasticdl.worker.torch.embedding_offload import move_large
 
-            remarks = move_large(model, at_least=move_embeddings, again=lambda: make_model(definition))
+            remarks = move_large(model, at_least=move_embeddings)
         trainer = TorchTrainer(definition=definition, model=model)
         trainer.remarks = remarks
         return trainer

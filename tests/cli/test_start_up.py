@@ -58,8 +58,8 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 )
 def test_what_a_job_on_a_cluster_waits_for_imports_only_what_it_needs(modules: str, heavy: set[str]) -> None:
     code = (
-        f"import sys, {modules}; from elasticdl.platforms.kubernetes.client import http_library; http_library();"
-        f"print(*sorted({heavy!r} & set(sys.modules)))"
+        f"import sys, {modules}; from elasticdl.platforms.kubernetes.http_transport import http_library;"
+        f"http_library(); print(*sorted({heavy!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout == "\n"

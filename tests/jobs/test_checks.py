@@ -105,7 +105,7 @@ def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
     ("flags", "because"),
     [
         ({"need_tf_config": True, "envs": "TF_CONFIG=x"}, "--envs: TF_CONFIG is set by the master"),
-        ({"envs": "PADDLE_TRAINER_ID=x"}, "--envs: PADDLE_TRAINER_ID is set by the master"),
+        ({"num_ps": 1, "envs": "PADDLE_TRAINER_ID=x"}, "--envs: PADDLE_TRAINER_ID is set by the master"),
         (
             {
                 "need_tf_config": True,
@@ -120,8 +120,9 @@ def test_variables_that_programs_of_the_users_own_are_given(flags: dict[str, Any
         JobSpec.build(job_command="python p.py", **flags)
 
 
-def test_a_program_may_have_its_own_tf_config() -> None:
-    JobSpec.build(job_command="python p.py", envs={"TF_CONFIG": "{}"})
+def test_variables_of_another_framework_are_the_user_s_own() -> None:
+    JobSpec.build(job_command="python p.py", envs={"TF_CONFIG": "{}", "POD_IP": "x"})
+    JobSpec.build(job_command="python p.py", need_tf_config=True, envs={"PADDLE_PORT": "1"})
 
 
 def test_that_kubernetes_restarts_nothing_is_explained(refused: Refused) -> None:

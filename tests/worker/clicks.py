@@ -12,7 +12,7 @@ from elasticdl.data.generators.criteo import FORMATS, make_criteo_like
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.worker.definition import load_definition
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.trainer import Batch, Shard, Trainer
 from elasticdl.worker.trainer_factory import make_trainer
 
@@ -54,7 +54,7 @@ def assert_the_same_from_every_format(trainer: Trainer, folder: Path) -> None:
 
 def assert_learns(trainer: Trainer, clicks: Path, goal: float) -> Batch:
     """Two epochs, and the AUC of rows it has not seen. Returns a batch."""
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     training, testing = open_reader(str(clicks / "train")), open_reader(str(clicks / "test"))
     seen: list[Batch] = []
     for epoch in range(2):
@@ -70,7 +70,7 @@ def assert_learns(trainer: Trainer, clicks: Path, goal: float) -> Batch:
 
 def assert_learns_from_logs(trainer: Trainer, folder: Path) -> None:
     """From rows in the form of the logs, which it sees again and again."""
-    model = OwnModel(trainer, restore_from="", first_step=0)
+    model = LocalModel(trainer, restore_from="", first_step=0)
     reader = open_reader(str(click_rows.provide(folder)))
     losses = [_train(trainer, model, reader, epoch) for epoch in range(6)]
     assert np.isfinite(losses).all()
@@ -79,7 +79,7 @@ def assert_learns_from_logs(trainer: Trainer, folder: Path) -> None:
 
 def _train(
     trainer: Trainer,
-    model: OwnModel,
+    model: LocalModel,
     reader: Reader,
     epoch: int,
     see: Callable[[Batch], None] = lambda _: None,

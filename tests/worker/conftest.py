@@ -1,4 +1,4 @@
-"""Readers and model definitions without files, for the tests of this room."""
+"""Readers and model definitions without files, for the tests of workers."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ import pytest
 from elasticdl.data.reader import BadRange, BadRecords, Reader
 from elasticdl.worker.definition import ModelDefinition
 
-# An environment has the one framework or the other or both; tests named after a framework are its tests.
-collect_ignore_glob = [
-    f"test_{name}*"
-    for name, package in (("torch", "torch"), ("keras", "tensorflow"))
+# An environment has the one framework or the other or both; the folder of a framework has its tests.
+collect_ignore = [
+    folder
+    for folder, package in (("torch", "torch"), ("keras", "tensorflow"))
     if importlib.util.find_spec(package) is None
 ]
 

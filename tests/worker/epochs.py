@@ -3,7 +3,7 @@ two.
 """
 
 from elasticdl.ps.client.parameter_client import ParameterClient
-from elasticdl.worker.model.model_store import Model, OwnModel
+from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer
 
@@ -11,7 +11,7 @@ EPOCHS = 4
 
 
 def alone(trainer: Trainer) -> Model:
-    return OwnModel(trainer, restore_from="", first_step=0)
+    return LocalModel(trainer, restore_from="", first_step=0)
 
 
 def served(trainer: Trainer, addresses: list[str]) -> Model:

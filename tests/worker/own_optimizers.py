@@ -8,7 +8,7 @@ import numpy as np
 
 from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, write_manifest
 from elasticdl.ps.client.parameter_client import ParameterClient
-from elasticdl.worker.model.model_store import OwnModel
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.model.served_model import ServedModel
 from elasticdl.worker.trainer import Batch, Trainer
 
@@ -21,7 +21,7 @@ def losses(model: Any, given: list[Batch]) -> list[float]:
 
 
 def losses_alone(trainer: Trainer, given: list[Batch]) -> list[float]:
-    return losses(OwnModel(trainer, restore_from="", first_step=0), given)
+    return losses(LocalModel(trainer, restore_from="", first_step=0), given)
 
 
 def assert_servers_do_the_same(make: Make, given: list[Batch], addresses: list[str]) -> None:
@@ -39,9 +39,9 @@ def assert_goes_on_from_a_checkpoint(make: Make, given: list[Batch], folder: Pat
     step = len(given) // 2
     place = folder / f"version-{step}"
     whole = losses_alone(make(), given)
-    half = OwnModel(make(), restore_from="", first_step=0)
+    half = LocalModel(make(), restore_from="", first_step=0)
     losses(half, given[:step])
     files = half.save(place)
     write_manifest(place, Manifest(step=step, files=tuple(files), attributes={}), None)
-    second = OwnModel(make(), restore_from=str(place), first_step=step)
+    second = LocalModel(make(), restore_from=str(place), first_step=step)
     np.testing.assert_allclose(losses(second, given[step:]), whole[step:], rtol=rtol)

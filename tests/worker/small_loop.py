@@ -14,9 +14,9 @@ from elasticdl.ps.core.buckets import first_map
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.lease_memory import LeaseMemory
-from elasticdl.worker.loop import TrainingLoop
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.trainer import Batch, Parameters, Shard
+from elasticdl.worker.training.training_loop import TrainingLoop
 
 SPEC = JobSpec.build(
     job_name="words", model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=2

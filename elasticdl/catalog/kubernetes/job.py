@@ -28,8 +28,8 @@ from elasticdl.jobs.job_record import status_entry
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, uid_of
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, ROLE_LABEL, master_name, record_name
-from elasticdl.platforms.kubernetes.pod_manifests import master_pod
-from elasticdl.platforms.kubernetes.pod_status import last_end, unreachable
+from elasticdl.platforms.kubernetes.pods.manifest import master_pod
+from elasticdl.platforms.kubernetes.pods.status import last_end, unreachable
 from elasticdl.platforms.platform import MASTER_ROLE
 
 _WORKER_ROLE, _PS_ROLE = "worker", "ps"

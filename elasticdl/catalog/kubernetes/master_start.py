@@ -13,8 +13,8 @@ from elasticdl.catalog.kubernetes.timing import Timing
 from elasticdl.jobs.status import RunState
 from elasticdl.platforms.kubernetes.client import Cluster, Document
 from elasticdl.platforms.kubernetes.naming import master_name, record_name
-from elasticdl.platforms.kubernetes.pod_events import last_trouble
-from elasticdl.platforms.kubernetes.pod_status import last_end, node_status, on_its_way
+from elasticdl.platforms.kubernetes.pods.events import last_trouble
+from elasticdl.platforms.kubernetes.pods.status import last_end, node_status, on_its_way
 from elasticdl.platforms.platform import EndReason, NodePhase
 
 # Kubernetes' word for a pod that finds no resources: a job may well wait for them.

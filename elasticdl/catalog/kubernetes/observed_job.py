@@ -18,7 +18,7 @@ from elasticdl.jobs.job_record import JobRecord
 from elasticdl.jobs.status import JobStatus, RunState, StatusError
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.platforms.kubernetes.manifests import SIGN_OF_LIFE_SECONDS, WRITTEN_AT
-from elasticdl.platforms.kubernetes.pod_status import (
+from elasticdl.platforms.kubernetes.pods.status import (
     last_end,
     leaving,
     machine_of,

@@ -28,7 +28,7 @@ from elasticdl.platforms.kubernetes.client import (
     ClusterError,
     Document,
     Pauses,
-    http_library,
+    TransportError,
 )
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, master_name, node_of, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -149,7 +149,6 @@ class PodLogReader:
         name, uid = str(pod["metadata"]["name"]), str(pod["metadata"]["uid"])
         position = LogPosition()
         pauses = Pauses(patience=math.inf)
-        http = http_library()
         first = True
         while True:
             # Before the log is read: the last lines of a container are not missed.
@@ -170,10 +169,9 @@ class PodLogReader:
                     if first:
                         self._observer.note(f"The log of {node} cannot be read: {error.message}")
                     return
-            except (http.TransportError, http.StreamError) as error:
+            except TransportError as error:
                 if not self._follow:
-                    reason = f"{type(error).__name__} {error}".rstrip()
-                    self._observer.note(f"The log of {node} cannot be read: {reason}")
+                    self._observer.note(f"The log of {node} cannot be read: {error}")
                     return
             await pauses.wait()
 
@@ -240,11 +238,10 @@ async def last_lines(
     cluster: Cluster, pod: str, count: int, *, previous: bool, timeout_seconds: float
 ) -> tuple[str, ...]:
     """Returns the end of a master's log, as far as it can be read. `previous`: of the container before the current."""
-    http = http_library()
     pieces: list[bytes] = []
     query = {"tailLines": str(count), "container": MASTER_ROLE, **({"previous": "true"} if previous else {})}
     path = f"{cluster.path('Pod', pod)}/log"
-    with contextlib.suppress(ClusterError, http.TransportError, http.StreamError):
+    with contextlib.suppress(ClusterError, TransportError):
         async with cluster.stream(path, query, read_seconds=timeout_seconds) as answer:
             async for piece in answer.aiter_bytes():
                 pieces.append(piece)

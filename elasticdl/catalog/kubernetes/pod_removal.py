@@ -15,7 +15,7 @@ from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster, Document
 from elasticdl.platforms.kubernetes.kubernetes_platform import SLACK_SECONDS
-from elasticdl.platforms.kubernetes.pod_status import grace_seconds, leaving, machine_of, unreachable
+from elasticdl.platforms.kubernetes.pods.status import grace_seconds, leaving, machine_of, unreachable
 
 
 def is_overdue(pod: Document, *, seconds: float) -> bool:

@@ -34,7 +34,7 @@ from elasticdl.platforms.kubernetes.credentials import Credentials
 from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL
-from elasticdl.platforms.kubernetes.pod_status import grace_seconds, leaving
+from elasticdl.platforms.kubernetes.pods.status import grace_seconds, leaving
 
 # The kinds of objects that a job consists of, besides its record.
 OWNED_KINDS = ("Pod", "Service", "Secret", "NetworkPolicy")
@@ -56,7 +56,9 @@ def complete_spec(spec: JobSpec, environment: Mapping[str, str] | None = None) -
             for name, value in sorted(variables.items())
             if re.fullmatch(nodes.populate_env_names, name) and not name.startswith(reserved.OF_THE_CLUSTER)
         }
-        if taken := sorted(found.keys() & reserved.variables(spec.model) - nodes.envs.keys()):
+        if taken := sorted(
+            found.keys() & reserved.variables(spec.model, num_ps=nodes.num_ps) - nodes.envs.keys()
+        ):
             raise UserError(
                 f"--populate_env_names: {' and '.join(taken)}: set by the master and cannot be given.",
                 hint="Choose a pattern without such names, or unset them here.",

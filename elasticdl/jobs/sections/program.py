@@ -5,10 +5,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from elasticdl.jobs.flags.flag import EVALUATE, PREDICT, TRAIN, Topic, flag
 from elasticdl.jobs.flags.grammar import Boolean, Integer, Pairs, Text
 from elasticdl.jobs.flags.names import ARGUMENT, FUNCTION, MODEL
+
+# Of a job command: whose distributed runtime it uses.
+Framework = Literal["tensorflow", "paddle", "plain"]
 
 _NAME = Text(metavar="NAME", rule=FUNCTION, optional=False)
 _DATA = Text(metavar="PATH", completes="file")
@@ -94,6 +98,14 @@ class ModelSection:
         topic=Topic.COMMAND,
         kinds=TRAIN,
     )
+
+    def framework(self, *, num_ps: int) -> Framework:
+        """Whose variables the nodes of a job command get. Parameter servers without TF_CONFIG are Paddle's."""
+        if not self.job_command:
+            return "plain"
+        if self.need_tf_config:
+            return "tensorflow"
+        return "paddle" if num_ps > 0 or "paddle" in self.job_command.lower() else "plain"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,8 @@ VARIABLES = frozenset(
         "WORKER_TYPE",
     )
 )
-# For programs of the user's own, as Paddle reads them.
-_OF_PROGRAMS = frozenset(
+# As Paddle reads them.
+_OF_PADDLE = frozenset(
     (
         "PADDLE_CURRENT_ENDPOINT",
         "PADDLE_PORT",
@@ -61,10 +61,10 @@ OF_THE_CLUSTER = "KUBERNETES_"
 _VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
 
 
-def variables(model: ModelSection) -> frozenset[str]:
+def variables(model: ModelSection, *, num_ps: int) -> frozenset[str]:
     """Returns the variables of the nodes of a job with this program."""
-    of_programs = _OF_PROGRAMS if model.job_command else frozenset[str]()
-    return VARIABLES | of_programs | ({"TF_CONFIG"} if model.need_tf_config else frozenset())
+    of_paddle = _OF_PADDLE if model.framework(num_ps=num_ps) == "paddle" else frozenset[str]()
+    return VARIABLES | of_paddle | ({"TF_CONFIG"} if model.need_tf_config else frozenset())
 
 
 def is_volume(name: str) -> bool:

@@ -87,8 +87,8 @@ class TrainingSection:
     )
     move_embeddings_mib: int = flag(
         Integer(),
-        64,
-        "Embeddings of at least so many MiB are moved to the parameter servers; 0: none.",
+        0,
+        "Move ordinary embeddings of at least so many MiB to the parameter servers; 0: none.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )

@@ -43,7 +43,7 @@ from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master, journal_folder
 from elasticdl.master.programs.node_environment import IN_PODS
 from elasticdl.master.services.endpoints import Servers
-from elasticdl.platforms.kubernetes import naming
+from elasticdl.platforms.kubernetes import http_transport, naming
 from elasticdl.platforms.kubernetes.client import MAY_NOT, Cluster, ClusterError, Document
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 from elasticdl.platforms.kubernetes.manifests import SIGN_OF_LIFE_SECONDS
@@ -76,7 +76,7 @@ async def _main(job: str, folder: Path) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
-    for noisy in ("httpx", "httpcore"):
+    for noisy in http_transport.LOGGERS:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     sent_away = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)

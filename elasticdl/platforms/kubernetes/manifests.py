@@ -7,16 +7,14 @@ removes the job.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elasticdl.jobs.job_record import new_record
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
-from elasticdl.platforms.kubernetes.pod_manifests import master_pod, owner_references
+from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.pods.manifest import master_pod, owner_references
 from elasticdl.platforms.platform import MASTER_ROLE
-
-if TYPE_CHECKING:
-    from elasticdl.platforms.kubernetes.credentials import Credentials
 
 Document = dict[str, Any]
 

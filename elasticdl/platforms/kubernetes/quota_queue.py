@@ -1,8 +1,8 @@
-"""Nodes for which there is no room in the namespace (a quota): they stand in line and are tried again.
+"""Nodes that wait for the quota of the namespace.
 
-Only the first of those that need the same asks, and the next as soon as one has got its room: however many wait, the
-API server is asked about as often as if it were one. Who needs something else (another role, more memory than those
-before it had) does not wait for them, for what it needs may be there.
+They are retried in order, for each need apart (role and memory): only the first of those that need the same is
+attempted, and the next as soon as one has started. So the API server is asked about as often as if one node waited,
+and a node that needs something else (another role, more memory) is not blocked by those before it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 from elasticdl.platforms.platform import NodeRequest
 
 
-class Line:
-    """`attempt` tries to start a node; false if there is still no room for it."""
+class QuotaQueue:
+    """`attempt` tries to start a node; false if the quota is still used up."""
 
     def __init__(self, attempt: Callable[[NodeRequest], Awaitable[bool]], *, seconds: float) -> None:
         self._attempt = attempt
         self._seconds = seconds
-        # By what they need.
+        # By need: role and doublings of memory.
         self._waiting: dict[tuple[str, int], deque[NodeRequest]] = {}
         self._joined = asyncio.Event()
 
@@ -30,12 +30,12 @@ class Line:
         self._joined.set()
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs until cancelled."""
         while True:
             await self._joined.wait()
             await asyncio.sleep(self._seconds)
-            for line in list(self._waiting.values()):
-                while line and await self._attempt(line[0]):
-                    line.popleft()
+            for waiting in list(self._waiting.values()):
+                while waiting and await self._attempt(waiting[0]):
+                    waiting.popleft()
             if not any(self._waiting.values()):
                 self._joined.clear()

@@ -1,11 +1,12 @@
-"""The objects of a cluster as they change: everything there is, then everything that happens, without a gap.
+"""List and watch: all objects of a scope, then every change of them, without a gap.
 
-A watch is a long answer of the API server, one line a change. It ends all the time: after some minutes, when the server
-restarts, when a connection breaks. It is then taken up where it was; and where the server does not remember so far back
-(410), all is listed anew and compared with what was known, so that whoever listens hears of every object that is there
-and of every one that is gone, if not of all its states in between. Of one that came and went in between nothing is
-heard here; so each list is marked, for those who know what should be in it. While nothing changes, next to nothing is
-asked: also where somebody in between ends every watch at once, as pauses grow until one has told something.
+A watch is one long response of the API server, a line for each change. It ends often: after some minutes, when the
+server restarts, when a connection breaks. It then resumes at the last version seen. Bookmarks keep that version recent
+while nothing of interest changes. Where the server no longer has it (410), all objects are listed again and compared
+with the known ones, so that the caller learns of every object that is there and of every one that is gone, though not
+of all states in between. An object that was created and deleted in between is never reported; each list is marked by
+`Asked` and `Synced`, for callers that know what should be in it. Backoff limits the requests, also where a proxy ends
+every watch at once: it is reset only by an event.
 """
 
 from __future__ import annotations
@@ -13,28 +14,33 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from elasticdl.platforms.kubernetes.api_resources import resource_of
 from elasticdl.platforms.kubernetes.client import (
     MAY_NOT,
     Cluster,
     ClusterError,
     Document,
     Pauses,
-    http_library,
-    selection,
+    Resource,
+    TransportError,
     uid_of,
 )
+from elasticdl.platforms.kubernetes.selectors import Selector, selector_query
 
 log = logging.getLogger("elasticdl.platforms")
 
 # The server ends a watch after this long, so that connections do not pile up at one of several servers.
 _WATCH_SECONDS = 300
-# The server sends a bookmark every minute. Who hears nothing for longer has lost the connection without noticing.
+# The server sends a bookmark every minute; after a longer silence the connection is lost.
 _SILENCE_SECONDS = 90.0
 _EXPIRED = 410
+
+# Namespace ("" in cluster scope) and name.
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,30 +51,35 @@ class Change:
     document: Document
     gone: bool = False
 
+    @property
+    def namespace(self) -> str:
+        """ "" in cluster scope."""
+        return _key(self.document)[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """All that is there is being asked for: at the beginning, and whenever there was a gap."""
+    """A list of all objects has been requested: at the beginning, and after each gap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synced:
-    """All that was there when it was asked for has been told."""
+    """All objects of the list have been reported."""
 
 
 async def watch(
     cluster: Cluster,
-    kind: str,
+    kind: str | Resource,
     *,
-    labels: Mapping[str, str] | None = None,
-    fields: Mapping[str, str] | None = None,
+    labels: Selector | None = None,
+    fields: Selector | None = None,
 ) -> AsyncIterator[Change | Asked | Synced]:
-    """For ever. Raises `ClusterError` only if one may not look at all."""
-    known: dict[str, Document] = {}
+    """Runs indefinitely. Raises `ClusterError` only if the first list is forbidden."""
+    known: dict[_Key, Document] = {}
+    kind_name = resource_of(kind).kind
     version = ""
-    synced = False
+    is_synced = False
     pauses = Pauses(patience=math.inf)
-    http = http_library()
     while True:
         try:
             if not version:
@@ -77,60 +88,65 @@ async def watch(
                 for change in _differences(known, listing.items):
                     yield change
                 version = listing.version
-                synced = True
+                is_synced = True
                 yield Synced()
             query = {
-                **selection(labels, fields),
+                **selector_query(labels, fields),
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": version,
                 "timeoutSeconds": str(_WATCH_SECONDS),
             }
-            async with cluster.stream(cluster.path(kind), query, read_seconds=_SILENCE_SECONDS) as answer:
-                async for line in answer.aiter_lines():
+            async with cluster.stream(cluster.path(kind), query, read_seconds=_SILENCE_SECONDS) as response:
+                async for line in response.aiter_lines():
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         raise _error(event["object"])
                     pauses = Pauses(patience=math.inf)
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        yield _change(known, {**event["object"], "kind": kind}, event["type"] == "DELETED")
+                        item = {**event["object"], "kind": kind_name}
+                        yield _change(known, item, event["type"] == "DELETED")
         except ClusterError as error:
-            if error.status in MAY_NOT and not synced:
+            if error.status in MAY_NOT and not is_synced:
                 raise
             if error.status == _EXPIRED:
-                log.info("The watch of %s is too far behind (%s); all is listed anew.", kind, error.message)
+                log.info("Listing %s again: the watch is too far behind (%s)", kind_name, error.message)
                 version = ""
             else:
-                log.info("The watch of %s has ended (%s); it is taken up again.", kind, error.message)
-        except (http.TransportError, http.StreamError, json.JSONDecodeError) as error:
-            # The line that was being sent when the server was killed may be cut.
-            log.info("The watch of %s has broken off (%s: %s).", kind, type(error).__name__, error)
+                log.info("Resuming the watch of %s: it has ended (%s)", kind_name, error.message)
+        except (TransportError, json.JSONDecodeError) as error:
+            # The last line before a server is killed may be incomplete.
+            log.info("Resuming the watch of %s: it broke (%s: %s)", kind_name, type(error).__name__, error)
         await pauses.wait()
 
 
-def _differences(known: dict[str, Document], items: tuple[Document, ...]) -> list[Change]:
+def _differences(known: dict[_Key, Document], items: tuple[Document, ...]) -> list[Change]:
     changes = []
-    present = {item["metadata"]["name"]: item for item in items}
-    for name in [name for name in known if name not in present]:
-        changes.append(Change(name=name, document=known.pop(name), gone=True))
-    for name, item in present.items():
-        before = known.get(name)
+    present = {_key(item): item for item in items}
+    for key in [key for key in known if key not in present]:
+        changes.append(Change(name=key[1], document=known.pop(key), gone=True))
+    for key, item in present.items():
+        before = known.get(key)
         if before is not None and uid_of(before) != uid_of(item):
-            changes.append(Change(name=name, document=before, gone=True))
+            changes.append(Change(name=key[1], document=before, gone=True))
         if before is None or _version(before) != _version(item):
-            known[name] = item
-            changes.append(Change(name=name, document=item))
+            known[key] = item
+            changes.append(Change(name=key[1], document=item))
     return changes
 
 
-def _change(known: dict[str, Document], item: Document, gone: bool) -> Change:
-    name = item["metadata"]["name"]
+def _change(known: dict[_Key, Document], item: Document, gone: bool) -> Change:
+    key = _key(item)
     if gone:
-        known.pop(name, None)
+        known.pop(key, None)
     else:
-        known[name] = item
-    return Change(name=name, document=item, gone=gone)
+        known[key] = item
+    return Change(name=key[1], document=item, gone=gone)
+
+
+def _key(item: Document) -> _Key:
+    return str(item["metadata"].get("namespace") or ""), str(item["metadata"]["name"])
 
 
 def _version(item: Document) -> str:

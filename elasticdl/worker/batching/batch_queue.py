@@ -43,7 +43,7 @@ class Pace:
         self._made_ahead = 0
         self.ahead = not shares_cores
 
-    def settle_on_ahead(self) -> None:
+    def prefetch_always(self) -> None:
         """There is another reason to make them ahead."""
         self._shares_cores = False
         self.ahead = True
@@ -124,7 +124,7 @@ class _Queue:
         self.nudge()
 
 
-class ReadAhead(Iterator[Batch]):
+class BatchQueue(Iterator[Batch]):
     """The batches of `source`, in order.
 
     Its `close` is called when no more are wanted, possibly while the thread is in its `next`, which then should end.
@@ -150,10 +150,10 @@ class ReadAhead(Iterator[Batch]):
                 self._queue.want()
             return bool(self._queue.batches) or self._queue.ended
 
-    def keep_ahead(self) -> None:
+    def prefetch_always(self) -> None:
         """Batches are made ahead from now on, whatever that costs: somebody wants to know the next one."""
         with self._queue.changed:
-            self._queue.pace.settle_on_ahead()
+            self._queue.pace.prefetch_always()
             self._queue.changed.notify_all()
 
     def upcoming(self) -> Batch | None:
@@ -208,9 +208,9 @@ class ReadAhead(Iterator[Batch]):
             self._queue.changed.release()
 
 
-def read_ahead(batches: Iterator[Batch], nudge: Callable[[], None]) -> ReadAhead:
+def prefetch_batches(batches: Iterator[Batch], nudge: Callable[[], None]) -> BatchQueue:
     """Those batches, which some trainers make in the background themselves, for somebody who is to be nudged."""
-    ahead = batches if isinstance(batches, ReadAhead) else ReadAhead(batches)
+    ahead = batches if isinstance(batches, BatchQueue) else BatchQueue(batches)
     ahead.listen(nudge)
     return ahead
 

@@ -18,7 +18,7 @@ from elasticdl.errors import UserError
 from elasticdl.keras import MOVED, Embedding, as_table_initializer
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.storage.local_tables import LocalTables
-from elasticdl.worker.model.embedding_offload import Choices, Size, drawn_from
+from elasticdl.worker.model.embedding_offload import OffloadReport, Size, has_drawn_values
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
@@ -87,11 +87,11 @@ class MovedEmbedding:
 def move_large(
     model: Any, names: dict[int, str], *, at_least: int, is_training: Callable[[], bool]
 ) -> tuple[list[MovedEmbedding], list[str]]:
-    """The embeddings of a built model with at least so many bytes, and what there is to tell of them. `names` of its
-    variables, by their ids.
+    """Moves the embeddings of a built model with at least so many bytes. Returns them, and remarks for the user.
+    `names` of its variables, by their ids.
     """
     moved: list[MovedEmbedding] = []
-    choices = Choices()
+    report = OffloadReport()
     for layer in model._flatten_layers():
         if type(layer) is not tf.keras.layers.Embedding or not layer.built:
             continue
@@ -99,17 +99,19 @@ def move_large(
         size = Size(name=layer.name, rows=layer.input_dim, width=layer.output_dim)
         if size.rows * size.width * 4 < at_least:
             continue
-        start, why = _start(layer, variable) if id(variable) in names else (None, "it is not trained")
-        if start is None:
-            choices.left(size, why)
+        initializer, why = (
+            _initializer_of(layer, variable) if id(variable) in names else (None, "it is not trained")
+        )
+        if initializer is None:
+            report.left(size, why)
             continue
         moved.append(
             MovedEmbedding(
-                layer, size=size, table=names[id(variable)], initializer=start, is_training=is_training
+                layer, size=size, table=names[id(variable)], initializer=initializer, is_training=is_training
             )
         )
-        choices.moved(size)
-    return moved, choices.remarks()
+        report.moved(size)
+    return moved, report.remarks()
 
 
 @contextlib.contextmanager
@@ -133,28 +135,28 @@ def check_read(moved: Iterable[MovedEmbedding], read: Iterable[Any]) -> None:
     names = [each.size.name for each in moved if id(_native(each.variable).handle) in handles]
     if names:
         raise UserError(
-            f"The model uses the numbers of the embedding {', '.join(names)} otherwise than by looking rows up, and "
+            f"The model uses the values of the embedding {', '.join(names)} otherwise than by looking rows up, and "
             "they were moved to the parameter servers.",
-            hint="Leave large embeddings where they are, with --move_embeddings_mib=0.",
+            hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )
 
 
-def _start(layer: Any, variable: Any) -> tuple[Initializer | None, str]:
-    """What its rows start as; if that cannot be a table's, why not."""
+def _initializer_of(layer: Any, variable: Any) -> tuple[Initializer | None, str]:
+    """Returns the layer's own initializer; or why a table cannot take its place."""
     if layer.mask_zero or layer.embeddings_regularizer or layer.embeddings_constraint:
-        return None, "masks, regularizers and constraints are nothing that tables know"
+        return None, "tables have no masks, regularizers or constraints"
     if getattr(layer, "sparse", False) or getattr(layer, "lora_enabled", False):
-        return None, "it is of a kind that tables do not know"
+        return None, "tables have neither sparse gradients of Keras nor LoRA"
     if np.ndim(getattr(layer.embeddings_initializer, "value", 0.0)):
-        return None, "its numbers are given"
+        return None, "its initializer is a matrix of given values"
     try:
         wanted = as_table_initializer(
             layer.embeddings_initializer, rows=layer.input_dim, width=layer.output_dim
         )
     except UserError as error:
         return None, error.message.rstrip(".").lower()
-    if not drawn_from(wanted, variable.numpy()):
-        return None, "its numbers are given, and not what its initializer draws"
+    if not has_drawn_values(wanted, variable.numpy()):
+        return None, "its values were set, and are not what its initializer draws"
     return wanted, ""
 
 

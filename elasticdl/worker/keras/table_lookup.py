@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 
 _LARGEST = 2**63 - 1
 

@@ -7,7 +7,6 @@ optimizer, metrics, callbacks, export. Here they are put together behind the int
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -36,12 +35,18 @@ from elasticdl.worker.keras.input.columns import make_tensors
 from elasticdl.worker.keras.input.feed_analysis import Feed
 from elasticdl.worker.keras.input.pipeline import BatchStream
 from elasticdl.worker.keras.metrics import EvaluationMetrics
+from elasticdl.worker.keras.model_inspection import (
+    check_backend,
+    first_samples,
+    has_variables,
+    numeric_features,
+)
 from elasticdl.worker.keras.optimizer import KerasOptimizer
 from elasticdl.worker.keras.table_lookup import as_ordinary
 from elasticdl.worker.keras.variables import ModelVariables
-from elasticdl.worker.model.embedding_offload import told_with_export
+from elasticdl.worker.model.embedding_offload import export_remarks
 from elasticdl.worker.model.learning_rates import Rates
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.trainer import Batch, CallbackRunner, MetricStates, Parameters, Shard, Trainer
 
 Array = NDArray[Any]
@@ -53,7 +58,7 @@ _ROWS = "table:"
 class KerasTrainer(Trainer):
     def __init__(self, *, definition: ModelDefinition, model: Any, move_embeddings: int = 0) -> None:
         """Embeddings of at least `move_embeddings` bytes become tables; 0: none."""
-        _check_backend(model)
+        check_backend(model)
         self._move_embeddings = move_embeddings
         self._moved: list[MovedEmbedding] = []
         self.model = model
@@ -98,9 +103,9 @@ class KerasTrainer(Trainer):
     def build(self, batch: Batch) -> None:
         if self._variables is not None:
             return
-        self._example = _first(2, batch.features), _first(2, batch.labels)
-        if not _knows_its_shapes(self.model):
-            self._forward.build(batch.features, sample=_first(1, batch.features))
+        self._example = first_samples(2, batch.features), first_samples(2, batch.labels)
+        if not has_variables(self.model):
+            self._forward.build(batch.features, sample=first_samples(1, batch.features))
         self._variables = self._find_variables()
 
     def _find_variables(self) -> ModelVariables:
@@ -172,15 +177,7 @@ class KerasTrainer(Trainer):
         return found
 
     def features(self, batch: Batch) -> list[Array]:
-        found = []
-        for one in tf.nest.flatten(batch.features):
-            if isinstance(one, tf.RaggedTensor):
-                one = one.flat_values
-            elif isinstance(one, tf.SparseTensor):
-                one = one.values
-            if tf.is_tensor(one) and (one.dtype.is_integer or one.dtype.is_floating):
-                found.append(one.numpy())
-        return found
+        return numeric_features(batch.features)
 
     def evaluate(self, batch: Batch) -> None:
         self.build(batch)
@@ -278,7 +275,7 @@ class KerasTrainer(Trainer):
         ordinary = as_ordinary(self.tables) if self.tables else contextlib.nullcontext()
         with ordinary, moved_back(self._moved, self.tables.own):
             lines = export_model(self.model, path, example.features, name=self._definition.name)
-        return lines + told_with_export(each.size for each in self._moved)
+        return lines + export_remarks(each.size for each in self._moved)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         make = self._definition.prediction_outputs_processor
@@ -307,7 +304,7 @@ class KerasTrainer(Trainer):
     @property
     def _known(self) -> ModelVariables:
         if self._variables is None:
-            if not _knows_its_shapes(self.model):
+            if not has_variables(self.model):
                 raise RuntimeError("the model has not been built yet")
             self._variables = self._find_variables()
         return self._variables
@@ -350,32 +347,3 @@ class KerasTrainer(Trainer):
                 name=self._definition.name,
             )
         return self._metrics
-
-
-def _first(count: int, structure: Any) -> Any:
-    def first(tensor: Any) -> Any:
-        if isinstance(tensor, tf.SparseTensor):
-            shape = tensor.dense_shape
-            return tf.sparse.slice(tensor, tf.zeros_like(shape), tf.concat([[count], shape[1:]], axis=0))
-        return None if tensor is None else tensor[:count]
-
-    return tf.nest.map_structure(first, structure)
-
-
-def _knows_its_shapes(model: Any) -> bool:
-    """A model made of layers with a given input has all its variables; others make them when first called."""
-    kinds = {base.__name__ for base in type(model).__mro__}
-    return bool(model.built) if "Sequential" in kinds else "Functional" in kinds
-
-
-def _check_backend(model: Any) -> None:
-    for base in type(model).__mro__:
-        keras = sys.modules.get(base.__module__.partition(".")[0])
-        if base.__name__ == "Model" and keras is not None and hasattr(keras, "backend"):
-            backend = keras.backend.backend()
-            if backend != "tensorflow":
-                raise UserError(
-                    f"This is a Keras model on {backend}; ElasticDL trains Keras models on TensorFlow.",
-                    hint="Set KERAS_BACKEND=tensorflow.",
-                )
-            return

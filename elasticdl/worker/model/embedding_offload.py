@@ -1,13 +1,12 @@
-"""Large ordinary embeddings of a model, moved to the parameter servers: which ones, and what their rows start as.
+"""Large ordinary embeddings of a model, moved to the parameter servers when the user asks for it.
 
 An ordinary embedding is an array like any other parameter: a worker pulls all of it for every batch, and pushes
-gradients that are zero but for a few rows. Above a size that is too much. Its rows become those of a table then, with
-the numbers from 0 on for ids, until the model is exported.
+gradients that are zero but for a few rows. With `--move_embeddings_mib` its rows become those of a table, with the
+numbers from 0 on for ids, until the model is exported.
 
-A table's rows are made from a seed, so what an embedding starts as must be something that a table can start as: numbers
-drawn from a distribution that is seen in them (`fitted`). Numbers that come from somewhere, as those of a trained model
-do, would be lost. They are told by not being like what the initializer draws (`drawn_from`), and, where a model can be
-made once more, by being the same then.
+The rows of a table are drawn from a seed by the initializer of the layer. Values that come from elsewhere, as those
+of a pretrained model do, would be lost: an embedding whose values its initializer cannot have drawn stays an ordinary
+one (`has_drawn_values`), and the reason is reported.
 """
 
 from __future__ import annotations
@@ -25,14 +24,10 @@ from elasticdl.ps.storage.local_tables import LocalTables
 
 log = logging.getLogger("elasticdl.worker")
 
-# So many numbers tell a distribution well enough: their kurtosis is right to about 0.01.
-_LOOKED_AT = 200_000
-# The fourth moment of what is drawn evenly, by Gauss, and by Gauss within two deviations.
-_UNIFORM, _NORMAL, _TRUNCATED = 1.8, 3.0, 2.3647
-_NEAR = 0.06
-_DEVIATION_WITHIN_TWO = 0.87962566103423978
-# So many deviations off is no chance. By Gauss, that of a mean of n numbers is theirs by the root of n, that of their
-# deviation by that of 2n, and that of their fourth moment the root of 24 / n.
+# Values that are compared: enough for means and deviations that are right to about a percent.
+_SAMPLED = 200_000
+# Standard errors that chance may explain. That of a mean is the deviation by the root of n, that of a deviation by the
+# root of 2n.
 _CHANCE = 6.0
 # Embeddings that are named in one line.
 _LISTED = 4
@@ -54,8 +49,8 @@ class Size:
         return f"{self.name} ({self.rows:,} rows of {self.width}, {self.mib:,.0f} MiB)"
 
 
-class Choices:
-    """Which large embeddings of a model are moved and which are not. Each is told in the worker's log."""
+class OffloadReport:
+    """Which large embeddings of a model are moved and which are not. Each is logged by the worker."""
 
     def __init__(self) -> None:
         self._moved: list[Size] = []
@@ -64,17 +59,17 @@ class Choices:
     def moved(self, size: Size) -> None:
         self._moved.append(size)
         log.info(
-            "The embedding %s is moved to the parameter servers: a batch pulls and pushes only its rows.",
+            "Moving the embedding %s to the parameter servers: a batch pulls and pushes only its rows",
             size,
         )
 
     def left(self, size: Size, why: str) -> None:
         self._left.setdefault(why, []).append(size)
-        log.warning("The embedding %s stays an ordinary one: %s.", size, why)
+        log.warning("Not moving the embedding %s to the parameter servers: %s", size, why)
 
     def remarks(self) -> list[str]:
-        """For the person who started the job, who does not read the logs of workers: a line for all that have been
-        moved, and one for all that stay for the same reason.
+        """Returns lines for the terminal and the status of the job: one for all that were moved, and one for all that
+        stay for the same reason.
         """
         lines = [f"Moved to the parameter servers: {_listed(self._moved)}."] if self._moved else []
         return lines + [
@@ -89,64 +84,31 @@ def _listed(sizes: list[Size]) -> str:
     return f"{'embedding' if len(sizes) == 1 else 'embeddings'} {some}{more}"
 
 
-def told_with_export(sizes: Iterable[Size]) -> list[str]:
-    """For the person who started the job, who does not read the logs of workers: a line each."""
+def export_remarks(sizes: Iterable[Size]) -> list[str]:
+    """Returns a line for each, for the terminal."""
     return [
         f"embedding {size}: was moved to the parameter servers, and is an ordinary one here" for size in sizes
     ]
 
 
-def fitted(values: Array) -> Initializer | None:
-    """What these numbers have been drawn from, if it is something that tables know."""
-    some = _some(values)
-    mean, deviation = float(some.mean()), float(some.std())
-    if not np.isfinite(mean) or not np.isfinite(deviation):
-        return None
-    if deviation == 0:
-        return (
-            Initializer(kind="zeros") if mean == 0 else Initializer(kind="constant", options={"value": mean})
-        )
-    fourth = _fourth(some)
-    if abs(mean) < 4 * deviation / len(some) ** 0.5:
-        mean = 0.0
-    if abs(fourth - _UNIFORM) < _NEAR:
-        half = deviation * 3**0.5
-        return Initializer(kind="uniform", options={"low": mean - half, "high": mean + half})
-    if abs(fourth - _NORMAL) < _NEAR:
-        return Initializer(kind="normal", options={"mean": mean, "stddev": deviation})
-    if abs(fourth - _TRUNCATED) < _NEAR:
-        return Initializer(
-            kind="truncated_normal", options={"mean": mean, "stddev": deviation / _DEVIATION_WITHIN_TWO}
-        )
-    return None
-
-
-def drawn_from(wanted: Initializer, values: Array) -> bool:
-    """Whether the numbers of an embedding can have been drawn by this. They are compared with those that a table's rows
-    would start with, which is what becomes of them.
-    """
-    if wanted.kind in ("zeros", "constant"):
-        return bool(np.isclose(values, wanted.mean).all())
+def has_drawn_values(initializer: Initializer, values: Array) -> bool:
+    """Whether the initializer can have drawn these values: by mean and deviation, compared with rows of a table."""
+    if initializer.kind in ("zeros", "constant"):
+        return bool(np.isclose(values, initializer.mean).all())
     width = values.shape[1]
-    table = LocalTables([TableSpec(name="drawn", width=width, initializer=wanted)])
-    rows = table.pull_rows({"drawn": np.arange(1 + _LOOKED_AT // width)}, create=False)["drawn"]
-    own, drawn = _some(values), _some(rows)
+    table = LocalTables([TableSpec(name="drawn", width=width, initializer=initializer)])
+    rows = table.pull_rows({"drawn": np.arange(1 + _SAMPLED // width)}, create=False)["drawn"]
+    own, drawn = _sample(values), _sample(rows)
     error = _CHANCE * (1 / len(own) + 1 / len(drawn)) ** 0.5
-    alike = (
+    is_alike = (
         abs(own.mean() - drawn.mean()) < error * drawn.std()
         and abs(own.std() / drawn.std() - 1) < error / 2**0.5
-        and abs(_fourth(own) - _fourth(drawn)) < error * 24**0.5
     )
-    # Of a row that was set to zeros, say, nothing is seen in that; but nothing that is drawn is the same all along.
-    uneven = width == 1 or not (values == values[:, :1]).all(axis=1).any()
-    return bool(alike and uneven)
+    # A single row that was set, to zeros for instance, changes neither; but no drawn row has one value throughout.
+    has_constant_row = width > 1 and (values == values[:, :1]).all(axis=1).any()
+    return bool(is_alike and not has_constant_row)
 
 
-def _some(values: Array) -> Array:
+def _sample(values: Array) -> Array:
     flat = values.reshape(-1)
-    return np.asarray(flat[:: max(1, len(flat) // _LOOKED_AT)], np.float64)
-
-
-def _fourth(values: Array) -> float:
-    """The fourth moment."""
-    return float(np.mean(((values - values.mean()) / values.std()) ** 4))
+    return np.asarray(flat[:: max(1, len(flat) // _SAMPLED)], np.float64)

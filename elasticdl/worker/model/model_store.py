@@ -48,8 +48,8 @@ class Model(abc.ABC):
         applied: Callable[[float], None] | None = None,
         upcoming: Batch | None = None,
     ) -> float:
-        """One step, and its loss; on return it is applied, unless the model `works_ahead`. Position and batches: what
-        the ledger will hear of it.
+        """One step, and its loss; on return it is applied, unless the model `is_asynchronous`. Position and batches:
+        what the ledger will hear of it.
 
         `applied` is called with the loss when the step is part of the model, by any thread, and before that of the
         next step. `upcoming`: the next batch, if it is known already.
@@ -64,7 +64,7 @@ class Model(abc.ABC):
         return False
 
     @property
-    def works_ahead(self) -> bool:
+    def is_asynchronous(self) -> bool:
         """Steps are applied while the next batch is computed with, and it is of use to know that one."""
         return False
 
@@ -89,7 +89,7 @@ class Model(abc.ABC):
         """This generation is over."""
 
 
-class OwnModel(Model):
+class LocalModel(Model):
     """The only worker's own model, trained with the framework's own optimizer."""
 
     def __init__(self, trainer: Trainer, *, restore_from: str, first_step: int) -> None:

@@ -224,7 +224,7 @@ class ServedModel(Model):
         return self._exchange.failed
 
     @property
-    def works_ahead(self) -> bool:
+    def is_asynchronous(self) -> bool:
         return self._ahead is not None
 
     def freeze(self, name: str) -> None:

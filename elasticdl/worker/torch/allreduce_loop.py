@@ -1,9 +1,9 @@
 """A worker that trains a model definition in PyTorch by all-reduce: every worker has the whole model.
 
 The core is `elasticai_api.pytorch.team`, which knows rounds, steps and gradients; the loop around it is the one of all
-workers (`loop.py`). Between two batches there is nothing to listen to here: whatever the master wants (a checkpoint,
-an evaluation, the end of an epoch to be told) it wants where the training halts, at the same step for all, which the
-members agree on among themselves. The first of them writes the checkpoint.
+workers (`training_loop.py`). Between two batches there is nothing to listen to here: whatever the master wants (a
+checkpoint, an evaluation, the end of an epoch to be told) it wants where the training halts, at the same step for
+all, which the members agree on among themselves. The first of them writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from elasticdl.data.reader import BadRange, Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.loop import TrainingLoop
-from elasticdl.worker.model.model_store import OwnModel, restore
+from elasticdl.worker.model.model_store import LocalModel, restore
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Parameters, Shard, Trainer
+from elasticdl.worker.training.training_loop import TrainingLoop
 
 _DATASET = "training"
 _TRAINABLE, _STATE, _OPTIMIZER = "trainable/", "state/", "optimizer/"
@@ -94,15 +94,15 @@ class AllReduceLoop(TrainingLoop):
         assert team is not None
         if not team.halted or team.place is None:
             return False
-        if directive.cut_wanted > max(self._cut, directive.cut_passed) and team.first:
-            self._stand_still(directive)
+        if directive.cut_wanted > max(self._barrier, directive.cut_passed) and team.first:
+            self._reach_barrier(directive)
             return True
-        if self._looked_at == serial:
+        if self._done_serial == serial:
             return False
-        self._looked_at = serial
+        self._done_serial = serial
         if directive.task and directive.task != "export":
-            self._wake_callbacks(directive)
-        self._tell_epochs(directive)
+            self._start_callbacks(directive)
+        self._callbacks.end_epochs(directive)
         if (
             directive.evaluation
             and directive.evaluation_step == team.place.step
@@ -115,16 +115,15 @@ class AllReduceLoop(TrainingLoop):
         if directive.task == "export":
             self._export()
         elif directive.task:
-            stop = self._callbacks is not None and self._callbacks.stop_training
-            self._finish_task(directive.task, "stop" if stop else "")
+            self._finish_task(directive.task, "stop" if self._callbacks.stop_training else "")
         return False
 
     def _start_generation(self, directive: pb.Directive) -> None:
         self._close_team()
         self._generation = directive.generation
         self._reporter.start_generation(directive.generation)
-        self._cut = directive.cut_passed
-        self._looked_at = -1
+        self._barrier = directive.cut_passed
+        self._done_serial = -1
         model = _ReplicatedModel(self._trainer)
         self._model = model
         self._make_ready()
@@ -163,18 +162,18 @@ class AllReduceLoop(TrainingLoop):
         leaving = directive.drain and (self._team is None or self._team.between_steps)
         return directive.finished or leaving
 
-    def _stand_still(self, directive: pb.Directive) -> None:
+    def _reach_barrier(self, directive: pb.Directive) -> None:
         assert self._team is not None
         self._team.flush()
-        super()._stand_still(directive)
+        super()._reach_barrier(directive)
 
     def _between_evaluation_batches(self) -> bool:
         directive = self._link.directive()
         if directive.finished or directive.drain or directive.generation != self._generation:
             return False
-        wanted = directive.cut_wanted > max(self._cut, directive.cut_passed)
+        wanted = directive.cut_wanted > max(self._barrier, directive.cut_passed)
         if wanted and self._team is not None and self._team.first:
-            self._stand_still(directive)
+            self._reach_barrier(directive)
         return True
 
     def _leave(self, directive: pb.Directive) -> None:
@@ -196,7 +195,7 @@ class AllReduceLoop(TrainingLoop):
 
     def _compute(self, team: Team, micro: MicroBatch) -> None:
         # What callbacks freeze when an epoch begins has no gradients, and what they let be trained has some.
-        self._begin_epoch(micro.epoch, self._callback_runner(self._link.directive()))
+        self._callbacks.begin_epoch(micro.epoch, self._callbacks.runner(self._link.directive()))
         samples, loss = 0, 0.0
         bad: tuple[BadRange, ...] = ()
         # Dropout and the like depend on what is computed, not on who computes it.
@@ -234,15 +233,15 @@ class AllReduceLoop(TrainingLoop):
         """
         assert self._team is not None
         assert self._team.place is not None
-        callbacks = self._callback_runner(self._link.directive())
-        self._begin_epoch(self._team.place.epoch, callbacks)
+        callbacks = self._callbacks.runner(self._link.directive())
+        self._callbacks.begin_epoch(self._team.place.epoch, callbacks)
         callbacks.fire("on_train_batch_begin", self._team.place.step, {})
 
     def end_step(self) -> None:
         team = self._team
         assert team is not None
         assert team.place is not None
-        callbacks = self._callback_runner(self._link.directive())
+        callbacks = self._callbacks.runner(self._link.directive())
         callbacks.fire("on_train_batch_end", team.place.step, {"loss": team.last_loss})
         if team.last_loss is not None:
             self._loss_log.add(team.place.step + 1, team.last_loss)
@@ -250,7 +249,7 @@ class AllReduceLoop(TrainingLoop):
             team.ask_to_stop()
 
 
-class _ReplicatedModel(OwnModel):
+class _ReplicatedModel(LocalModel):
     """The model of a worker that gets its values from the others, or from a checkpoint if it is the first of all."""
 
     def __init__(self, trainer: Trainer) -> None:

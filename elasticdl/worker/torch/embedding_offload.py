@@ -6,9 +6,6 @@ names, or in a dict that PyTorch knows nothing of, and all of them must find the
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,12 +17,12 @@ from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.lookups import Declaration
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.torch import Embedding, EmbeddingBag
-from elasticdl.worker.model.embedding_offload import Choices, Size, drawn_from, fitted
+from elasticdl.worker.model.embedding_offload import OffloadReport, Size, has_drawn_values
 
 # Rows of an embedding that is made ordinary again, looked up at a time.
 _AT_ONCE = 1 << 18
-# Any number that nobody else is likely to use.
-_SEED = 0x0E1A571C
+# That of torch.nn.Embedding and torch.nn.EmbeddingBag.
+_OWN_INITIALIZER = Initializer(kind="normal", options={"mean": 0.0, "stddev": 1.0})
 
 
 class _Moved:
@@ -36,9 +33,9 @@ class _Moved:
     @property
     def weight(self) -> Any:
         raise UserError(
-            f"The model uses the numbers of the embedding {self.declaration.table} (its weight) otherwise than by "
+            f"The model uses the values of the embedding {self.declaration.table} (its weight) otherwise than by "
             "looking rows up, and they were moved to the parameter servers.",
-            hint="Leave large embeddings where they are, with --move_embeddings_mib=0.",
+            hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )
 
 
@@ -79,11 +76,9 @@ class MovedBag(_Moved, EmbeddingBag):
         return nn.EmbeddingBag.from_pretrained(rows, freeze=False, mode=self.mode)
 
 
-def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> list[str]:
-    """Replaces the embeddings of a model with at least so many bytes. `again` makes the model once more. Returns what
-    there is to tell of it.
-    """
-    choices = Choices()
+def move_large(model: Any, *, at_least: int) -> list[str]:
+    """Replaces the embeddings of a model with at least so many bytes. Returns remarks for the user."""
+    report = OffloadReport()
     found = {
         name: module
         for name, module in model.named_modules()
@@ -91,26 +86,15 @@ def move_large(model: Any, *, at_least: int, again: Callable[[], Any]) -> list[s
         and module.weight.numel() * module.weight.element_size() >= at_least
         and name
     }
-    if not found:
-        return []
-    with _same_chance():
-        second = dict(again().named_modules())
     for name, module in found.items():
         size = Size(name=name, rows=module.num_embeddings, width=module.embedding_dim)
-        why = _why_not(model, module) or _values_given(module, second.get(name))
-        # By the second, which is the same in all workers, for they must agree.
-        start = None if why else fitted(second[name].weight.detach().cpu().numpy())
-        if not why and start is None:
-            why = "what its numbers start as is nothing that tables know"
-        elif start is not None and not drawn_from(start, module.weight.detach().cpu().numpy()):
-            why = "its numbers are others than those drawn when the model is made again, so they are given"
-        if why or start is None:
-            choices.left(size, why)
+        if why := _obstacle(model, module):
+            report.left(size, why)
             continue
         kind = MovedBag if isinstance(module, nn.EmbeddingBag) else MovedEmbedding
-        exchange(module, kind(module, name=name, initializer=start))
-        choices.moved(size)
-    return choices.remarks()
+        exchange(module, kind(module, name=name, initializer=_OWN_INITIALIZER))
+        report.moved(size)
+    return report.remarks()
 
 
 def moved_sizes(model: Any) -> list[Size]:
@@ -122,28 +106,14 @@ def moved_sizes(model: Any) -> list[Size]:
     ]
 
 
-@contextlib.contextmanager
-def _same_chance() -> Iterator[None]:
-    """What is drawn in here is the same in every process, and what is drawn later as if nothing had been."""
-    numbers, chance = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng():
-        torch.manual_seed(_SEED)
-        np.random.seed(_SEED)
-        random.seed(_SEED)
-        try:
-            yield
-        finally:
-            np.random.set_state(numbers)
-            random.setstate(chance)
-
-
-def _why_not(model: Any, module: Any) -> str:
+def _obstacle(model: Any, module: Any) -> str:
+    """Returns why a table cannot take the place of an embedding, "" if it can."""
     if not module.weight.requires_grad:
         return "it is not trained"
     if module.weight.dtype != torch.float32:
-        return f"its numbers are of {module.weight.dtype}, and those of tables of torch.float32"
+        return f"its values are of {module.weight.dtype}, and those of tables of torch.float32"
     if module.padding_idx is not None or module.max_norm is not None or module.scale_grad_by_freq:
-        return "padding_idx, max_norm and scale_grad_by_freq are nothing that tables know"
+        return "tables have no padding_idx, max_norm or scale_grad_by_freq"
     if isinstance(module, nn.EmbeddingBag) and (module.mode == "max" or module.include_last_offset):
         return "tables have bags by sum and mean, without a last offset"
     users = sum(
@@ -152,21 +122,13 @@ def _why_not(model: Any, module: Any) -> str:
         for parameter in owner.parameters(recurse=False)
     )
     if users > 1:
-        return "another module uses its numbers too"
+        return "another module uses its values too"
     if module._forward_hooks or module._forward_pre_hooks:
         return "it has hooks"
-    return ""
-
-
-def _values_given(module: Any, second: Any) -> str:
-    if type(second) is not type(module) or second.weight.shape != module.weight.shape:
-        return "it is another one when the model is made again"
-    same = (module.weight == second.weight).all(dim=1)
-    # Of millions of single numbers some are drawn twice.
-    chance = module.num_embeddings // 1000 if module.embedding_dim == 1 else 0
-    if int(same.sum()) > chance and bool((module.weight != module.weight[0, 0]).any()):
-        which = "its numbers" if bool(same.all()) else "some of its rows"
-        return f"{which} are the same when the model is made again, so they are given and not drawn"
+    if not has_drawn_values(_OWN_INITIALIZER, module.weight.detach().cpu().numpy()):
+        return (
+            "its values were set, and are not what its own initializer draws; use elasticdl.torch.Embedding"
+        )
     return ""
 
 

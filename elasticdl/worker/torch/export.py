@@ -29,7 +29,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from elasticdl.errors import UserError
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.torch.table_lookup import as_ordinary, with_own_rows
 
 log = logging.getLogger("elasticdl.worker")

@@ -27,7 +27,7 @@ class _Loss(Averaged):
         raise NotImplementedError("the loss comes from the definition, not from labels and predictions")
 
 
-class Scores:
+class EvaluationMetrics:
     def __init__(self, eval_metrics_fn: Callable[[], Any]) -> None:
         self._loss = _Loss(LOSS)
         self._metrics: dict[str, tuple[tuple[Any, ...], Metric]] = {}

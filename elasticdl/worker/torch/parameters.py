@@ -32,7 +32,7 @@ def is_built(model: Any) -> bool:
     return not any(is_lazy(value) for value in (*model.parameters(), *model.buffers()))
 
 
-class Values:
+class ModelParameters:
     """The values of a model that is built."""
 
     def __init__(self, model: Any) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.torch import EmbeddingBag, TableLayer
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.torch.embedding_offload import MovedBag, MovedEmbedding, exchange
 
 _LARGEST = 2**63 - 1

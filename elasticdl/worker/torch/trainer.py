@@ -1,19 +1,14 @@
 """Model definitions in PyTorch: any `nn.Module`, with `torch.optim` and plain functions around it.
 
-The parts are beside this module: the feed and its batches (`pipeline.py`, `collate.py`), what goes into
-`forward` (`model_inputs.py`), optimizers and schedules (`optimizer.py`, `learning_rate_schedule.py`), values by name
-(`parameters.py`), metrics (`metrics.py`), callbacks (`callbacks.py`) and exports (`export.py`).
-Here they come together as one trainer.
-
-The model is computed where its parameters are: a model function that returns `model.to("cuda")` trains there.
+The parts are beside this module: the feed and its batches (`input/`), the forward pass and the loss (`forward.py`),
+optimizers and schedules (`optimizer.py`, `learning_rate_schedule.py`), values by name (`parameters.py`), metrics
+(`metrics.py`), callbacks (`callbacks.py`) and exports (`export.py`). Here they come together as one trainer.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,26 +21,26 @@ from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
-from elasticdl.jobs.zoo_import import users_traceback
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
-from elasticdl.worker.batching.batch_queue import Pace, ReadAhead
+from elasticdl.worker.batching.batch_queue import BatchQueue, Pace
 from elasticdl.worker.batching.column_batches import column_batches
 from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
-from elasticdl.worker.definition import ModelDefinition, ProgramError
+from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.environment import THREADS
-from elasticdl.worker.model.embedding_offload import told_with_export
-from elasticdl.worker.model.table_layers import Tables
+from elasticdl.worker.model.embedding_offload import export_remarks
+from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.torch.callbacks import TorchCallbacks
 from elasticdl.worker.torch.embedding_offload import moved_sizes
 from elasticdl.worker.torch.export import write_export
+from elasticdl.worker.torch.forward import Forward, memory_errors
 from elasticdl.worker.torch.input.collate import describe
 from elasticdl.worker.torch.input.columns import make_tensors
-from elasticdl.worker.torch.input.model_inputs import Inputs, numbers_of
+from elasticdl.worker.torch.input.model_inputs import numbers_of
 from elasticdl.worker.torch.input.pipeline import shard_batches
 from elasticdl.worker.torch.learning_rate_schedule import Schedule
-from elasticdl.worker.torch.metrics import Scores, outputs_by_name
+from elasticdl.worker.torch.metrics import EvaluationMetrics, outputs_by_name
 from elasticdl.worker.torch.optimizer import (
     check_options,
     group_options,
@@ -57,7 +52,7 @@ from elasticdl.worker.torch.optimizer import (
     slots,
 )
 from elasticdl.worker.torch.optimizer_hooks import check_steps, run_pre_hooks, step_with_rows
-from elasticdl.worker.torch.parameters import Values, is_built, looks_closely, to_array, unchanged
+from elasticdl.worker.torch.parameters import ModelParameters, is_built, looks_closely, to_array, unchanged
 from elasticdl.worker.trainer import (
     Array,
     Batch,
@@ -69,11 +64,6 @@ from elasticdl.worker.trainer import (
 )
 
 log = logging.getLogger("elasticdl.worker")
-
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-# What PyTorch only warns of: a loss of (n,) and (n, 1) is computed over n * n pairs, and trains nothing
-# useful.
-_BROADCAST = "Using a target size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,28 +84,25 @@ class TorchTrainer(Trainer):
             torch.set_num_threads(int(threads))
         self._model = model
         self._definition = definition
-        self._inputs = Inputs(model.forward)
-        parameter = next(model.parameters(), None)
-        self._device = torch.device("cpu") if parameter is None else parameter.device
-        self._loss_seen = False
+        self._forward = Forward(model, definition.loss)
         # Batches whose gradients were for servers.
         self._given_away = 0
         # Made when they are needed: the first when all parameters exist, the others if there is training and
         # evaluation at all.
-        self._values: Values | None = None
+        self._values: ModelParameters | None = None
         self._tables: Tables | None = None
         self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
         # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
         self._saved_for_later: dict[str, Array] = {}
-        self._scores: Scores | None = None
+        self._scores: EvaluationMetrics | None = None
 
     # -- data ------------------------------------------------------------------------------------------------
 
     def batches(
         self, reader: Reader, shards: Iterable[Shard], *, mode: Mode, batch_size: int, max_bad_records: int
-    ) -> ReadAhead:
-        split = self._inputs.split(mode)
+    ) -> BatchQueue:
+        split = self._forward.inputs.split(mode)
         feed = self._definition.feed
 
         def make(shard: Shard, stop: Stop) -> Iterator[Batch]:
@@ -143,8 +130,8 @@ class TorchTrainer(Trainer):
             )
 
         # A worker computes with all the cores that are its own.
-        shares_cores = self._device.type == "cpu" and torch.get_num_threads() > 1
-        return ReadAhead(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
+        shares_cores = self._forward.device.type == "cpu" and torch.get_num_threads() > 1
+        return BatchQueue(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
 
     # -- computing -------------------------------------------------------------------------------------------
 
@@ -153,16 +140,16 @@ class TorchTrainer(Trainer):
             return
         if not is_built(self._model):
             # Lazy modules take their shapes from what they see. In evaluation mode nothing else changes.
-            with _memory_errors(), torch.no_grad():
-                self._set_training(False)
-                self._forward(batch)
-        self._values = Values(self._model)
+            with memory_errors(), torch.no_grad():
+                self._forward.set_training(False)
+                self._forward.predict(batch)
+        self._values = ModelParameters(self._model)
 
     def train(self, batch: Batch) -> float:
         self.build(batch)
         learning = self._learner()
         self._load_added(learning)
-        with _memory_errors():
+        with memory_errors():
             if isinstance(learning.optimizer, torch.optim.LBFGS):
                 # The one optimizer that computes the loss several times a step.
                 loss = learning.optimizer.step(lambda: self._backward(batch))
@@ -184,9 +171,9 @@ class TorchTrainer(Trainer):
         parameters = self._built().trainable
         self._given_away += 1
         closely = looks_closely(self._given_away)
-        with _memory_errors(), unchanged(parameters, closely=closely):
+        with memory_errors(), unchanged(parameters, closely=closely):
             loss = self._backward(batch)
-        with _memory_errors():
+        with memory_errors():
             rows = run_pre_hooks(optimizer, self.tables.layers, self.tables.take(), closely=closely)
         # The others have gradients too, which an optimizer that is not theirs would leave alone.
         held = held_by(optimizer)
@@ -215,8 +202,8 @@ class TorchTrainer(Trainer):
         """Adds the gradients of the mean loss of a batch to those there are. Returns the loss."""
         self.build(batch)
         self._built().check_frozen()
-        with _memory_errors():
-            loss = self._add_gradients(batch)
+        with memory_errors():
+            loss = self._forward.add_gradients(batch)
         return float(loss)
 
     def apply(self) -> None:
@@ -232,7 +219,7 @@ class TorchTrainer(Trainer):
             if not parameter.requires_grad:
                 # Callbacks have frozen it since: optimizers go by gradients.
                 parameter.grad = None
-        with _memory_errors():
+        with memory_errors():
             learning.optimizer.step()
         learning.rates.step()
 
@@ -245,11 +232,11 @@ class TorchTrainer(Trainer):
         return [b for b in self._model.buffers() if b.is_floating_point()]
 
     def evaluate(self, batch: Batch) -> None:
-        with _memory_errors(), torch.no_grad():
-            self._set_training(False)
-            predictions = self._forward(batch)
-            labels = self._here(batch.labels)
-            loss = float(self._loss(labels, predictions))
+        with memory_errors(), torch.no_grad():
+            self._forward.set_training(False)
+            predictions = self._forward.predict(batch)
+            labels = self._forward.to_device(batch.labels)
+            loss = float(self._forward.loss(labels, predictions))
             self._metrics().add(labels, predictions, loss, batch.size)
 
     def take_metric_states(self) -> list[MetricStates]:
@@ -259,9 +246,9 @@ class TorchTrainer(Trainer):
         return self._metrics().values(states)
 
     def predict(self, batch: Batch) -> dict[str, Array]:
-        with _memory_errors(), torch.no_grad():
-            self._set_training(False)
-            outputs = outputs_by_name(self._forward(batch))
+        with memory_errors(), torch.no_grad():
+            self._forward.set_training(False)
+            outputs = outputs_by_name(self._forward.predict(batch))
         arrays = {
             str(name): to_array(value) for name, value in outputs.items() if isinstance(value, torch.Tensor)
         }
@@ -343,10 +330,10 @@ class TorchTrainer(Trainer):
 
     def export(self, path: Path, example: Batch) -> list[str]:
         self.build(example)
-        self._set_training(False)
-        arguments, keywords = self._inputs.arguments(self._here(example.features))
+        self._forward.set_training(False)
+        arguments, keywords = self._forward.arguments(example)
         lines = write_export(self._model, path, arguments, keywords, self.tables)
-        return lines + told_with_export(moved_sizes(self._model))
+        return lines + export_remarks(moved_sizes(self._model))
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
         made = self._definition.prediction_outputs_processor
@@ -363,7 +350,7 @@ class TorchTrainer(Trainer):
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _built(self) -> Values:
+    def _built(self) -> ModelParameters:
         if self._values is None:
             if not is_built(self._model):
                 raise RuntimeError("the model has lazy parameters: build() it with a batch first")
@@ -395,97 +382,18 @@ class TorchTrainer(Trainer):
                 ", ".join(names),
             )
 
-    def _metrics(self) -> Scores:
+    def _metrics(self) -> EvaluationMetrics:
         if self._scores is None:
-            self._scores = Scores(self._definition.eval_metrics_fn)
+            self._scores = EvaluationMetrics(self._definition.eval_metrics_fn)
         return self._scores
-
-    def _set_training(self, training: bool) -> None:
-        # Walks through all modules, so only when it changes.
-        if self._model.training != training:
-            self._model.train(training)
-
-    def _here(self, values: Any) -> Any:
-        """The values where the model is."""
-        return values if self._device.type == "cpu" else _to_device(values, self._device)
-
-    def _forward(self, batch: Batch) -> Any:
-        arguments, keywords = self._inputs.arguments(self._here(batch.features))
-        try:
-            return self._model(*arguments, **keywords)
-        except RuntimeError as error:
-            if any(text in str(error) for text in _NO_MEMORY):
-                raise
-            raise ProgramError(
-                f"The model fails on features {describe(batch.features)}: {error}",
-                traceback=users_traceback(error),
-            ) from error
 
     def _backward(self, batch: Batch) -> Any:
         """Fresh gradients of the loss, which is returned."""
         self._built().forget_gradients()
         self.tables.forget()
-        return self._add_gradients(batch)
-
-    def _add_gradients(self, batch: Batch) -> Any:
-        self._set_training(True)
-        loss = self._loss(self._here(batch.labels), self._forward(batch))
-        if not loss.requires_grad:
-            raise UserError(
-                "The loss does not depend on the parameters of the model.",
-                hint="Compute it from the predictions with PyTorch's functions, without detach() or NumPy.",
-            )
-        loss.backward()
-        return loss.detach()
-
-    def _loss(self, labels: Any, predictions: Any) -> Any:
-        """The mean loss of a batch."""
-        try:
-            compute = self._definition.loss if self._loss_seen else self._first_loss
-            loss = compute(labels, predictions)
-        except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as error:
-            if any(text in str(error) for text in _NO_MEMORY):
-                raise
-            raise UserError(
-                f"The loss does not fit labels {describe(labels)} and predictions "
-                f"{describe(predictions)}: {error}",
-                hint="Change the feed, the model or the loss so that they fit together.",
-            ) from error
-        if not isinstance(loss, torch.Tensor):
-            raise UserError(f"loss() returns {type(loss).__name__}, and should return a tensor.")
-        return loss.mean() if loss.ndim else loss
-
-    def _first_loss(self, labels: Any, predictions: Any) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=_BROADCAST)
-            loss = self._definition.loss(labels, predictions)
-        self._loss_seen = True
-        return loss
+        return self._forward.add_gradients(batch)
 
 
 _NO_BATCH = Batch(
     shard=Shard(lease_id=0, epoch=0, start=0, end=0), position=0, atomic=False, last=True, size=0
 )
-
-
-def _to_device(values: Any, device: Any) -> Any:
-    if isinstance(values, torch.Tensor):
-        return values.to(device, non_blocking=True)
-    if isinstance(values, Mapping):
-        return {key: _to_device(value, device) for key, value in values.items()}
-    if hasattr(values, "_fields"):
-        return type(values)(*(_to_device(value, device) for value in values))
-    if isinstance(values, (tuple, list)):
-        return type(values)(_to_device(value, device) for value in values)
-    return values
-
-
-@contextlib.contextmanager
-def _memory_errors() -> Iterator[None]:
-    """PyTorch says in many ways that memory is full; the worker listens for one."""
-    try:
-        yield
-    except RuntimeError as error:
-        if any(text in str(error) for text in _NO_MEMORY):
-            raise MemoryError(str(error).splitlines()[0]) from error
-        raise

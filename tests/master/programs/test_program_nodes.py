@@ -67,15 +67,6 @@ def test_a_node_is_told_who_it_is() -> None:
         "WORKER_TYPE": "worker",
         "WORKER_NUM": "2",
     }
-    assert environment["PADDLE_CURRENT_ENDPOINT"] == "h:4"
-    assert environment["TRAINING_ROLE"] == "TRAINER"
-    assert "TF_CONFIG" not in environment
-
-
-def test_tf_config_where_it_is_asked_for() -> None:
-    made = programs(need_tf_config=True, num_ps=1)
-    request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
-    assert '"index": 1' in request.environment["TF_CONFIG"]
 
 
 def test_in_a_pod_the_path_is_that_of_the_image() -> None:

@@ -2,99 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import math
-import ssl
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterAway, ClusterError
-from elasticdl.platforms.kubernetes.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes.watch import Asked, Change, Synced, watch
-
-Reply = tuple[int, dict[str, str], bytes]
-HANG_UP: Reply = (0, {}, b"")
-
-
-def reply(status: int, body: Any = None, **headers: str) -> Reply:
-    text = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-    return status, {name.replace("_", "-"): value for name, value in headers.items()}, text
-
-
-def refusal(status: int, reason: str, message: str, **headers: str) -> Reply:
-    return reply(status, {"kind": "Status", "reason": reason, "message": message}, **headers)
-
-
-def config_map(name: str, version: int, *, uid: str = "u", **data: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": str(version), "uid": uid}, "data": data}
-
-
-def listing(version: int, *items: dict[str, Any]) -> Reply:
-    return reply(200, {"metadata": {"resourceVersion": str(version)}, "items": list(items)})
-
-
-def events(*lines: tuple[str, dict[str, Any]], cut: bool = False) -> Reply:
-    text = b"".join(json.dumps({"type": kind, "object": item}).encode() + b"\n" for kind, item in lines)
-    return reply(200, text[:-20] if cut else text)
-
-
-@dataclass
-class Server:
-    """Answers one request after the other as it was told to, and notes what it was asked."""
-
-    replies: list[Reply]
-    asked: list[tuple[str, str, str]] = field(default_factory=list)
-    port: int = 0
-
-    async def serve(self, scenario: Callable[[Cluster], Awaitable[None]], patience: float = 60.0) -> None:
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        access = Access(
-            server=f"http://127.0.0.1:{self.port}",
-            namespace="lab",
-            tls=ssl.create_default_context(),
-            identity=Identity(token="secret"),
-            inside=True,
-        )
-        try:
-            async with Cluster(access, patience=patience) as cluster:
-                await asyncio.wait_for(scenario(cluster), 60)
-        finally:
-            server.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(
-            (int(h.split(":")[1]) for h in head.splitlines() if h.lower().startswith("content-length")), 0
-        )
-        body = (await reader.readexactly(length)).decode()
-        method, path, _ = head.split("\r\n", 1)[0].split(" ")
-        self.asked.append((method, path, body))
-        assert "authorization: bearer secret" in head.lower()
-        if self.replies:
-            status, headers, text = self.replies.pop(0)
-            if status:
-                lines = {"Content-Length": str(len(text)), "Connection": "close", **headers}
-                head = f"HTTP/1.1 {status} Words\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
-                writer.write(head.encode() + b"\r\n" + text)
-                await writer.drain()
-        else:
-            await asyncio.sleep(3600)
-        writer.close()
-
-
-def play(
-    replies: list[Reply], scenario: Callable[[Cluster], Awaitable[None]], patience: float = 60.0
-) -> list[tuple[str, str, str]]:
-    server = Server(replies)
-    asyncio.run(server.serve(scenario, patience))
-    return server.asked
+from tests.platforms.kubernetes.scripted_server import (
+    HANG_UP,
+    Reply,
+    access_to,
+    config_map,
+    listing,
+    play,
+    refusal,
+    reply,
+    watch_events,
+)
 
 
 @pytest.mark.parametrize(
@@ -304,12 +232,12 @@ def test_a_watch_goes_on_where_it_broke_off() -> None:
     asked = play(
         [
             listing(1, config_map("a", 1, k="1")),
-            events(("MODIFIED", config_map("a", 2, k="2"))),
-            events(("BOOKMARK", config_map("", 5)), ("MODIFIED", config_map("a", 6, k="3")), cut=True),
+            watch_events(("MODIFIED", config_map("a", 2, k="2"))),
+            watch_events(("BOOKMARK", config_map("", 5)), ("MODIFIED", config_map("a", 6, k="3")), cut=True),
             refusal(503, "ServiceUnavailable", "starting"),
             HANG_UP,
             refusal(429, "TooManyRequests", "slow down"),
-            events(("MODIFIED", config_map("a", 6, k="3")), ("DELETED", config_map("a", 7, k="3"))),
+            watch_events(("MODIFIED", config_map("a", 6, k="3")), ("DELETED", config_map("a", 7, k="3"))),
         ],
         scenario,
     )
@@ -324,7 +252,7 @@ def test_a_watch_goes_on_where_it_broke_off() -> None:
     "expired",
     [
         refusal(410, "Expired", "too old resource version"),
-        events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
+        watch_events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
     ],
 )
 def test_a_version_that_nobody_remembers(expired: Reply) -> None:
@@ -393,7 +321,8 @@ def test_the_time_goes_on_after_an_answer_that_told_it() -> None:
 
     async def scenario(connected: Cluster) -> None:
         nonlocal passed
-        async with Cluster(connected._access, patience=60.0, clock=lambda: passed) as cluster:
+        access = access_to(int(connected.server.rpartition(":")[2]))
+        async with Cluster(access, patience=60.0, clock=lambda: passed) as cluster:
             told = [cluster.now]
             await cluster.get("ConfigMap", "a")
             told.append(cluster.now)

@@ -15,7 +15,7 @@ import yaml
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.platforms.kubernetes import manifests, naming
 from elasticdl.platforms.kubernetes.credentials import Credentials
-from elasticdl.platforms.kubernetes.pod_manifests import NO_NOTICE, NOTICE_SECONDS, master_pod, node_pod
+from elasticdl.platforms.kubernetes.pods.manifest import NO_NOTICE, NOTICE_SECONDS, master_pod, node_pod
 from elasticdl.platforms.platform import NodeRequest
 
 CREDENTIALS = Credentials(token="t", ca_crt="ca", tls_crt="crt", tls_key="key")

@@ -7,7 +7,7 @@ from typing import Any
 from e2e.cluster.policies import who_reaches
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes.manifests import network_policy
-from elasticdl.platforms.kubernetes.pod_manifests import master_pod, node_pod
+from elasticdl.platforms.kubernetes.pods.manifest import master_pod, node_pod
 from elasticdl.platforms.platform import NodeRequest
 
 

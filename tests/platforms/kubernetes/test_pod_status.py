@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.platforms.kubernetes.pod_status import (
+from elasticdl.platforms.kubernetes.pods.status import (
     grace_seconds,
     leaving,
     lost,

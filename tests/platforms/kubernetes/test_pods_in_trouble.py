@@ -14,11 +14,12 @@ import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.platforms.kubernetes import kubernetes_platform
+from elasticdl.platforms.kubernetes import fenced_changes
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Pauses
 from elasticdl.platforms.kubernetes.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
-from elasticdl.platforms.kubernetes.pod_manifests import NO_NOTICE, NOTICE_SECONDS
+from elasticdl.platforms.kubernetes.place_addresses import REMOVAL_SECONDS
+from elasticdl.platforms.kubernetes.pods.manifest import NO_NOTICE, NOTICE_SECONDS
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
 
 PODS = Path(__file__).parent / "pods"
@@ -129,8 +130,11 @@ def play(
     clock: Callable[[], float] = time.monotonic,
     before_changes: Callable[[], Awaitable[None]] | None = None,
     pod_ip: str = "",
+    settings: dict[str, Any] | None = None,
     **flags: Any,
 ) -> None:
+    """`settings`: further arguments of the platform."""
+
     async def run() -> None:
         server = await asyncio.start_server(api.answer, "127.0.0.1", 0)
         address = server.sockets[0].getsockname()
@@ -154,6 +158,7 @@ def play(
                 look_after_seconds=(0.01, 0.02, 0.03),
                 clock=clock,
                 before_changes=before_changes,
+                **(settings or {}),
             )
             try:
                 await asyncio.wait_for(scenario(platform), 60)
@@ -701,7 +706,7 @@ def test_but_what_does_not_go_is_told() -> None:
         asking = asyncio.ensure_future(platform.addresses({"ps": 1}))
         while len(api.asked) < 2:
             await asyncio.sleep(0.01)
-        now[0] = kubernetes_platform.GOING_SECONDS
+        now[0] = REMOVAL_SECONDS
         with pytest.raises(UserError, match="Service rec-edljob-ps-0 is of a job that had this name") as told:
             await asking
         assert "`kubectl describe service rec-edljob-ps-0 --namespace=lab`" in told.value.hint
@@ -941,8 +946,7 @@ def test_nor_does_it_make_a_pod_or_lead_others_to_one(role: str, flags: dict[str
     assert api.asked == []
 
 
-def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_platform, "_ATTEMPT_SECONDS", 0.0)
+def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off() -> None:
     api = Api()
     api.refusals = [(503, "ServiceUnavailable", "nobody is there")] * 100
     looks = []
@@ -956,7 +960,7 @@ def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off(monkeypatch:
         with pytest.raises(UserError, match="another master"):
             await platform.start(request(1))
 
-    play(api, scenario, before_changes=before_changes)
+    play(api, scenario, before_changes=before_changes, settings={"attempt_seconds": 0.0})
     assert looks == [0, 1, 2]
 
 
@@ -970,7 +974,7 @@ def test_a_server_that_wants_to_be_left_alone_for_longer_than_an_attempt_is(
             waits.append(at_least)
             return True
 
-    monkeypatch.setattr(kubernetes_platform, "Pauses", Noted)
+    monkeypatch.setattr(fenced_changes, "Pauses", Noted)
     api = Api()
     api.headers = "Retry-After: 30\r\n"
     api.refusals = [(429, "TooManyRequests", "the server has received too many requests")] * 2
@@ -1011,8 +1015,7 @@ def test_what_is_known_of_a_node_is_told_again_to_whoever_starts_it() -> None:
     assert made(api) == []
 
 
-def test_a_job_that_is_preempted_for_weeks_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_platform, "ENDED_KEPT", 3)
+def test_a_job_that_is_preempted_for_weeks_does_not_grow() -> None:
     # Ended, but its pod is there.
     api = Api(pod("completed", 0))
 
@@ -1027,15 +1030,14 @@ def test_a_job_that_is_preempted_for_weeks_does_not_grow(monkeypatch: pytest.Mon
                     break
         kept = {f"worker-{number}" for number in (0, 27, 28, 29)}
         assert {status.name for status in await platform.nodes()} == kept
-        by_node = (platform._ended, platform._made, platform._stopped, platform._uids, platform._troubles)
-        assert set().union(*by_node, platform._looking, platform._timers) <= kept
+        by_node = (platform._warnings, platform._event_readers, platform._timers)
+        assert platform._table.names().union(*by_node) <= kept
 
-    play(api, scenario)
+    play(api, scenario, settings={"ended_kept": 3})
 
 
-def test_pods_that_a_cluster_leaves_behind_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_a_cluster_leaves_behind_do_not_pile_up() -> None:
     """Those of programs that ended by themselves stay: there are never many."""
-    monkeypatch.setattr(kubernetes_platform, "PODS_KEPT", 3)
     api = Api(pod("failed", 0), pod("completed", 1), pod("deleted", 2))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -1049,13 +1051,12 @@ def test_pods_that_a_cluster_leaves_behind_do_not_pile_up(monkeypatch: pytest.Mo
         while len(api.asked) < 4:
             await asyncio.sleep(0.01)
 
-    play(api, scenario)
+    play(api, scenario, settings={"pods_kept": 3})
     removed = [(p.rpartition("-")[2], o["preconditions"]["uid"]) for _, p, o in api.asked]
     assert removed == [(str(number), f"uid-{number}") for number in range(3, 7)]
 
 
-def test_what_nobody_has_heard_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes_platform, "ENDED_KEPT", 1)
+def test_what_nobody_has_heard_is_not_forgotten() -> None:
     api = Api(*(pod("running", number) for number in range(5)))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -1068,4 +1069,4 @@ def test_what_nobody_has_heard_is_not_forgotten(monkeypatch: pytest.MonkeyPatch)
         events = platform.events()
         assert {(await events.__anext__()).name for _ in range(5)} == {f"worker-{n}" for n in range(5)}
 
-    play(api, scenario)
+    play(api, scenario, settings={"ended_kept": 1})

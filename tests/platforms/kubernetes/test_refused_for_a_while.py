@@ -9,7 +9,8 @@ import asyncio
 import pytest
 
 from elasticdl.platforms.kubernetes.client import ClusterError
-from elasticdl.platforms.kubernetes.kubernetes_platform import REFUSED_SECONDS, KubernetesPlatform
+from elasticdl.platforms.kubernetes.fenced_changes import REFUSED_SECONDS
+from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase
 from tests.platforms.kubernetes.test_pods_in_trouble import FORBIDDEN, Api, play, pod, request, told
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from elasticdl.platforms.kubernetes.pod_manifests import DEFAULT_ACCOUNT
+from elasticdl.platforms.kubernetes.pods.manifest import DEFAULT_ACCOUNT
 
 
 def documents(name: str) -> list[dict[str, Any]]:

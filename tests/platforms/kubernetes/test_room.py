@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticdl.platforms.kubernetes.quota_queue import Line
+from elasticdl.platforms.kubernetes.quota_queue import QuotaQueue
 from elasticdl.platforms.platform import NodeRequest
 
 
@@ -31,7 +31,7 @@ class Namespace:
             return request.name in self.rooms
 
         async def run() -> None:
-            line = Line(attempt, seconds=0)
+            line = QuotaQueue(attempt, seconds=0)
             for each in requests:
                 line.join(each)
             running = asyncio.create_task(line.run())

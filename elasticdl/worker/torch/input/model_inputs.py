@@ -41,7 +41,7 @@ def numbers_of(features: Any) -> list[Any]:
     return []
 
 
-class Inputs:
+class ModelInputs:
     def __init__(self, forward: Callable[..., Any]) -> None:
         parameters = inspect.signature(forward).parameters.values()
         positional = [p for p in parameters if p.kind in _POSITIONAL]
