@@ -1,10 +1,12 @@
 """The virtual clock: runs a workload under a policy.
 
-Time moves in whole seconds from event to event: arrivals, pods that start or are gone, jobs that finish, services that change, retries of
-the cluster's scheduler, and moments at which the policy is asked. The engine owns pods and machines; a policy only returns plans. A
-plan beyond the capacity of a machine is never carried out: its pods wait until there is room.
+Time moves in whole seconds from event to event: arrivals, pods that start or are gone, jobs that finish,
+services that change, retries of the cluster's scheduler, and moments at which the policy is asked. The
+engine owns pods and machines; a policy only returns plans. A plan beyond the capacity of a machine is never
+carried out: its pods wait until there is room.
 
-A workload under a policy that leaves jobs waiting for ever ends when nothing can happen any more; those jobs are reported as stuck.
+A workload under a policy that leaves jobs waiting for ever ends when nothing can happen any more; those
+jobs are reported as stuck.
 """
 
 from __future__ import annotations
@@ -98,7 +100,10 @@ class Simulation:
 
     def __init__(self, workload: Workload, policy: Policy, *, seed: int = 0) -> None:
         if not workload.machines or all(not any(m.allocatable.values()) for m in workload.machines):
-            raise UserError(f"Workload {workload.name}: the cluster has no machines.", hint="Add machines, or use --nodes.")
+            raise UserError(
+                f"Workload {workload.name}: the cluster has no machines.",
+                hint="Add machines, or use --nodes.",
+            )
         self._workload = workload
         self._policy = policy
         self._rules = workload.rules
@@ -119,7 +124,8 @@ class Simulation:
         self._next_tick = self._interval()
         self._react_at = math.inf
         self._reserved: Mapping[str, int] = {}
-        # Bound pods in order of their next change would need a heap; there are few enough to look at all that wait for something.
+        # Bound pods in order of their next change would need a heap; there are few enough to look at all that
+        # wait for something.
         self._timed: set[_Pod] = set()
         # Plans in a row after which nothing had changed and no job was training.
         self._idle_plans = 0
@@ -144,9 +150,7 @@ class Simulation:
         return own if own is not None and self._rules.reacts else self._rules.interval
 
     def _is_over(self) -> bool:
-        return (
-            self._workload.horizon is None and not self._active and self._coming >= len(self._arrivals)
-        )
+        return self._workload.horizon is None and not self._active and self._coming >= len(self._arrivals)
 
     def _is_stuck(self) -> bool:
         """Whether nothing has moved for so many plans that nothing will."""
@@ -315,7 +319,11 @@ class Simulation:
             alive = [pod for pod in pods if pod.phase is not Phase.TERMINATING]
             for _ in range(target - len(alive)):
                 changed = True
-                pods.append(self._new_pod(service.name, "replica", service.requests, service.priority, is_service=True))
+                pods.append(
+                    self._new_pod(
+                        service.name, "replica", service.requests, service.priority, is_service=True
+                    )
+                )
             # Pending ones first, then the newest.
             order = sorted(alive, key=lambda pod: (pod.phase is not Phase.PENDING, -pod.number))
             for pod in order[: max(0, len(alive) - target)]:
@@ -393,7 +401,9 @@ class Simulation:
         return pods
 
     def _schedule(self) -> None:
-        """The cluster's own scheduler: binds pending pods by priority and age, each to the machine with most room."""
+        """The cluster's own scheduler: binds pending pods by priority and age, each to the machine with most
+        room.
+        """
         waiting = sorted(self._unbound(), key=lambda pod: (-pod.priority, pod.number))
         hopeless: set[tuple[tuple[str, int], ...]] = set()
         for pod in waiting:
@@ -526,7 +536,9 @@ class Simulation:
                 held.setdefault((pod.role, pod.place), []).append(pod)
         for (role, place), pods in held.items():
             wanted = 0 if place is None else placement.get(role, {}).get(place, 0)
-            order = sorted(pods, key=lambda pod: (pod.name not in victims, pod.phase is Phase.RUNNING, -pod.number))
+            order = sorted(
+                pods, key=lambda pod: (pod.name not in victims, pod.phase is Phase.RUNNING, -pod.number)
+            )
             for pod in order[: max(0, len(pods) - wanted)]:
                 self._delete(pod)
 
@@ -536,7 +548,8 @@ class Simulation:
         for role, machines in placement.items():
             for machine, wanted in machines.items():
                 there = sum(
-                    pod.role == role and pod.place == machine and pod.phase is not Phase.TERMINATING for pod in job.pods
+                    pod.role == role and pod.place == machine and pod.phase is not Phase.TERMINATING
+                    for pod in job.pods
                 )
                 for _ in range(wanted - there):
                     pod = self._new_pod(job.job.name, role, groups[role].requests, job.job.priority)
@@ -546,7 +559,9 @@ class Simulation:
     def _shrink_to(self, job: _Job, counts: Mapping[str, int]) -> None:
         for role, count in counts.items():
             pods = [pod for pod in job.pods if pod.role == role and pod.phase is not Phase.TERMINATING]
-            order = sorted(pods, key=lambda pod: (pod.machine is not None, pod.phase is Phase.RUNNING, -pod.number))
+            order = sorted(
+                pods, key=lambda pod: (pod.machine is not None, pod.phase is Phase.RUNNING, -pod.number)
+            )
             for pod in order[: max(0, len(pods) - count)]:
                 self._delete(pod)
 
@@ -560,7 +575,9 @@ class Simulation:
     # State of jobs
 
     def _update_placements(self) -> None:
-        """Tells the work of each job where its instances run now; a change of the wanted placement costs a resize."""
+        """Tells the work of each job where its instances run now; a change of the wanted placement costs a
+        resize.
+        """
         for job in self._active.values():
             wanted: dict[int, int] = {}
             running: dict[int, int] = {}
@@ -626,9 +643,9 @@ class Simulation:
         ends = [result.completed_at for result in self._results if result.completed_at is not None]
         end = self._workload.horizon if self._workload.horizon is not None else max(ends, default=self._now)
         order = {job.name: number for number, job in enumerate(self._arrivals)}
-        for job in self._arrivals[self._coming :]:
+        for late in self._arrivals[self._coming :]:
             self._results.append(
-                JobResult(name=job.name, submitted_at=job.submitted_at_seconds, requested=job.requested)
+                JobResult(name=late.name, submitted_at=late.submitted_at_seconds, requested=late.requested)
             )
         return RunResult(
             policy=self._policy.name,

@@ -1,7 +1,7 @@
 """Reads workloads: the simple table of jobs (CSV or YAML), and the workloads published with the Pollux paper.
 
-Errors are `UserError`s that name the file and the line. A job larger than the whole cluster is no error here: the simulation reports it and
-goes on with the others.
+Errors are `UserError`s that name the file and the line. A job larger than the whole cluster is no error
+here: the simulation reports it and goes on with the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from elasticdl.scheduling.jobs import RoleGroup
 from elasticdl.simulator.scenarios import SCENARIOS
 from elasticdl.simulator.traces import WORKLOADS, Row, TraceFolder, read_rows
 from elasticdl.simulator.work import LinearWork, TracedWork
-from elasticdl.simulator.workload import CPU, GPU, MEMORY, Rules, Service, Workload, WorkloadJob, parse_machines
+from elasticdl.simulator.workload import (
+    CPU,
+    GPU,
+    MEMORY,
+    Rules,
+    Service,
+    Workload,
+    WorkloadJob,
+    parse_machines,
+)
 
 # Cluster and rules of the published comparison.
 POLLUX_NODES = "16x4gpu"
@@ -45,7 +54,9 @@ _UNITS = {
 
 
 def read_workloads(text: str, *, machines: tuple[Machine, ...] | None = None) -> list[Workload]:
-    """Returns the workloads that a word of the command line means: a built-in scenario, a file, or a folder of measured programs."""
+    """Returns the workloads that a word of the command line means: a built-in scenario, a file, or a folder of
+    measured programs.
+    """
     path = Path(text)
     scenario = text.replace("_", "-")
     if scenario in SCENARIOS and not path.exists():
@@ -54,13 +65,16 @@ def read_workloads(text: str, *, machines: tuple[Machine, ...] | None = None) ->
     if not path.exists():
         raise UserError(
             f"There is no file, folder or scenario {text}.{did_you_mean(text, SCENARIOS)}",
-            hint=f"Scenarios: {', '.join(SCENARIOS)}. Otherwise give a CSV or YAML file of jobs, or a folder of traces.",
+            hint=f"Scenarios: {', '.join(SCENARIOS)}. Or give a CSV or YAML file of jobs, or a folder of traces.",
         )
     if path.is_dir():
         traces = TraceFolder(path)
         files = traces.workloads()
         if not files:
-            raise UserError(f"{path} has no {WORKLOADS}/*.csv.", hint="Give a folder with measured programs and workloads.")
+            raise UserError(
+                f"{path} has no {WORKLOADS}/*.csv.",
+                hint="Give a folder with measured programs and workloads.",
+            )
         return [read_pollux(file, machines=machines, traces=traces) for file in files]
     return [read_workload(path, machines=machines)]
 
@@ -69,7 +83,9 @@ def read_workload(path: Path, *, machines: tuple[Machine, ...] | None = None) ->
     if path.suffix in (".yaml", ".yml"):
         return _read_yaml(path, machines)
     if path.suffix != ".csv":
-        raise UserError(f"{path} is neither a .csv nor a .yaml file.", hint="docs/simulator.md describes both.")
+        raise UserError(
+            f"{path} is neither a .csv nor a .yaml file.", hint="docs/simulator.md describes both."
+        )
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         header = {name.strip() for name in file.readline().split(",")}
     if "application" in header:
@@ -153,7 +169,11 @@ def _table_job(row: Row) -> WorkloadJob:
     requested = row.count("workers") if row.has("workers") else maximum
     if not minimum <= requested <= maximum:
         raise UserError(f"{row.where}: workers {requested} is not between min {minimum} and max {maximum}.")
-    needs = {CPU: _quantity(row, "cpu", 1000), MEMORY: _quantity(row, "memory", 1), GPU: _quantity(row, "gpu", 1)}
+    needs = {
+        CPU: _quantity(row, "cpu", 1000),
+        MEMORY: _quantity(row, "memory", 1),
+        GPU: _quantity(row, "gpu", 1),
+    }
     needs = {key: value for key, value in needs.items() if value}
     groups = []
     if row.has("master_cpu"):
@@ -172,7 +192,9 @@ def _table_job(row: Row) -> WorkloadJob:
         submitted_at_seconds=row.number("submit", least=0) if row.has("submit") else 0.0,
         groups=tuple(groups),
         requested=requested,
-        work=LinearWork(seconds=seconds, overhead=row.number("overhead", least=0) if row.has("overhead") else 0.0),
+        work=LinearWork(
+            seconds=seconds, overhead=row.number("overhead", least=0) if row.has("overhead") else 0.0
+        ),
         priority=int(row.number("priority")) if row.has("priority") else 0,
         weight=row.number("weight", above=0) if row.has("weight") else 1.0,
         namespace=row.text("namespace") if row.has("namespace") else "default",
@@ -184,7 +206,8 @@ def quantity(text: str, *, scale: int, where: str) -> int:
     match = _QUANTITY.match(text.strip())
     if match is None:
         raise UserError(
-            f"{where}: {text!r} is no quantity of at least zero.", hint="Write 4, 0.5 or 500m; for memory 8Gi or 512Mi."
+            f"{where}: {text!r} is no quantity of at least zero.",
+            hint="Write 4, 0.5 or 500m; for memory 8Gi or 512Mi.",
         )
     return round(float(match[1]) * _UNITS[match[2]] * scale)
 
@@ -196,7 +219,8 @@ def _quantity(row: Row, key: str, scale: int) -> int:
 def _table_workload(path: Path, jobs: list[WorkloadJob], machines: tuple[Machine, ...] | None) -> Workload:
     if machines is None:
         raise UserError(
-            f"{path} does not say on which machines the jobs run.", hint="Add --nodes, for example --nodes 16x4gpu."
+            f"{path} does not say on which machines the jobs run.",
+            hint="Add --nodes, for example --nodes 16x4gpu.",
         )
     return Workload(
         name=path.stem,
@@ -232,7 +256,7 @@ def load_yaml(path: Path) -> Any:
     """Reads a YAML file; every mapping has its line under `__line__`."""
     try:
         with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_LineLoader)  # noqa: S506 - a SafeLoader
+            return yaml.load(file, Loader=_LineLoader)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -250,7 +274,9 @@ def entry(path: Path, values: Any, known: tuple[str, ...], *, what: str) -> Row:
                 f"{path}, line {line}: unknown field {key} of {what}.{did_you_mean(str(key), known)}",
                 hint=f"Fields: {', '.join(known)}.",
             )
-    texts = {str(key): None if value is None else str(value) for key, value in values.items() if key != "__line__"}
+    texts = {
+        str(key): None if value is None else str(value) for key, value in values.items() if key != "__line__"
+    }
     return Row(path, line, texts)
 
 
@@ -278,7 +304,9 @@ def _read_yaml(path: Path, machines: tuple[Machine, ...] | None) -> Workload:
     workload = _table_workload(path, jobs, machines)
     services = tuple(_service(path, values) for values in items(path, document, "services"))
     horizon = top.number("horizon", above=0) if top.has("horizon") else None
-    endless = [job.name for job in jobs if isinstance(job.work, LinearWork) and not math.isfinite(job.work.seconds)]
+    endless = [
+        job.name for job in jobs if isinstance(job.work, LinearWork) and not math.isfinite(job.work.seconds)
+    ]
     if endless and horizon is None:
         raise UserError(f"{path}: {endless[0]} never ends.", hint="Add horizon: SECONDS to the workload.")
     result = Workload(
@@ -308,9 +336,15 @@ def _service(path: Path, values: Any) -> Service:
         if at == "__line__":
             continue
         if not isinstance(at, int | float) or not isinstance(count, int) or count < 0 or at < 0:
-            raise UserError(f"{row.where}: replicas maps seconds to counts of at least zero, not {at!r}: {count!r}.")
+            raise UserError(
+                f"{row.where}: replicas maps seconds to counts of at least zero, not {at!r}: {count!r}."
+            )
         targets.append((float(at), count))
-    needs = {CPU: _quantity(row, "cpu", 1000), MEMORY: _quantity(row, "memory", 1), GPU: _quantity(row, "gpu", 1)}
+    needs = {
+        CPU: _quantity(row, "cpu", 1000),
+        MEMORY: _quantity(row, "memory", 1),
+        GPU: _quantity(row, "gpu", 1),
+    }
     return Service(
         name=_name(row),
         requests={key: value for key, value in needs.items() if value},

@@ -1,11 +1,13 @@
 """Piecewise linear interpolation over scattered points of the plane.
 
-Measured step times exist for some counts of (machines, replicas) only. Between them they are interpolated on the Delaunay triangles of
-those counts, which is what the published simulator did with SciPy. SciPy is not a dependency here, and there are about seventy points, so
-the triangles are found by testing every triple against every point at once.
+Measured step times exist for some counts of (machines, replicas) only. Between them they are interpolated
+on the Delaunay triangles of those counts, which is what the published simulator did with SciPy. SciPy is
+not a dependency here, and there are about seventy points, so the triangles are found by testing every
+triple against every point at once.
 
-Points on one circle (a square of the grid) have more than one Delaunay triangulation. A fixed tiny tilt of the lifted points picks
-one, so that the surface has no gaps. Outside of the points the nearest edge counts: a query is never extrapolated.
+Points on one circle (a square of the grid) have more than one Delaunay triangulation. A fixed tiny tilt of
+the lifted points picks one, so that the surface has no gaps. Outside of the points the nearest edge counts:
+a query is never extrapolated.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Floats = NDArray[np.float64]
-# Relative to coordinates of at most a few hundred: larger than rounding, smaller than any difference between real points.
+# Relative to coordinates of at most a few hundred: larger than rounding, smaller than any difference between
+# real points.
 _TILT = 1e-6
 _SLACK = 1e-9
 
@@ -34,8 +37,8 @@ class TriangleInterpolator:
     def weights(self, x: float, y: float) -> dict[tuple[int, int], float]:
         """Returns the points that surround (x, y) and their weights, which sum to one."""
         point = np.array([x, y], dtype=np.float64)
-        exact = (int(x), int(y))
-        if exact in self._keys and exact == (x, y):
+        exact = (round(x), round(y))
+        if exact in self._keys and abs(exact[0] - x) + abs(exact[1] - y) < _SLACK:
             return {exact: 1.0}
         best: tuple[float, _Floats, tuple[int, ...]] | None = None
         for triangle in self._triangles:
@@ -50,9 +53,7 @@ class TriangleInterpolator:
         shares = np.clip(best[1], 0.0, None)
         shares = shares / shares.sum()
         return {
-            self._keys[i]: float(share)
-            for i, share in zip(best[2], shares, strict=True)
-            if share > _SLACK
+            self._keys[i]: float(share) for i, share in zip(best[2], shares, strict=True) if share > _SLACK
         }
 
     def _nearest(self, point: _Floats) -> dict[tuple[int, int], float]:
@@ -83,7 +84,8 @@ def _delaunay(points: _Floats) -> list[tuple[int, ...]]:
     if count < 3:
         return []
     triples = np.array(list(combinations(range(count), 3)))
-    # A point is inside of the circle through a triangle if, lifted to x² + y², it lies below the plane through it.
+    # A point is inside of the circle through a triangle if, lifted to x² + y², it lies below the plane
+    # through it.
     noise = np.modf(np.sin(np.arange(1, count + 1) * 12.9898) * 43758.5453)[0]
     lifted = (points**2).sum(axis=1) + _TILT * noise
     a, b, c = (points[triples[:, i]] for i in range(3))

@@ -1,8 +1,9 @@
 """The interface of a scheduling policy, and what it may see.
 
-A policy is asked at moments that the rules of the workload choose. It sees jobs and pods as a controller sees them, never the work that
-is left or the speed of placements that a job has not run in. It returns, per job, either exact placements or only counts; counts are
-placed by the scheduler of the cluster, one pod at a time.
+A policy is asked at moments that the rules of the workload choose. It sees jobs and pods as a controller
+sees them, never the work that is left or the speed of placements that a job has not run in. It returns, per
+job, either exact placements or only counts; counts are placed by the scheduler of the cluster, one pod at a
+time.
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ class ClusterView:
 class PolicyPlan:
     """Jobs that appear in neither mapping stay as they are.
 
-    placements: exact machines for every instance of a job; empty means that the job stops. counts: how many instances of each role;
-    pods are placed by the cluster's scheduler. rejected: jobs that can never run, with the reason. victims: pods to delete first.
-    reserved: machines for pods of services.
+    placements: exact machines for every instance of a job; empty means that the job stops. counts: how many
+    instances of each role; pods are placed by the cluster's scheduler. rejected: jobs that can never run,
+    with the reason. victims: pods to delete first. reserved: machines for pods of services.
     """
 
     placements: Mapping[str, RolePlacement] = field(default_factory=dict)
@@ -97,7 +98,9 @@ class Policy(Protocol):
 
     @property
     def stop_seconds(self) -> float | None:
-        """From the deletion of an instance until it is gone where the system differs from the rules; None: as in the rules."""
+        """From the deletion of an instance until it is gone where the system differs from the rules; None: as
+        in the rules.
+        """
 
     def sizes(self, job: WorkloadJob) -> tuple[int, int]:
         """Returns the smallest and largest size of the elastic group under this policy."""

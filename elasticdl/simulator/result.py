@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 class JobResult:
     """One job. Times are seconds of the virtual clock; None means that it did not happen.
 
-    first_instance_at: the first elastic instance ran. started_at: all groups ran at their minimum, so that the job trains.
+    first_instance_at: the first elastic instance ran. started_at: all groups ran at their minimum, so that
+    the job trains.
     """
 
     name: str
@@ -120,7 +121,9 @@ class RunResult:
             for job in jobs
             if job.completed_at is not None and 0 < job.fair_seconds < math.inf
         ]
-        work = sum(job.done_share * job.isolated_seconds for job in jobs if math.isfinite(job.isolated_seconds))
+        work = sum(
+            job.done_share * job.isolated_seconds for job in jobs if math.isfinite(job.isolated_seconds)
+        )
         plans = [seconds * 1000 for seconds in self.plan_seconds] or [0.0]
         return Summary(
             policy=self.policy,

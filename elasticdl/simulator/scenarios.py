@@ -1,7 +1,7 @@
 """Published experiments as workloads: two of PaddlePaddle EDL, two of ElasticDL.
 
-Each says what was published and what had to be assumed. The machines, the pods and their times come from the reports and from the logs that were
-published with them.
+Each says what was published and what had to be assumed. The machines, the pods and their times come from
+the reports and from the logs that were published with them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,37 @@ from elasticdl.scheduling.jobs import RoleGroup
 from elasticdl.simulator.work import LinearWork
 from elasticdl.simulator.workload import CPU, GIB, MEMORY, Rules, Service, Workload, WorkloadJob
 
-# The experiments of EDL ran on Kubernetes 1.6. Its scheduler tried an unschedulable pod again after 1, 2, 4 … 60 seconds; pods ran 2 to 4 seconds after
-# they were bound, and were gone 2 seconds after they were deleted.
+# The experiments of EDL ran on Kubernetes 1.6. Its scheduler tried an unschedulable pod again after 1, 2, 4 …
+# 60 seconds; pods ran 2 to 4 seconds after they were bound, and were gone 2 seconds after they were deleted.
 _EDL_RULES = Rules(
-    interval=5.0, reacts=True, reaction=1.0, resize_cost=0.0, pod_start=2.0, start_jitter=2.0, pod_stop=2.0,
+    interval=5.0,
+    reacts=True,
+    reaction=1.0,
+    resize_cost=0.0,
+    pod_start=2.0,
+    start_jitter=2.0,
+    pod_stop=2.0,
     scheduler_backoff=60.0,
 )
-# The experiment without autoscaling leaves 14 of 20 jobs waiting until its end, on average 308.5 s over all 20: it ended after 590 s.
+# The experiment without autoscaling leaves 14 of 20 jobs waiting until its end, on average 308.5 s over all
+# 20: it ended after 590 s.
 EDL_CASE1_SECONDS = 590.0
 EDL_CASE2_SECONDS = 700.0
-EDL_CASE2_STEPS = ((0.0, 400), (110.0, 300), (200.0, 200), (290.0, 100), (380.0, 200), (470.0, 300), (560.0, 400))
+EDL_CASE2_STEPS = (
+    (0.0, 400),
+    (110.0, 300),
+    (200.0, 200),
+    (290.0, 100),
+    (380.0, 200),
+    (470.0, 300),
+    (560.0, 400),
+)
 
 
 def edl_machines() -> tuple[Machine, ...]:
-    """133 machines, 86 with 12 CPUs and 47 with 28. Their memory is not published; it is assumed not to be scarce."""
+    """133 machines, 86 with 12 CPUs and 47 with 28. Their memory is not published; it is assumed not to be
+    scarce.
+    """
     small = {CPU: 12_000, MEMORY: 64 * GIB}
     large = {CPU: 28_000, MEMORY: 128 * GIB}
     return tuple(Machine(name=f"small-{n:02d}", allocatable=small) for n in range(86)) + tuple(
@@ -38,7 +55,9 @@ def edl_machines() -> tuple[Machine, ...]:
 
 
 def _edl_job(number: int, *, gap: float, requested: int = 60) -> WorkloadJob:
-    """A master of 1 CPU, 10 parameter servers of 4 CPUs, 2 to 60 trainers of 5 CPUs; it outlasts the experiment."""
+    """A master of 1 CPU, 10 parameter servers of 4 CPUs, 2 to 60 trainers of 5 CPUs; it outlasts the
+    experiment.
+    """
     return WorkloadJob(
         name=f"job-{number:02d}",
         submitted_at_seconds=number * gap,
@@ -64,7 +83,9 @@ def edl_case1() -> Workload:
 
 
 def edl_case2() -> Workload:
-    """EDL, training beside a web service: 400 NGINX pods of 3 CPUs shrink to 100 and grow back, 100 every 90 s; 6 jobs, 8 s apart."""
+    """EDL, training beside a web service: 400 NGINX pods of 3 CPUs shrink to 100 and grow back, 100 every 90
+    s; 6 jobs, 8 s apart.
+    """
     nginx = Service(name="nginx", requests={CPU: 3_000, MEMORY: GIB}, targets=EDL_CASE2_STEPS)
     jobs = tuple(_edl_job(number, gap=8.0, requested=15) for number in range(6))
     return Workload(
@@ -86,7 +107,8 @@ _TWO_JOB_SECONDS = 380.0
 def two_jobs() -> Workload:
     """ElasticDL, two jobs of 13 CPUs on 24 CPUs, the second 30 s later.
 
-    The report gives totals. They fit a master of 1 CPU, a parameter server of 4 and two workers of 4 CPUs each, on three machines of 8.
+    The report gives totals. They fit a master of 1 CPU, a parameter server of 4 and two workers of 4 CPUs
+    each, on three machines of 8.
     """
     groups = (
         RoleGroup(role="master", minimum=1, maximum=1, requests={CPU: 1_000}),
@@ -111,9 +133,11 @@ def two_jobs() -> Workload:
 
 
 def nginx_colocation() -> Workload:
-    """ElasticDL beside NGINX: one job of up to 294 CPUs on 302, NGINX between 0 and 100 pods of 2 CPUs as its load changes.
+    """ElasticDL beside NGINX: one job of up to 294 CPUs on 302, NGINX between 0 and 100 pods of 2 CPUs as its
+    load changes.
 
-    The steps are those of the published measurement. A master of 2 CPUs, 3 parameter servers and up to 70 workers of 4 CPUs add up to its 294.
+    The steps are those of the published measurement. A master of 2 CPUs, 3 parameter servers and up to 70
+    workers of 4 CPUs add up to its 294.
     """
     nginx = Service(
         name="nginx",

@@ -1,11 +1,13 @@
-"""Training programs measured on real GPUs, as published with the Pollux paper: their speed and their statistical efficiency.
+"""Training programs measured on real GPUs, as published with the Pollux paper: their speed and their
+statistical efficiency.
 
-A folder holds one sub-folder per program, with `placements.csv`, `scalability.csv` and one `validation-BATCH.csv` per batch size, and
-`workloads/*.csv`. The files are read where they are. What was not measured is interpolated linearly: over the local batch size within
-a placement; over (machines, replicas, local batch size) otherwise; over the batch size between two validation files.
+A folder holds one sub-folder per program, with `placements.csv`, `scalability.csv` and one
+`validation-BATCH.csv` per batch size, and `workloads/*.csv`. The files are read where they are. What was
+not measured is interpolated linearly: over the local batch size within a placement; over (machines,
+replicas, local batch size) otherwise; over the batch size between two validation files.
 
-A broken file raises a `UserError` that names the file and the line. Every look-up is cached, because a replay asks the same few thousand
-questions millions of times.
+A broken file raises a `UserError` that names the file and the line. Every look-up is cached, because a
+replay asks the same few thousand questions millions of times.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ class TracedProgram:
         *,
         name: str,
         placements: Mapping[Placement, _Column],
-        scalability: Mapping[tuple[int, int], _Column],
+        scalability: Mapping[tuple[int, ...], _Column],
         validation: Mapping[int, tuple[_Epoch, ...]],
         rules: ProgramRules = _FREE,
     ) -> None:
@@ -102,7 +104,7 @@ class TracedProgram:
         self.max_local_batch = rules.max_local_batch or int(max(locals_))
         self.epochs = min(len(rows) for rows in validation.values())
         self._columns = {**_average(placements), **scalability}
-        self._triangles = TriangleInterpolator(list(self._columns))
+        self._triangles = TriangleInterpolator([(key[0], key[1]) for key in self._columns])
         self._progress = [0.0] + [
             min(rows[epoch].progress for rows in validation.values()) for epoch in range(self.epochs)
         ]
@@ -157,9 +159,11 @@ class TracedProgram:
         )
 
 
-def _average(placements: Mapping[Placement, _Column]) -> dict[tuple[int, int], _Column]:
+def _average(placements: Mapping[Placement, _Column]) -> dict[tuple[int, ...], _Column]:
     """Returns the mean of all placements with the same number of machines and replicas."""
-    groups: dict[tuple[int, int], dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[int, ...], dict[float, list[tuple[float, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for placement, column in placements.items():
         group = groups[len(placement), sum(placement)]
         for size, step, sync in zip(column.local_batch, column.step_time, column.sync_time, strict=True):
@@ -180,7 +184,9 @@ class TraceFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not folder.is_dir():
-            raise UserError(f"There is no folder {folder}.", hint="Give the folder that holds the measured programs.")
+            raise UserError(
+                f"There is no folder {folder}.", hint="Give the folder that holds the measured programs."
+            )
         self.names = sorted(path.parent.name for path in folder.glob("*/placements.csv"))
         self._programs: dict[str, TracedProgram] = {}
 

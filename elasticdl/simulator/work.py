@@ -1,7 +1,7 @@
 """What a job has to do and how fast it does it: measured programs, and jobs of a given amount of work.
 
-The engine owns the clock and the instances; an object of this module owns the progress of one job. It is asked to advance by some
-seconds in a placement, and knows afterwards whether the job is done.
+The engine owns the clock and the instances; an object of this module owns the progress of one job. It is
+asked to advance by some seconds in a placement, and knows afterwards whether the job is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from elasticdl.scheduling.jobs import BatchLimits, GradientNoise, Observation, Progress
 from elasticdl.simulator.traces import Placement, TracedProgram
 
-# Chooses (local batch, accumulation steps) for so many machines and replicas from what the job has shown so far.
+# Chooses (local batch, accumulation steps) for so many machines and replicas from what the job has shown so
+# far.
 BatchChooser = Callable[["TracedProgress", int, int], tuple[int, int]]
 
 
@@ -180,9 +181,8 @@ class TracedWork(Work):
         size = max(1, min(size, self.largest_size))
         whole, rest = divmod(size, 4)
         placement = (4,) * whole + ((rest,) if rest else ())
-        sizes = {program.rules.fixed_batch or 0} - {0} or {
-            b for b in (*_doublings(program.init_batch, program.max_batch), self.batch)
-        }
+        fixed = program.rules.fixed_batch
+        sizes = [fixed] if fixed else [*_doublings(program.init_batch, program.max_batch), self.batch]
         total = 0.0
         for epoch in range(program.epochs):
             work = program.progress_after(epoch + 1) - program.progress_after(epoch)
@@ -208,8 +208,8 @@ def _doublings(first: int, last: int) -> list[int]:
 def split_batch(program: TracedProgram, batch: int, replicas: int) -> tuple[int, int]:
     """Returns the local batch and the accumulation steps that make up a batch size on so many replicas.
 
-    One replica beyond the smallest batch size accumulates at least once, as in the published simulator: the gradient noise is
-    measured between the parts of a batch.
+    One replica beyond the smallest batch size accumulates at least once, as in the published simulator: the
+    gradient noise is measured between the parts of a batch.
     """
     share = math.ceil(batch / replicas - 1e-8)
     steps = math.ceil(share / program.max_local_batch - 1e-8) - 1
@@ -230,7 +230,9 @@ def goodput(program: TracedProgram, placement: Placement, local: int, steps: int
 
 
 class TracedProgress(WorkProgress):
-    """One run of a measured program, by the rules of the published comparison: whole seconds, a batch size per epoch and interval."""
+    """One run of a measured program, by the rules of the published comparison: whole seconds, a batch size per
+    epoch and interval.
+    """
 
     def __init__(self, work: TracedWork, *, chooser: BatchChooser) -> None:
         self.work = work
@@ -315,7 +317,8 @@ class TracedProgress(WorkProgress):
         return min(1.0, self.progress / self.program.progress_after(self.program.epochs))
 
     def reported(self) -> Progress:
-        # A master knows which share of the current epoch's samples is done, not which progress the epoch will bring.
+        # A master knows which share of the current epoch's samples is done, not which progress the epoch will
+        # bring.
         start = self.program.progress_after(self.epoch) if self.epoch < self.program.epochs else self.progress
         end = self.program.progress_after(min(self.epoch + 1, self.program.epochs))
         share = (self.progress - start) / (end - start) if end > start else 0.0

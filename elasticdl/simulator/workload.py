@@ -1,6 +1,7 @@
 """A workload: machines, jobs that arrive over time, services that come and go, and the rules of the clock.
 
-Everything that a simulation depends on is in a `Workload`, so that the same workload, policy and seed give the same result.
+Everything that a simulation depends on is in a `Workload`, so that the same workload, policy and seed give
+the same result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _GROUP = re.compile(r"^(\d+)x(\d+)gpu$|^(\d+)x(\d+)cpu(?:(\d+)gi)?$", re.IGNOREC
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadJob:
-    """One job. `requested` is the size of the elastic group that its user would ask a scheduler of fixed sizes for."""
+    """One job. `requested` is the size of the elastic group that its user would ask a scheduler of fixed sizes
+    for.
+    """
 
     name: str
     groups: tuple[RoleGroup, ...]
@@ -63,11 +66,12 @@ class Service:
 class Rules:
     """The clock and its delays, in seconds.
 
-    interval: between two plans. reacts: whether a policy is also asked when a job or a pod comes or goes, `reaction` later.
-    resize_cost: how long a job stops when its placement changes, its first start included.
-    pod_start, pod_stop: from binding to running, and from deletion to gone; `start_jitter` more at random.
-    scheduler_backoff: the longest pause before the cluster's scheduler tries an unschedulable pod again; it doubles from one
-    second. 0 means that every freed machine makes it try at once, as schedulers do since Kubernetes 1.10.
+    interval: between two plans. reacts: whether a policy is also asked when a job or a pod comes or goes,
+    `reaction` later. resize_cost: how long a job stops when its placement changes, its first start
+    included. pod_start, pod_stop: from binding to running, and from deletion to gone; `start_jitter` more
+    at random. scheduler_backoff: the longest pause before the cluster's scheduler tries an unschedulable
+    pod again; it doubles from one second. 0 means that every freed machine makes it try at once, as
+    schedulers do since Kubernetes 1.10.
     """
 
     interval: float = 60.0
@@ -82,7 +86,9 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """`horizon`: the second at which the simulation ends whatever is still running (None: when all jobs are done)."""
+    """`horizon`: the second at which the simulation ends whatever is still running (None: when all jobs are
+    done).
+    """
 
     name: str
     machines: tuple[Machine, ...]
@@ -103,9 +109,12 @@ class Workload:
         return replace(self, rules=rules)
 
     def with_load(self, load: float) -> Workload:
-        """Returns the workload with arrival times divided by `load`: 2.0 brings the same jobs in half the time."""
+        """Returns the workload with arrival times divided by `load`: 2.0 brings the same jobs in half the
+        time.
+        """
         jobs = tuple(
-            replace(job, submitted_at_seconds=float(int(job.submitted_at_seconds / load))) for job in self.jobs
+            replace(job, submitted_at_seconds=float(int(job.submitted_at_seconds / load)))
+            for job in self.jobs
         )
         return replace(self, jobs=jobs)
 

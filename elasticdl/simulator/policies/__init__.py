@@ -25,6 +25,7 @@ def make_policy(name: str) -> Policy:
     """Returns a new policy; each run needs its own, because policies remember."""
     if name not in POLICIES:
         raise UserError(
-            f"There is no policy {name!r}.{did_you_mean(name, POLICIES)}", hint=f"Policies: {', '.join(POLICIES)}."
+            f"There is no policy {name!r}.{did_you_mean(name, POLICIES)}",
+            hint=f"Policies: {', '.join(POLICIES)}.",
         )
     return POLICIES[name]()

@@ -1,10 +1,12 @@
 """The autoscaler of PaddlePaddle EDL, with its faults, as a peer to compare with.
 
-Every 5 seconds it compares sums over the whole cluster. Jobs are ordered by fulfilment, (size − minimum)/(maximum − minimum). In rounds, each
-job in ascending order gets one more trainer while the sum of all requests, bound or not, stays below the load target; then each job in
-descending order loses one while the sum is above it; until a round changes nothing. Only jobs whose trainers all run take part, or all
-jobs while some job has no running trainer at all. Pods are placed by the cluster's scheduler, so a job may hold its parameter servers while its
-trainers never fit. The dry run adds to the idle capacity of a machine where it should subtract; both are kept.
+Every 5 seconds it compares sums over the whole cluster. Jobs are ordered by fulfilment, (size −
+minimum)/(maximum − minimum). In rounds, each job in ascending order gets one more trainer while the sum of
+all requests, bound or not, stays below the load target; then each job in descending order loses one while
+the sum is above it; until a round changes nothing. Only jobs whose trainers all run take part, or all jobs
+while some job has no running trainer at all. Pods are placed by the cluster's scheduler, so a job may hold
+its parameter servers while its trainers never fit. The dry run adds to the idle capacity of a machine where
+it should subtract; both are kept.
 """
 
 from __future__ import annotations
@@ -96,9 +98,9 @@ class EdlPolicy:
                 group = job.job.elastic
                 if planned >= group.maximum:
                     continue
-                machine = _assignable(job, idle)
-                if machine is not None and self._has_room(job, requested, total):
-                    take(job, 1, machine)
+                place = _assignable(job, idle)
+                if place is not None and self._has_room(job, requested, total):
+                    take(job, 1, place)
                     changed = True
             for job in reversed(ordered):
                 planned = current[job.job.name] + difference[job.job.name]
@@ -117,7 +119,9 @@ class EdlPolicy:
 
     def _is_overloaded(self, requested: dict[str, int], total: dict[str, int]) -> bool:
         # The target counts for GPUs here and not above: with GPUs it never settles.
-        return any(requested[key] > int(total.get(key, 0) * self._max_load) for key in (CPU, GPU) if total.get(key))
+        return any(
+            requested[key] > int(total.get(key, 0) * self._max_load) for key in (CPU, GPU) if total.get(key)
+        )
 
 
 def _fulfilment(job: JobView, size: int) -> float:

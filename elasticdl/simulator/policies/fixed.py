@@ -1,7 +1,8 @@
 """Jobs of fixed size: first come, first served with gangs, and the plain scheduler of the cluster.
 
-`fifo` starts the oldest job when all of its instances fit, and holds everyone behind it until then. `static` creates all pods when a job is
-submitted and leaves them to the cluster's scheduler: what a cluster without any job scheduler does.
+`fifo` starts the oldest job when all of its instances fit, and holds everyone behind it until then.
+`static` creates all pods when a job is submitted and leaves them to the cluster's scheduler: what a cluster
+without any job scheduler does.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class FifoPolicy:
         ]
         placements: dict[str, dict[str, dict[int, int]]] = {}
         waiting = [job for job in view.jobs.values() if not job.pods]
-        for job in sorted(waiting, key=lambda one: (-one.job.priority, one.job.submitted_at_seconds, one.job.name)):
+        for job in sorted(
+            waiting, key=lambda one: (-one.job.priority, one.job.submitted_at_seconds, one.job.name)
+        ):
             placement = place_gang(job.job, job.job.requested, view.machines, free)
             if placement is None:
                 break
@@ -85,7 +88,9 @@ class StaticPolicy:
 def place_gang(
     job: WorkloadJob, size: int, machines: Sequence[Machine], free: list[dict[str, int]]
 ) -> dict[str, dict[int, int]] | None:
-    """Places all groups of a job, fullest machines first, and takes the room from `free`; None, and nothing taken, if they do not fit."""
+    """Places all groups of a job, fullest machines first, and takes the room from `free`; None, and nothing
+    taken, if they do not fit.
+    """
     before = [dict(room) for room in free]
     placement: dict[str, dict[int, int]] = {}
     for group in sorted(job.groups, key=lambda one: -_largest_share(one.requests, machines)):
@@ -96,7 +101,8 @@ def place_gang(
         def room_for(number: int, need: Mapping[str, int] = need) -> int:
             return min((free[number].get(key, 0) // value for key, value in need.items()), default=10**6)
 
-        # As few machines as possible: those with most room first, but a machine that just holds the rest before an emptier one.
+        # As few machines as possible: those with most room first, but a machine that just holds the rest
+        # before an emptier one.
         while missing > 0:
             rooms = {number: room_for(number) for number in range(len(machines))}
             enough = [number for number, room in rooms.items() if room >= missing]

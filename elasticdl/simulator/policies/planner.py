@@ -1,7 +1,9 @@
-"""Our planner as a policy: turns the view of the simulator into the planner's input, and its decisions into placements.
+"""Our planner as a policy: turns the view of the simulator into the planner's input, and its decisions into
+placements.
 
-The planner is the one that the controller runs. It gets what a controller has: pods, requests, what the masters have measured, and what users
-declare. Batch sizes are chosen by the same fitted model that the planner plans with.
+The planner is the one that the controller runs. It gets what a controller has: pods, requests, what the
+masters have measured, and what users declare. Batch sizes are chosen by the same fitted model that the
+planner plans with.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from elasticdl.scheduling.jobs import JobDemand, Observation
 from elasticdl.scheduling.planner import Planner
 from elasticdl.scheduling.settings import PlannerSettings
 from elasticdl.scheduling.speed import SpeedModel, choose_batch, fit_speed
-from elasticdl.simulator.policy import ClusterView, JobView, PolicyPlan, PodView
+from elasticdl.simulator.policy import ClusterView, JobView, PodView, PolicyPlan
 from elasticdl.simulator.work import BatchChooser, TracedProgress, split_batch
 from elasticdl.simulator.workload import WorkloadJob
 

@@ -1,10 +1,13 @@
-"""Tiresias with two queues, as the Pollux artifact simulates it: discretised least attained service, gangs, preemption.
+"""Tiresias with two queues, as the Pollux artifact simulates it: discretised least attained service, gangs,
+preemption.
 
-Jobs run at the size and batch size that their users asked for. A job starts in the first queue; once it has attained 16 GPU hours it
-is demoted to the second one, for good. At every interval both queues are walked in order and each job runs whose size still fits
-into the number of GPUs that is left; the others stop. Placement is greedy: the machine with most free GPUs first.
+Jobs run at the size and batch size that their users asked for. A job starts in the first queue; once it has
+attained 16 GPU hours it is demoted to the second one, for good. At every interval both queues are walked in
+order and each job runs whose size still fits into the number of GPUs that is left; the others stop.
+Placement is greedy: the machine with most free GPUs first.
 
-It exists to calibrate the simulator: its published mean completion times must be reproduced before any other figure counts.
+It exists to calibrate the simulator: its published mean completion times must be reproduced before any
+other figure counts.
 """
 
 from __future__ import annotations
