@@ -163,7 +163,9 @@ class ClusterState:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.now_seconds):
-            raise SchedulingInputError(f"cluster state: now_seconds is {self.now_seconds}; use a finite number")
+            raise SchedulingInputError(
+                f"cluster state: now_seconds is {self.now_seconds}; use a finite number"
+            )
         for kind, names in (
             ("machine", [machine.name for machine in self.machines]),
             ("pod", [pod.key for pod in self.pods]),

@@ -101,7 +101,11 @@ def efficiency(noise: GradientNoise, scale: Array) -> Array:
 
 
 def goodputs(
-    model: SpeedModel, limits: BatchLimits | None, noise: GradientNoise | None, machines: Array, replicas: Array
+    model: SpeedModel,
+    limits: BatchLimits | None,
+    noise: GradientNoise | None,
+    machines: Array,
+    replicas: Array,
 ) -> tuple[Array, Array, Array]:
     """Returns goodput, local batch and accumulation steps of the best batch size at each (machines, replicas).
 
@@ -132,7 +136,9 @@ def goodputs(
     gain = scale * efficiency(noise or _NO_NOISE, scale)
     goodput = np.where(total <= limits.largest, gain / seconds, 0.0)
     best = np.argmax(goodput, axis=-1)[..., None]
-    picked = [np.take_along_axis(np.broadcast_to(a, goodput.shape), best, -1)[..., 0] for a in (local, passes)]
+    picked = [
+        np.take_along_axis(np.broadcast_to(a, goodput.shape), best, -1)[..., 0] for a in (local, passes)
+    ]
     return np.take_along_axis(goodput, best, -1)[..., 0], picked[0], picked[1] - 1.0
 
 
