@@ -207,7 +207,7 @@ class _Queue:
                     continue
                 future[machine] -= request * count
                 held_back = np.minimum(request * count, np.maximum(inventory.free[machine], 0))
-                inventory.free[machine] -= held_back
+                inventory.take(machine, held_back)
                 self._withheld.append((machine, held_back))
                 self._closed[machine] = True
                 left -= count
@@ -216,7 +216,7 @@ class _Queue:
 
     def close(self) -> None:
         for machine, amount in self._withheld:
-            self._work.inventory.free[machine] += amount
+            self._work.inventory.take(machine, -amount)
 
 
 def _kind(run: Run) -> object:

@@ -208,7 +208,7 @@ class Market:
 
     def _fill(self, capacity: float, price: float) -> IntArray:
         """Spends what the clearing price leaves over: at falling prices, single jobs grow while they fit."""
-        choice = np.argmax(self._net(price, sticky=True), axis=1)
+        choice: IntArray = np.argmax(self._net(price, sticky=True), axis=1)
         left = capacity - self._demand(choice)
         for _ in range(12):
             price *= 0.8

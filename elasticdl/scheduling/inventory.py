@@ -19,7 +19,9 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 # machine index -> instances
 Spots = dict[int, int]
-_EVERYWHERE = np.int64(2**62)
+# As many as anyone asks for.
+_EVERYWHERE = np.int64(2**30)
+_NO_ROOM = np.int64(2**62)
 
 
 class Inventory:
@@ -41,6 +43,9 @@ class Inventory:
         # Of machines that may take pods; what the others have is no capacity.
         self.totals: Ints = self.allocatable[self.is_open].sum(axis=0)
         self._masks: dict[object, Mask] = {}
+        # Machines in the order in which they changed; every `_Room` remembers how far it has read.
+        self._changed: list[int] = []
+        self._rooms: dict[object, _Room] = {}
 
     def vector(self, requests: Resources) -> Ints:
         """Returns requests as a row; a resource that no job or machine names cannot appear."""
@@ -68,27 +73,51 @@ class Inventory:
             self._masks[key] = known
         return known
 
-    def take(self, machine: int, request: Ints, count: int = 1) -> None:
-        self.free[machine] -= request * count
+    def take(self, machine: int, amount: Ints) -> None:
+        self.free[machine] -= amount
+        self._changed.append(machine)
 
-    def give(self, machine: int, request: Ints, count: int = 1) -> None:
-        self.free[machine] += request * count
-
-    def take_all(self, spots: Spots, request: Ints) -> None:
-        if spots:
+    def take_all(self, spots: Mapping[int, int], request: Ints) -> None:
+        """Takes (or, with negative counts, gives back) instances on several machines."""
+        if len(spots) == 1:
+            for machine, count in spots.items():
+                self.take(machine, request * count)
+        elif spots:
             rows = np.fromiter(spots.keys(), dtype=np.int64, count=len(spots))
             counts = np.fromiter(spots.values(), dtype=np.int64, count=len(spots))
             self.free[rows] -= counts[:, None] * request
+            self._changed.extend(spots)
 
-    def give_all(self, spots: Spots, request: Ints) -> None:
-        if spots:
-            rows = np.fromiter(spots.keys(), dtype=np.int64, count=len(spots))
-            counts = np.fromiter(spots.values(), dtype=np.int64, count=len(spots))
-            self.free[rows] += counts[:, None] * request
+    def fits(self, request: Ints, mask: Mask) -> Ints:
+        """Returns how many instances of a request fit on each machine now. Not to be changed by the caller."""
+        return self._room(request, mask).fits
 
-    def fits(self, request: Ints, mask: Mask, free: Ints | None = None) -> Ints:
-        """Returns how many instances of a request fit on each machine now."""
-        return count_fits(self.free if free is None else free, request, mask)
+    def _room(self, request: Ints, mask: Mask) -> _Room:
+        """Room for one kind of request, brought up to date only where machines have changed since it was last asked."""
+        key = (request.tobytes(), id(mask))
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = _Room(request, mask, self.main_resource(request))
+            room.update(self.free, None)
+        elif room.seen < len(self._changed):
+            rows = self._changed[room.seen :]
+            room.update(
+                self.free, None if len(rows) * 4 > len(self.names) else np.array(rows, dtype=np.int64)
+            )
+        room.seen = len(self._changed)
+        return room
+
+    def fork(self) -> Inventory:
+        """Returns a copy whose free resources change independently."""
+        copy = object.__new__(Inventory)
+        copy.__dict__.update(self.__dict__)
+        copy.free = self.free.copy()
+        copy._changed = list(self._changed[-1:])
+        copy._changed.clear()
+        copy._rooms = {
+            key: room.fork() for key, room in self._rooms.items() if room.seen == len(self._changed)
+        }
+        return copy
 
     def pack(
         self, request: Ints, mask: Mask, count: int, *, prefer: Sequence[int] = (), partial: bool = False
@@ -100,34 +129,42 @@ class Inventory:
         Best fit: preferred machines first, then those that end up with the least left over, so that machines
         fill up completely and large pods find room later.
         """
-        room = self.fits(request, mask)
+        kind = self._room(request, mask)
+        room, rank = kind.fits, kind.rank
         spots: Spots = {}
         left = count
         for machine in prefer:
-            number = int(min(left, room[machine]))
+            number = min(left, int(room[machine]))
             if number > 0:
                 spots[machine] = number
                 left -= number
-        if left == 0:
+        if left <= 0:
             return spots
         if spots:
-            room = room.copy()
-            room[list(spots)] -= list(spots.values())
-        candidates = np.flatnonzero(room > 0)
-        possible = int(np.minimum(room[candidates], left).sum())
+            room, rank = room.copy(), rank.copy()
+            for machine, number in spots.items():
+                room[machine] -= number
+                if room[machine] == 0:
+                    rank[machine] = _NO_ROOM
+        if left == 1 and len(rank):
+            order = np.array([np.argmin(rank)])
+        else:
+            # Each machine takes at least one, so that no more of them are needed than instances.
+            order = np.argpartition(rank, left - 1)[:left] if left < len(rank) else np.arange(len(rank))
+            order = order[np.lexsort((order, rank[order]))]
+        total = np.minimum(np.cumsum(room[order]), left)
+        possible = int(total[-1]) if len(total) else 0
         if possible < left:
             if not partial:
                 return None
             left = possible
-        if left == 0:
-            return spots
-        keys = self._left_over(request, candidates, room[candidates])
-        order = candidates[np.lexsort((candidates, *keys))]
-        total = np.minimum(np.cumsum(room[order]), left)
+            if left == 0:
+                return spots
         used = int(np.searchsorted(total, left)) + 1
         counts = np.diff(total[:used], prepend=0)
         for machine, number in zip(order[:used].tolist(), counts.tolist(), strict=True):
-            spots[machine] = spots.get(machine, 0) + number
+            if number:
+                spots[machine] = spots.get(machine, 0) + number
         return spots
 
     def pack_whole(
@@ -155,21 +192,51 @@ class Inventory:
         """The share of the cluster's main resource that one instance takes (its dominant share)."""
         return float(np.max(request / np.maximum(self.totals, 1), initial=0.0))
 
-    def _left_over(self, request: Ints, candidates: Ints, room: Ints) -> tuple[Ints, ...]:
-        """Sort keys, least significant first: all that is free, then what stays free when filled."""
-        asked = np.flatnonzero(request)
-        if not len(asked):
-            return (np.zeros(len(candidates), dtype=np.int64),)
-        main = self.main_resource(request)
-        free = self.free[candidates]
-        return (room, free[:, main] - room * request[main])
+
+class _Room:
+    """How many instances of one request fit on each machine, and in which order machines are filled.
+
+    rank: what would stay free of the main resource when the machine is filled, then what is free now; `_NO_ROOM` where
+    nothing fits.
+    """
+
+    def __init__(self, request: Ints, mask: Mask, main: int) -> None:
+        self.request = request
+        self.mask = mask
+        self.main = main
+        self.fits: Ints = np.zeros(len(mask), dtype=np.int64)
+        self.rank: Ints = np.full(len(mask), _NO_ROOM, dtype=np.int64)
+        self.seen = 0
+
+    def update(self, free: Ints, rows: Ints | None) -> None:
+        part = free if rows is None else free[rows]
+        mask = self.mask if rows is None else self.mask[rows]
+        fits = count_fits(part, self.request, mask)
+        if self.request.any():
+            unit = self.request[self.main]
+            left_over = part[:, self.main] - fits * unit if unit else fits * 0
+            # In parts of one instance: finer differences do not matter.
+            rank = np.minimum((left_over << 8) // max(int(unit), 1), 1 << 30) << 20
+        else:
+            rank = fits * 0
+        rank = np.where(fits > 0, np.maximum(rank, 0) + np.minimum(fits, (1 << 20) - 1), _NO_ROOM)
+        if rows is None:
+            self.fits, self.rank = fits, rank
+        else:
+            self.fits[rows] = fits
+            self.rank[rows] = rank
+
+    def fork(self) -> _Room:
+        copy = _Room.__new__(_Room)
+        copy.__dict__.update(self.__dict__)
+        copy.fits, copy.rank, copy.seen = self.fits.copy(), self.rank.copy(), 0
+        return copy
 
 
 def count_fits(free: Ints, request: Ints, mask: Mask) -> Ints:
     asked = np.flatnonzero(request)
     if not len(asked):
-        # Requests nothing: as many as anyone asks for.
-        return np.where(mask, _EVERYWHERE // 2**31, 0)
+        return np.where(mask, _EVERYWHERE, 0)
     room: Ints = free[:, asked[0]] // request[asked[0]]
     for column in asked[1:]:
         room = np.minimum(room, free[:, column] // request[column])

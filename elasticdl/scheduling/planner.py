@@ -21,6 +21,7 @@ from elasticdl.scheduling.allocation import MarketAllocator
 from elasticdl.scheduling.cluster import ClusterState, Pod
 from elasticdl.scheduling.decisions import Admit, Decision, Grow, Hold, Move, Plan, Preempt, Reject, Shrink
 from elasticdl.scheduling.growth import SpeedTable, candidate_sizes, speed_table, work_left
+from elasticdl.scheduling.inventory import count_fits
 from elasticdl.scheduling.settings import PlannerSettings
 from elasticdl.scheduling.shares import LoadLimit, balance_fair_shares, fill_fair_shares
 from elasticdl.scheduling.speed import SpeedCache, SpeedModel
@@ -60,7 +61,7 @@ class Planner:
         for run in work.runs.values():
             kind = (run.request.tobytes(), id(run.mask))
             if kind not in capacity:
-                fits = work.inventory.fits(run.request, run.mask, work.inventory.allocatable)
+                fits = count_fits(work.inventory.allocatable, run.request, run.mask)
                 capacity[kind] = int(fits.max(initial=0)) if run.request.any() else 0
             run.per_machine = capacity[kind]
             model = models.get(run.key)
@@ -137,7 +138,7 @@ def decide(run: Run, work: Workspace) -> Decision:
         numbers.update(
             speed=run.table.at(run.size) if run.size else 0.0, work_left_seconds=run.table.work_left_seconds
         )
-    victims = tuple(pod.key for pod in _victims(run, names))
+    victims = tuple(pod.key for pod in _victims(run, work.inventory.index))
     common = {
         "job": run.key,
         "size": run.size,
@@ -175,14 +176,14 @@ def decide(run: Run, work: Workspace) -> Decision:
     )
 
 
-def _victims(run: Run, names: list[str]) -> Iterable[Pod]:
+def _victims(run: Run, index: dict[str, int]) -> Iterable[Pod]:
     """Pods that the plan has no place for: the newest names on each machine, and unbound ones in excess."""
-    index = {name: number for number, name in enumerate(names)} if run.spots != run.base else None
+    moved = run.spots != run.base
     for role, pods in run.pods.items():
         spots = dict(run.spots[role])
         unbound = [pod for pod in pods if pod.machine is None]
         bound = sum(run.base[role].values())
-        if index is not None:
+        if moved:
             by_machine: dict[int, list[Pod]] = {}
             for pod in pods:
                 if pod.machine is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from elasticdl.scheduling.inventory import Spots
+from elasticdl.scheduling.inventory import Spots, count_fits
 from elasticdl.scheduling.workspace import Run, Workspace
 
 
@@ -71,9 +71,9 @@ def _clear_machines(
     per = run.per_machine
     needed = -(-size // per)
     mark = work.mark
-    room = inventory.fits(run.request, run.mask)
+    room = inventory.fits(run.request, run.mask).copy()
     whole = set(np.flatnonzero(room >= per).tolist())
-    capacity = inventory.fits(run.request, run.mask, inventory.allocatable)
+    capacity = count_fits(inventory.allocatable, run.request, run.mask)
     candidates = [m for m in clear if run.mask[m] and capacity[m] >= per and m not in whole and room[m] > 0]
     candidates.sort(key=lambda machine: (-int(room[machine]), len(clear[machine]), machine))
     keep = set(whole)
@@ -102,7 +102,7 @@ def _evacuate(work: Workspace, machine: int, clear: dict[int, list[Run]], avoid:
             return False
         size = tenant.size
         work.release(tenant, tenant.role, dict(spots))
-        room = work.inventory.fits(tenant.request, tenant.mask)
+        room = work.inventory.fits(tenant.request, tenant.mask).copy()
         room[list(avoid)] = 0
         fitting = np.flatnonzero(room >= size)
         if not len(fitting):

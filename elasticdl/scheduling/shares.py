@@ -11,6 +11,7 @@ Jobs of higher priority grow first and may take all that jobs of lower priority 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.scheduling.growth import candidate_sizes
 from elasticdl.scheduling.inventory import Ints
@@ -46,7 +47,7 @@ def allowed(work: Workspace, limit: LoadLimit, run: Run, wanted: int) -> int:
 
 def fill_fair_shares(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
     """Grows jobs into free capacity, lowest level first; returns whether anything changed."""
-    active = [run for run in runs if run.is_running and run.size < run.largest]
+    active = [run for run in runs if run.is_running and run.size < run.largest and _has_room(work, run)]
     changed = False
     while active:
         targets = _water_level(work, active)
@@ -63,6 +64,8 @@ def fill_fair_shares(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool
         )
         for run, target in order:
             wanted = target - run.size
+            if wanted > 0 and not _has_room(work, run):
+                continue
             if wanted > 0:
                 grown = _grow(work, run, allowed(work, limit, run, wanted))
                 changed |= grown > 0
@@ -73,6 +76,10 @@ def fill_fair_shares(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool
                 still.append(run)
         active = still
     return changed
+
+
+def _has_room(work: Workspace, run: Run) -> bool:
+    return bool(work.inventory.fits(run.request, run.mask).any())
 
 
 def _grow(work: Workspace, run: Run, wanted: int) -> int:
@@ -102,8 +109,8 @@ def _water_level(work: Workspace, active: list[Run]) -> list[int]:
     rate = np.array([run.job.weight / max(run.share, 1e-15) for run in active])
     requests = np.stack([run.request for run in active]).astype(np.float64)
 
-    def at(level: float) -> np.ndarray:  # type: ignore[type-arg]
-        return np.clip(np.floor(level * rate + 1e-9), sizes, most)
+    def at(level: float) -> NDArray[np.float64]:
+        return np.asarray(np.clip(np.floor(level * rate + 1e-9), sizes, most))
 
     low, high = 0.0, float(np.max(most / rate)) + 1.0
     if not ((at(high) - sizes) @ requests > free).any():

@@ -173,7 +173,8 @@ class Workspace:
             run.base = {role: dict(spots) for role, spots in run.spots.items()}
 
     def _add_pods(self, pods: tuple[Pod, ...]) -> None:
-        index, inventory, vectors = self.inventory.index, self.inventory, {}
+        index, inventory = self.inventory.index, self.inventory
+        vectors: dict[tuple[tuple[str, int], ...], Ints] = {}
         amounts: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for pod in pods:
             if not pod.occupies_resources:
@@ -199,7 +200,7 @@ class Workspace:
             vector = vectors.get(requests)
             if vector is None:
                 vector = vectors[requests] = inventory.vector(dict(requests))
-            inventory.take(machine, vector, count)
+            inventory.take(machine, vector * count)
         for run in self.runs.values():
             for role, spots in run.spots.items():
                 self.quotas.change(run.job.namespace, run.requests[role] * sum(spots.values()))
@@ -217,7 +218,7 @@ class Workspace:
             total += count
             if self._journal is not None:
                 self._journal.append((run, role, machine, count))
-        self.inventory.take_all(dict(spots), request)
+        self.inventory.take_all(spots, request)
         self.quotas.change(run.job.namespace, request * total)
         if role == run.role:
             run.size += total
