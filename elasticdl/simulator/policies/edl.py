@@ -118,10 +118,8 @@ class EdlPolicy:
         return not need.get(GPU, 0) or total.get(GPU, 0) - requested[GPU] >= need[GPU]
 
     def _is_overloaded(self, requested: dict[str, int], total: dict[str, int]) -> bool:
-        # The target counts for GPUs here and not above: with GPUs it never settles.
-        return any(
-            requested[key] > int(total.get(key, 0) * self._max_load) for key in (CPU, GPU) if total.get(key)
-        )
+        # The published rule has the target here for GPUs too, and not above: its dry run would never end with GPUs.
+        return requested[CPU] > int(total.get(CPU, 0) * self._max_load) or requested[GPU] > total.get(GPU, 0)
 
 
 def _fulfilment(job: JobView, size: int) -> float:
