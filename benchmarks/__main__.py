@@ -26,6 +26,7 @@ NAMES = (
     "allreduce",
     "tables",
     "parameter_servers",
+    "cluster_scenarios",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes",)

@@ -143,6 +143,15 @@ class Simulation:
                 on_progress(self._now, len(self._results), len(self._arrivals))
         return self._finish(horizon)
 
+    def service_use(self) -> list[int]:
+        """Returns how much of the workload's resource the pods of services hold on each machine."""
+        use = [0] * len(self._workload.machines)
+        for pods in self._services.values():
+            for pod in pods:
+                if pod.machine is not None:
+                    use[pod.machine] += pod.requests.get(self._workload.resource, 0)
+        return use
+
     # Time
 
     def _interval(self) -> float:

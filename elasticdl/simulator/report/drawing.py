@@ -1,7 +1,8 @@
 """A picture as a list of shapes, written as SVG or painted as PNG.
 
-Charts are built once, from lines, boxes and labels in named colours. SVG takes the colours from CSS variables of the page, so that one
-picture fits a light and a dark page; PNG takes the light ones. PNG needs Pillow (the extra `plots`).
+Charts are built once, from lines, boxes and labels in named colours. SVG takes the colours from CSS
+variables of the page, so that one picture fits a light and a dark page; PNG takes the light ones. PNG needs
+Pillow (the extra `plots`).
 """
 
 from __future__ import annotations

@@ -44,6 +44,23 @@ COLUMNS: tuple[tuple[str, str, Callable[[Summary], str]], ...] = (
 )
 
 
+_CSV_COLUMNS = (
+    "workload",
+    "policy",
+    "job",
+    "submitted",
+    "first_worker",
+    "started",
+    "completed",
+    "completion_seconds",
+    "waiting_seconds",
+    "resizes",
+    "worker_seconds",
+    "done_share",
+    "rejected",
+)
+
+
 def print_table(summaries: Sequence[Summary], *, stream: TextIO | None = None) -> None:
     """A table on a terminal, plain lines elsewhere."""
     out = stream or sys.stdout
@@ -72,12 +89,7 @@ def write_csv(results: Sequence[RunResult], path: Path) -> None:
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(
-                (
-                    "workload", "policy", "job", "submitted", "first_worker", "started", "completed", "completion_seconds",
-                    "waiting_seconds", "resizes", "worker_seconds", "done_share", "rejected",
-                )
-            )  # fmt: skip
+            writer.writerow(_CSV_COLUMNS)
             for result in results:
                 for job in result.jobs:
                     writer.writerow(
