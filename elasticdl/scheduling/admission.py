@@ -19,13 +19,15 @@ from elasticdl.scheduling.preemption import Donors, make_room, preempt_for
 from elasticdl.scheduling.workspace import Run, Workspace
 
 
-def serve_claims(work: Workspace, *, preempt: bool) -> None:
-    """Serves unscheduled pods of others, incomplete jobs and waiting jobs, in order."""
+def serve_claims(work: Workspace, *, preempt: bool) -> bool:
+    """Serves unscheduled pods of others, incomplete jobs and waiting jobs, in order; returns whether any was served."""
     claims: list[tuple[tuple[float, int, float, str], Run | Pod]] = []
     for pod in work.foreign:
+        if pod.key in work.reserved:
+            continue
         claims.append(((-pod.priority, 1, 0.0, pod.key), pod))
     for run in work.runs.values():
-        if not run.was_running:
+        if not run.is_running and not run.rejected:
             incomplete = 0 if any(run.spots[role] for role in run.spots) else 2
             claims.append(((-run.priority, incomplete, run.job.submitted_at_seconds, run.key), run))
     claims.sort(key=lambda claim: claim[0])
@@ -36,12 +38,14 @@ def serve_claims(work: Workspace, *, preempt: bool) -> None:
         else:
             queue.serve_job(claim)
     queue.close()
+    return queue.served
 
 
 class _Queue:
     def __init__(self, work: Workspace, *, preempt: bool) -> None:
         self._work = work
         self._preempt = preempt
+        self.served = False
         self._head: Run | None = None
         # Taken from the free resources while the queue is served, given back at the end.
         self._withheld: list[tuple[int, Ints]] = []
@@ -67,22 +71,33 @@ class _Queue:
         machine = next(iter(spots))
         work.inventory.take(machine, request)
         work.reserved[pod.key] = machine
+        self.served = True
 
     def _force(self, request: Ints, mask: Mask, pod: Pod) -> Spots | None:
         """Only jobs of strictly lower priority give way to a pod of someone else."""
         work = self._work
+
+        def find() -> bool:
+            spots = work.inventory.pack(request, mask, 1)
+            machine = make_room(work, request, mask, may_release) if spots is None else next(iter(spots))
+            if machine is None:
+                return False
+            found.append(machine)
+            # Taken already, so that a job that is put back does not take it.
+            work.inventory.take(machine, request)
+            return True
+
+        def may_release(run: Run) -> bool:
+            return run.priority < pod.priority
+
+        found: list[int] = []
+        work.take_shrunk()
         work.begin()
-        machine = make_room(work, request, mask, lambda run: run.priority < pod.priority)
-        if machine is not None:
+        if find() or (self._preempt and preempt_for(work, pod.priority, find)):
             work.commit()
+            work.inventory.take(found[0], -request)
             _note_shrunk(work, f"pod {pod.key} of priority {pod.priority}")
-            return {machine: 1}
-        if self._preempt and preempt_for(
-            work, pod.priority, lambda: work.inventory.pack(request, mask, 1) is not None
-        ):
-            work.commit()
-            _note_shrunk(work, f"pod {pod.key} of priority {pod.priority}")
-            return work.inventory.pack(request, mask, 1)
+            return {found[0]: 1}
         work.roll_back()
         return None
 
@@ -104,7 +119,7 @@ class _Queue:
         kind = _kind(run)
         if kind not in self._hopeless and (self._place_minimum(run, held) or self._preempt_for(run, held)):
             work.commit()
-            run.is_running = True
+            run.is_running = self.served = True
             _note_shrunk(work, f"job {run.key}")
             return
         # All or nothing: what the job still held is free for others.
@@ -257,5 +272,5 @@ def fits_empty_cluster(work: Workspace, run: Run) -> bool:
 
 def _note_shrunk(work: Workspace, cause: str) -> None:
     for run in work.take_shrunk():
-        if run.was_running and run.size < run.base_size and not run.note:
+        if run.was_running and run.size < run.observed_size and not run.note:
             run.note = f"makes room for {cause}"

@@ -4,7 +4,7 @@ Steps, each in its own module:
     1. serve claims (`admission`, `preemption`): unscheduled pods of others and waiting jobs, by priority and age;
     2. fair shares (`shares`) for jobs of unknown speed;
     3. the market (`growth`, `allocation`) for measured jobs;
-    4. steps 2 and 3 again until nothing changes; then one decision per job with its reason.
+    4. all of it again until nothing changes; then one decision per job with its reason.
 
 The result depends only on the state: models are cached between calls because fitting costs time, not because they differ.
 
@@ -27,8 +27,8 @@ from elasticdl.scheduling.shares import LoadLimit, balance_fair_shares, fill_fai
 from elasticdl.scheduling.speed import SpeedCache, SpeedModel
 from elasticdl.scheduling.workspace import Run, Workspace
 
-# Growth is repeated until nothing changes; two rounds are usual.
-_MOST_ROUNDS = 6
+# Rounds of admission and growth until nothing changes; two are usual.
+_MOST_ROUNDS = 8
 
 
 class Planner:
@@ -43,10 +43,12 @@ class Planner:
         """Returns the plan for one state of the cluster."""
         work = Workspace(state)
         self._measure(work, state)
-        serve_claims(work, preempt=self.settings.preempt)
         for _ in range(_MOST_ROUNDS):
-            if not self._grow(work):
+            # Growth may leave room that a waiting job can use; what it changes, the next plan would see.
+            served = serve_claims(work, preempt=self.settings.preempt)
+            if not self._grow(work) and not served:
                 break
+            work.rebase()
         return Plan(
             decisions=tuple(decide(run, work) for run in work.runs.values()),
             reserved={pod: work.inventory.names[machine] for pod, machine in sorted(work.reserved.items())},
@@ -131,7 +133,7 @@ def decide(run: Run, work: Workspace) -> Decision:
         for role, spots in run.spots.items()
     }
     unbound = sum(pod.machine is None for pod in run.pods[run.role])
-    previous = run.base_size + unbound
+    previous = run.observed_size + unbound
     numbers = dict(run.numbers)
     numbers.update(minimum=run.minimum, maximum=run.maximum, share=run.fair_level(run.size))
     if run.table is not None:
@@ -157,7 +159,7 @@ def decide(run: Run, work: Workspace) -> Decision:
     if not run.was_running and not held_anything:
         reason = f"Starts with {run.size} of {run.minimum} to {run.maximum}: all role groups fit."
         return Admit(reason=reason, **common)  # type: ignore[arg-type]
-    if run.spots == run.base and not victims and not unbound:
+    if run.spots == run.observed and not victims and not unbound:
         return Hold(reason=_why_hold(run), **common)  # type: ignore[arg-type]
     if run.size > previous:
         reason = f"Grows from {previous} to {run.size}: {_why_grow(run, previous)}."
@@ -178,11 +180,11 @@ def decide(run: Run, work: Workspace) -> Decision:
 
 def _victims(run: Run, index: dict[str, int]) -> Iterable[Pod]:
     """Pods that the plan has no place for: the newest names on each machine, and unbound ones in excess."""
-    moved = run.spots != run.base
+    moved = run.spots != run.observed
     for role, pods in run.pods.items():
         spots = dict(run.spots[role])
         unbound = [pod for pod in pods if pod.machine is None]
-        bound = sum(run.base[role].values())
+        bound = sum(run.observed[role].values())
         if moved:
             by_machine: dict[int, list[Pod]] = {}
             for pod in pods:
@@ -193,7 +195,7 @@ def _victims(run: Run, index: dict[str, int]) -> Iterable[Pod]:
                 if keep < len(there):
                     yield from sorted(there, key=_pod_order)[keep:]
         # Unbound pods take the places that no bound pod has.
-        kept = sum(min(count, run.base[role].get(machine, 0)) for machine, count in spots.items())
+        kept = sum(min(count, run.observed[role].get(machine, 0)) for machine, count in spots.items())
         places = sum(spots.values()) - kept
         if len(unbound) > places and bound + len(unbound) > sum(spots.values()):
             yield from sorted(unbound, key=_pod_order)[max(places, 0) :]

@@ -39,9 +39,12 @@ class Run:
         self.share = inventory.share(self.request)
         self.main = inventory.main_resource(self.request) if self.request.any() else 0
         self.spots: dict[str, Spots] = {group.role: {} for group in job.groups}
+        # Where the instances are in the cluster, and where they were when the current round of planning began.
+        self.observed: dict[str, Spots] = {}
+        self.observed_size = 0
         self.base: dict[str, Spots] = {}
-        self.size = 0
         self.base_size = 0
+        self.size = 0
         self.pods: dict[str, list[Pod]] = {group.role: [] for group in job.groups}
         self.was_running = False
         self.is_running = False
@@ -168,9 +171,17 @@ class Workspace:
         self._add_pods(state.pods)
         for run in self.runs.values():
             run.size = sum(run.spots[run.role].values())
-            run.base_size = run.size
+            run.observed_size = run.size
             run.was_running = run.is_running = run.is_complete() and any(run.pods.values())
-            run.base = {role: dict(spots) for role, spots in run.spots.items()}
+            run.observed = {role: dict(spots) for role, spots in run.spots.items()}
+        self.rebase()
+
+    def rebase(self) -> None:
+        """Begins a round of planning: what is placed now counts as held, as it will in the next plan."""
+        for run in self.runs.values():
+            if run.spots != run.base:
+                run.base = {role: dict(spots) for role, spots in run.spots.items()}
+            run.base_size = run.size
 
     def _add_pods(self, pods: tuple[Pod, ...]) -> None:
         index, inventory = self.inventory.index, self.inventory
