@@ -302,7 +302,26 @@ class Simulation:
                 self._results.append(running.result)
             else:
                 self._active[job.name] = running
+                self._resume(running)
         return changed
+
+    def _resume(self, job: _Job) -> None:
+        """Gives a job the instances that it has when the simulation begins."""
+        requests = {group.role: group.requests for group in job.job.groups}
+        for role, machines in job.job.initial.items():
+            for name, count in machines.items():
+                for _ in range(count):
+                    pod = self._new_pod(job.job.name, role, requests[role], job.job.priority)
+                    pod.machine, pod.phase = self._index[name], Phase.RUNNING
+                    for key, need in pod.requests.items():
+                        self._free[pod.machine][key] = self._free[pod.machine].get(key, 0) - need
+                    job.pods.append(pod)
+        held = job.job.initial.get(job.elastic.role, {})
+        if held:
+            job.wanted = tuple((self._index[name], count) for name, count in held.items())
+            job.last_resize = self._now
+            job.largest_run = max(sum(held.values()), job.job.largest_run_size)
+            job.result.sizes.append((self._now, sum(held.values())))
 
     def _never_fits(self, job: WorkloadJob) -> str:
         """Why no machine or not even all of them together can hold the job at its smallest; empty if they can."""

@@ -24,8 +24,10 @@ _GROUP = re.compile(r"^(\d+)x(\d+)gpu$|^(\d+)x(\d+)cpu(?:(\d+)gi)?$", re.IGNOREC
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadJob:
-    """One job. `requested` is the size of the elastic group that its user would ask a scheduler of fixed sizes
-    for.
+    """One job.
+
+    requested: the size of the elastic group that its user would ask a scheduler of fixed sizes for.
+    initial: where its instances run already when the simulation begins, per role and name of a machine.
     """
 
     name: str
@@ -36,6 +38,8 @@ class WorkloadJob:
     priority: int = 0
     weight: float = 1.0
     namespace: str = "default"
+    initial: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    largest_run_size: int = 0
 
     @property
     def elastic(self) -> RoleGroup:

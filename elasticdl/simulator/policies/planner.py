@@ -20,8 +20,9 @@ from elasticdl.simulator.workload import WorkloadJob
 
 
 class PlannerPolicy:
-    def __init__(self, *, settings: PlannerSettings | None = None) -> None:
+    def __init__(self, *, settings: PlannerSettings | None = None, interval_seconds: float = 15.0) -> None:
         self._planner = Planner(settings)
+        self._interval = interval_seconds
         self._batches = BatchSizes()
         self.last_plan: Plan | None = None
 
@@ -31,7 +32,7 @@ class PlannerPolicy:
 
     @property
     def interval_seconds(self) -> float | None:
-        return 15.0
+        return self._interval
 
     @property
     def stop_seconds(self) -> float | None:
