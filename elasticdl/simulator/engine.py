@@ -176,7 +176,7 @@ class Simulation:
         if self._coming < len(self._arrivals):
             arrival = self._arrivals[self._coming].submitted_at_seconds
             # With a fixed interval an arrival is noticed at the next plan.
-            times.append(arrival if self._rules.reacts else max(arrival, self._next_tick))
+            times.append(arrival if self._rules.reacts else self._tick_after(arrival))
         if self._active:
             times.append(self._next_tick)
         for service in self._workload.services:
@@ -191,6 +191,11 @@ class Simulation:
             retries = [pod.retry_at for pod in self._unbound() if pod.retry_at > self._now]
             following = min([following, *(math.ceil(at) for at in retries)])
         return max(following, self._now + 1.0)
+
+    def _tick_after(self, second: float) -> float:
+        """Returns the first plan at or after a second."""
+        intervals = max(0, math.ceil((second - self._next_tick) / self._interval() - 1e-9))
+        return self._next_tick + intervals * self._interval()
 
     def _completion_of(self, job: _Job) -> float:
         left = job.progress.seconds_left() if job.placed else None
@@ -216,6 +221,8 @@ class Simulation:
             done_after = job.progress.advance(seconds - delay)
             if done_after is not None:
                 job.result.completed_at = self._now + delay + math.ceil(done_after - 1e-6)
+                # The instances are idle from then on until the next plan.
+                job.result.instance_seconds -= size * max(0.0, self._now + seconds - job.result.completed_at)
 
     # Events
 

@@ -109,7 +109,7 @@ class RunResult:
         """Returns the mean over time of one figure of the samples."""
         stop = self.end if end is None else min(end, self.end)
         total = 0.0
-        for here, until in zip(self.samples, [*(s.at for s in self.samples[1:]), self.end], strict=True):
+        for here, until in zip(self.samples, [*(s.at for s in self.samples[1:]), self.end], strict=False):
             total += max(0.0, min(until, stop) - max(here.at, start)) * float(getattr(here, attribute))
         return total / (stop - start) if stop > start else 0.0
 
@@ -151,7 +151,7 @@ class RunResult:
 
     def _mean_jain(self) -> float:
         total = weight = 0.0
-        for here, until in zip(self.samples, [*(s.at for s in self.samples[1:]), self.end], strict=True):
+        for here, until in zip(self.samples, [*(s.at for s in self.samples[1:]), self.end], strict=False):
             if here.running_jobs + here.waiting_jobs > 1:
                 total += (until - here.at) * here.jain
                 weight += until - here.at
