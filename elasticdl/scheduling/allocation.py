@@ -50,7 +50,7 @@ class MarketAllocator:
         market = Market(
             tables,
             weights=[run.job.weight for run in runs],
-            unit=[int(run.request[main]) for run in runs],
+            unit=[max(int(run.request[main]), 1) for run in runs],
             current=[run.size if run.base_size > 0 else 0 for run in runs],
             resize_seconds=[run.job.resize_cost_seconds * (1.0 + self._hysteresis) for run in runs],
             horizon_seconds=self._horizon,
@@ -119,7 +119,12 @@ class MarketAllocator:
                 work.place(run, run.role, spots)
             return
         assert run.table is not None
+        whole = int((work.inventory.fits(run.request, run.mask) >= run.per_machine).sum())
+        # No more machines than these can be whole: spares most attempts on a full cluster.
+        most = (whole + len(run.spots[run.role]) + len(clear or ())) * run.per_machine
         for size in run.table.sizes[::-1].tolist():
+            if size > run.per_machine and size > most:
+                continue
             if run.size < size <= target and resize_whole(work, run, size, clear=clear):
                 return
 

@@ -176,3 +176,19 @@ class ClusterState:
                 seen: set[str] = set()
                 twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
                 raise SchedulingInputError(f"cluster state: {kind} {twice} is listed twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What is different from the state that a planner has seen last.
+
+    machines, pods, jobs: new ones, and new versions of known ones. removed_*: names of machines, keys of pods and jobs.
+    """
+
+    now_seconds: float
+    machines: tuple[Machine, ...] = ()
+    removed_machines: tuple[str, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    removed_pods: tuple[str, ...] = ()
+    jobs: tuple[JobDemand, ...] = ()
+    removed_jobs: tuple[str, ...] = ()

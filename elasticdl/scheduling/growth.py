@@ -12,9 +12,12 @@ is what one unit of the job's work is worth, with λ_end the price when the job 
 
     r = argmax of  v·S(r) − λ·r
 
-λ_end: jobs with less work left will be gone by then, so λ_end is the price at which only the jobs with at least as
-much work left share the capacity. This is what favours short jobs: for equal jobs that scale as r^p it gives the order
-of completion that is known to be optimal for batches of parallel jobs, and it needs no tuned exponent.
+λ_end: jobs with less work left will be gone by then, and the price falls with demand:
+
+    λ_end = λ · (demand of the jobs with at least as much work left) / (demand of all jobs)
+
+This is what favours short jobs: for equal jobs that scale as r^p it gives the order of completion that is known to be
+optimal for batches of parallel jobs, and it needs no tuned exponent.
 
 A change costs the job's own resize: c·v·S(r) for c seconds without progress; its gain lasts for H = min(time left,
 horizon). So the size that is chosen maximises
@@ -44,11 +47,8 @@ IntArray = NDArray[np.int64]
 
 _LOWEST_PRICE, _HIGHEST_PRICE = 1e-4, 1e3
 _BISECTIONS = 24
-# How far the price falls until the end of a job: 0 if new jobs replace all that leave, 1 if none arrive. Neither is known:
-# the geometric mean of both.
-_DEPARTURES = 0.5
-# Prices at which demand is known when the price at the end of each job is looked up.
-_PRICE_STEPS = 48
+# Steps in which the price falls while capacity is left over.
+_PRICE_CUT = 0.6
 # More sizes than this are thinned out geometrically.
 _MOST_SIZES = 64
 
@@ -157,58 +157,43 @@ class Market:
         self.resize = np.array(resize_seconds, dtype=np.float64)
         self.horizon = horizon_seconds
         self._scale = float(self.unit.min())
-        self._longest_first = np.argsort(-self.work, kind="stable")
+        # Work per weight: what counts more leaves earlier.
+        self._longest_first = np.argsort(-self.work / self.weight[:, 0], kind="stable")
         self._rows = np.arange(count)
-        self._value = np.zeros(count)
-        self._horizon = np.zeros(count)
 
     def bid(self, capacity: float) -> Bids:
-        self._value = self._values(capacity)
         price = self._clear(capacity, sticky=False)
-        horizon = self._horizons(price)
-        self._horizon = horizon
+        value, horizon = self._value(price)
         sticky_price = self._clear(capacity, sticky=True)
         choice = self._fill(capacity, sticky_price)
         return Bids(
             sizes=self.sizes[self._rows, choice].astype(np.int64),
-            value=self._value * horizon,
+            value=value * horizon,
             price=sticky_price / self._scale,
         )
 
-    def _values(self, capacity: float) -> Array:
-        """Returns v of every job, from the price at which those with at least as much work left share the capacity."""
-        prices = np.geomspace(_HIGHEST_PRICE, _LOWEST_PRICE, _PRICE_STEPS)
+    def _value(self, price: float) -> tuple[Array, Array]:
+        """Returns v and H of every job."""
+        cost = price / self._scale * self.amount
         speed = np.where(self.exists, self.speed, 1.0)
-        demand = np.empty((len(self.sizes), _PRICE_STEPS))
-        for column, price in enumerate(prices):
-            cost = np.where(self.exists, (self.weight + price / self._scale * self.amount) / speed, np.inf)
-            demand[:, column] = self.amount[self._rows, np.argmin(cost, axis=1)]
-        together = np.cumsum(demand[self._longest_first], axis=0)
-        # Demand rises to the right as prices fall; the last column that still fits is the clearing price.
-        fitting = np.clip((together <= capacity).sum(axis=1) - 1, 0, _PRICE_STEPS - 1)
-        following = np.minimum(fitting + 1, _PRICE_STEPS - 1)
-        rows = np.arange(len(fitting))
-        less, more = together[rows, fitting], together[rows, following]
-        share = np.where(more > less, np.clip((capacity - less) / np.maximum(more - less, 1e-12), 0.0, 1.0), 0.0)
-        end_price = np.empty(len(fitting))
-        end_price[self._longest_first] = prices[fitting] * (prices[following] / prices[fitting]) ** share
-        # The last row is the price of all jobs together, which holds if arrivals replace those who leave.
-        present = float(end_price[self._longest_first[-1]])
-        end_price = present * (end_price / present) ** _DEPARTURES
-        cost = self.weight + end_price[:, None] / self._scale * self.amount
-        return np.asarray(np.where(self.exists, cost / speed, np.inf).min(axis=1))
-
-    def _horizons(self, price: float) -> Array:
-        """Returns H of every job."""
-        ideal = np.argmax(self._net(price, sticky=False), axis=1)
-        return np.minimum(self.work / self.speed[self._rows, ideal], self.horizon)
+        first = np.where(self.exists, (self.weight + cost) / speed, np.inf)
+        demand = self.amount[self._rows, np.argmin(first, axis=1)]
+        later = np.empty(len(demand))
+        later[self._longest_first] = np.cumsum(demand[self._longest_first])
+        fall = later / max(float(demand.sum()), 1e-12)
+        per_size = np.where(self.exists, (self.weight + cost * fall[:, None]) / speed, np.inf)
+        value = per_size.min(axis=1)
+        ideal = np.argmax(np.where(self.exists, value[:, None] * self.speed - cost, -np.inf), axis=1)
+        left = self.work / self.speed[self._rows, ideal]
+        return value, np.minimum(left, self.horizon)
 
     def _net(self, price: float, *, sticky: bool) -> Array:
-        worth = self._value[:, None] * self.speed
+        value, horizon = self._value(price)
+        worth = value[:, None] * self.speed
         net = worth - price / self._scale * self.amount
         if sticky:
             changes = (self.sizes != self.current[:, None]) & (self.current[:, None] > 0)
-            net = net * self._horizon[:, None] - np.where(changes, self.resize[:, None] * worth, 0.0)
+            net = net * horizon[:, None] - np.where(changes, self.resize[:, None] * worth, 0.0)
         return np.where(self.exists, net, -np.inf)
 
     def _demand(self, choice: IntArray) -> float:
@@ -230,17 +215,16 @@ class Market:
         """Spends what the clearing price leaves over: at falling prices, single jobs grow while they fit."""
         choice: IntArray = np.argmax(self._net(price, sticky=True), axis=1)
         left = capacity - self._demand(choice)
-        for _ in range(12):
-            price *= 0.8
-            if left < self._scale or price < _LOWEST_PRICE:
-                break
+        while left >= self._scale and price > _LOWEST_PRICE:
+            price = max(price * _PRICE_CUT, _LOWEST_PRICE)
             net = self._net(price, sticky=True)
+            # A size that does not fit is no choice, even if the job would like it best.
+            net = np.where(self.amount > self.amount[self._rows, choice][:, None] + left, -np.inf, net)
             wanted = np.argmax(net, axis=1)
             more = self.amount[self._rows, wanted] - self.amount[self._rows, choice]
             gain = net[self._rows, wanted] - net[self._rows, choice]
-            for row in np.argsort(-gain / np.maximum(more, 1e-12), kind="stable").tolist():
-                if more[row] <= 0:
-                    continue
+            growing = np.flatnonzero(more > 0)
+            for row in growing[np.argsort(-gain[growing] / more[growing], kind="stable")].tolist():
                 if more[row] <= left:
                     choice[row] = wanted[row]
                     left -= float(more[row])

@@ -18,8 +18,9 @@ from collections.abc import Iterable
 
 from elasticdl.scheduling.admission import serve_claims
 from elasticdl.scheduling.allocation import MarketAllocator
-from elasticdl.scheduling.cluster import ClusterState, Pod
+from elasticdl.scheduling.cluster import Changes, ClusterState, Pod
 from elasticdl.scheduling.decisions import Admit, Decision, Grow, Hold, Move, Plan, Preempt, Reject, Shrink
+from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.growth import SpeedTable, candidate_sizes, speed_table, work_left
 from elasticdl.scheduling.inventory import count_fits
 from elasticdl.scheduling.settings import PlannerSettings
@@ -38,11 +39,46 @@ class Planner:
         self.settings = settings or PlannerSettings()
         self._speeds = SpeedCache()
         self._tables: dict[str, tuple[object, SpeedTable | None]] = {}
+        self._state: _KnownState | None = None
+        self._observed: Workspace | None = None
 
     def plan(self, state: ClusterState) -> Plan:
         """Returns the plan for one state of the cluster."""
-        work = Workspace(state)
-        self._measure(work, state)
+        self._state = _KnownState(state)
+        self._observed = Workspace(state)
+        return self._plan()
+
+    def replan(self, changes: Changes) -> Plan:
+        """Returns the plan for the last state with changes: the same as `plan` of the whole state, sooner."""
+        known, observed = self._state, self._observed
+        if known is None or observed is None:
+            raise SchedulingInputError("replan: there is no earlier state; call plan(state) first")
+        known.check(changes)
+        replaced = [known.pods[pod.key] for pod in changes.pods if pod.key in known.pods]
+        removed = [known.pods[key] for key in changes.removed_pods]
+        resources = observed.inventory.column
+        is_same_shape = not changes.machines and not changes.removed_machines
+        is_same_shape &= all(name in resources for pod in changes.pods for name in pod.requests)
+        for job in changes.jobs:
+            before = known.jobs.get(job.key)
+            is_same_shape &= all(name in resources for group in job.groups for name in group.requests)
+            if before is None:
+                # Pods that had no job until now were counted as someone else's.
+                is_same_shape &= job.key not in known.orphans
+            else:
+                is_same_shape &= before.groups == job.groups
+        is_same_shape &= not any(observed.runs[key].held_anything for key in changes.removed_jobs)
+        known.apply(changes)
+        if is_same_shape:
+            observed.update(changes.pods, [*replaced, *removed], changes.jobs, changes.removed_jobs)
+        else:
+            self._observed = Workspace(known.state())
+        return self._plan()
+
+    def _plan(self) -> Plan:
+        assert self._observed is not None
+        work = self._observed.fork()
+        self._measure(work)
         for _ in range(_MOST_ROUNDS):
             # Growth may leave room that a waiting job can use; what it changes, the next plan would see.
             served = serve_claims(work, preempt=self.settings.preempt)
@@ -54,10 +90,10 @@ class Planner:
             reserved={pod: work.inventory.names[machine] for pod, machine in sorted(work.reserved.items())},
         )
 
-    def _measure(self, work: Workspace, state: ClusterState) -> None:
+    def _measure(self, work: Workspace) -> None:
         """Fits models and computes the speed tables of all jobs that have measurements."""
         capacity: dict[object, int] = {}
-        measured = [job for job in state.jobs if job.observations]
+        measured = [run.job for run in work.runs.values() if run.job.observations]
         models = self._speeds.models(measured)
         tables: dict[str, tuple[object, SpeedTable | None]] = {}
         for run in work.runs.values():
@@ -120,6 +156,51 @@ class Planner:
         return changed
 
 
+class _KnownState:
+    """The last state by name, so that changes can be applied to it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.now_seconds = state.now_seconds
+        self.machines = {machine.name: machine for machine in state.machines}
+        self.pods = {pod.key: pod for pod in state.pods}
+        self.jobs = {job.key: job for job in state.jobs}
+        self.quotas = state.quotas
+        # Jobs that pods name and that are not among the jobs.
+        self.orphans = {pod.job_key for pod in state.pods if pod.job_key is not None} - self.jobs.keys()
+
+    def check(self, changes: Changes) -> None:
+        for kind, removed, known in (
+            ("machine", changes.removed_machines, self.machines.keys()),
+            ("pod", changes.removed_pods, self.pods.keys()),
+            ("job", changes.removed_jobs, self.jobs.keys()),
+        ):
+            for name in removed:
+                if name not in known:
+                    raise SchedulingInputError(f"replan: {kind} {name} is removed but not known")
+
+    def apply(self, changes: Changes) -> None:
+        self.now_seconds = changes.now_seconds
+        for name in changes.removed_machines:
+            del self.machines[name]
+        for key in changes.removed_pods:
+            del self.pods[key]
+        for key in changes.removed_jobs:
+            del self.jobs[key]
+        self.machines.update((machine.name, machine) for machine in changes.machines)
+        self.pods.update((pod.key, pod) for pod in changes.pods)
+        self.jobs.update((job.key, job) for job in changes.jobs)
+        self.orphans |= {pod.job_key for pod in changes.pods if pod.job_key not in self.jobs}
+
+    def state(self) -> ClusterState:
+        return ClusterState(
+            now_seconds=self.now_seconds,
+            machines=tuple(self.machines.values()),
+            pods=tuple(self.pods.values()),
+            jobs=tuple(self.jobs.values()),
+            quotas=self.quotas,
+        )
+
+
 def plan(state: ClusterState, settings: PlannerSettings | None = None) -> Plan:
     """Returns the plan for one state of a cluster."""
     return Planner(settings).plan(state)
@@ -128,11 +209,16 @@ def plan(state: ClusterState, settings: PlannerSettings | None = None) -> Plan:
 def decide(run: Run, work: Workspace) -> Decision:
     """Returns the decision for one job, from where its instances were and are."""
     names = work.inventory.names
-    placement = {
-        role: {names[machine]: count for machine, count in sorted(spots.items())}
-        for role, spots in run.spots.items()
-    }
-    unbound = sum(pod.machine is None for pod in run.pods[run.role])
+    is_same = run.spots == run.observed
+    placement = run.observed_placement if is_same else None
+    if placement is None:
+        placement = {
+            role: {names[machine]: count for machine, count in sorted(spots.items())}
+            for role, spots in run.spots.items()
+        }
+        if is_same:
+            run.remember_placement(placement)
+    unbound = run.unbound
     previous = run.observed_size + unbound
     numbers = dict(run.numbers)
     numbers.update(minimum=run.minimum, maximum=run.maximum, share=run.fair_level(run.size))
@@ -140,7 +226,7 @@ def decide(run: Run, work: Workspace) -> Decision:
         numbers.update(
             speed=run.table.at(run.size) if run.size else 0.0, work_left_seconds=run.table.work_left_seconds
         )
-    victims = tuple(pod.key for pod in _victims(run, work.inventory.index))
+    victims = () if is_same and not unbound else tuple(pod.key for pod in _victims(run, work.inventory.index))
     common = {
         "job": run.key,
         "size": run.size,
@@ -148,7 +234,7 @@ def decide(run: Run, work: Workspace) -> Decision:
         "placement": placement,
         "numbers": numbers,
     }
-    held_anything = any(run.pods.values())
+    held_anything = run.held_anything
     if not run.is_running:
         reason = run.note or "it waits"
         if held_anything:
@@ -159,7 +245,7 @@ def decide(run: Run, work: Workspace) -> Decision:
     if not run.was_running and not held_anything:
         reason = f"Starts with {run.size} of {run.minimum} to {run.maximum}: all role groups fit."
         return Admit(reason=reason, **common)  # type: ignore[arg-type]
-    if run.spots == run.observed and not victims and not unbound:
+    if is_same and not victims and not unbound:
         return Hold(reason=_why_hold(run), **common)  # type: ignore[arg-type]
     if run.size > previous:
         reason = f"Grows from {previous} to {run.size}: {_why_grow(run, previous)}."

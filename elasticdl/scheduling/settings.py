@@ -23,7 +23,7 @@ class PlannerSettings:
     max_load_desired: float = 1.0
     horizon_seconds: float = 600.0
     unknown_work_seconds: float = 1200.0
-    hysteresis: float = 0.0
+    hysteresis: float = 0.3
     preempt: bool = True
 
     def __post_init__(self) -> None:

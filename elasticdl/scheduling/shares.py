@@ -10,6 +10,8 @@ Jobs of higher priority grow first and may take all that jobs of lower priority 
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -130,19 +132,58 @@ def balance_fair_shares(work: Workspace, runs: list[Run], pool: list[Run], limit
     `pool` are measured jobs, which trade among themselves: their common level counts for each of them.
     """
     changed = False
-    receivers = [run for run in runs if run.is_running and run.size < run.largest]
+    receivers = [
+        (-run.priority, run.fair_level(run.size), run.key)
+        for run in runs
+        if run.is_running and run.size < run.largest
+    ]
+    if not receivers:
+        return False
+    heapq.heapify(receivers)
+    ceiling = _Ceiling(work, pool)
+    # Kinds of requests for which no job can give; a transfer changes machines, and they are tried again.
+    hopeless: set[object] = set()
     while receivers:
-        receivers.sort(key=lambda run: (-run.priority, run.fair_level(run.size), run.key))
-        receiver = receivers[0]
+        receiver = work.runs[heapq.heappop(receivers)[2]]
+        kind = (receiver.request.tobytes(), id(receiver.mask), receiver.priority, receiver.job.namespace)
         if (
-            receiver.size < receiver.largest
-            and work.quotas.room(receiver.job.namespace, receiver.request, 1)
-            and _take_one(work, receiver, pool)
+            receiver.size >= receiver.largest
+            or kind in hopeless
+            or not ceiling.can_take(receiver)
+            or not work.quotas.room(receiver.job.namespace, receiver.request, 1)
         ):
+            continue
+        if _take_one(work, receiver, pool):
             changed = True
+            hopeless.clear()
+            heapq.heappush(receivers, (-receiver.priority, receiver.fair_level(receiver.size), receiver.key))
         else:
-            receivers.pop(0)
+            hopeless.add(kind)
     return changed
+
+
+class _Ceiling:
+    """Bounds on what jobs can give, so that most receivers are answered without looking at every job.
+
+    Levels of givers only fall while instances change hands, and a receiver never rises above the level at which its
+    giver ends, so the bounds stay valid.
+    """
+
+    def __init__(self, work: Workspace, pool: list[Run]) -> None:
+        self._has_quotas = work.quotas.has_quotas
+        self._levels: dict[int, float] = {}
+        in_pool = {run.key for run in pool}
+        level_of_pool = pool_level(pool)
+        for run in work.runs.values():
+            if run.surplus > 0:
+                level = level_of_pool if run.key in in_pool else run.fair_level(run.size)
+                self._levels[run.priority] = max(level, self._levels.get(run.priority, 0.0))
+        self._lowest = min(self._levels, default=0)
+
+    def can_take(self, receiver: Run) -> bool:
+        if self._has_quotas or (self._levels and self._lowest < receiver.priority):
+            return True
+        return self._levels.get(receiver.priority, 0.0) > receiver.fair_level(receiver.size + 1)
 
 
 def pool_level(pool: list[Run], released: int = 0, by: Run | None = None) -> float:

@@ -46,6 +46,10 @@ class Run:
         self.base_size = 0
         self.size = 0
         self.pods: dict[str, list[Pod]] = {group.role: [] for group in job.groups}
+        self.held_anything = False
+        self.unbound = 0
+        # Shared by all copies of this run.
+        self._placement: list[dict[str, dict[str, int]] | None] = [None]
         self.was_running = False
         self.is_running = False
         self.whole_machines = job.grows_by_whole_machines
@@ -82,6 +86,30 @@ class Run:
             then = float(after)
         return scale * max(1.0 / then - 1.0 / now, 0.0)
 
+    def observe(self) -> None:
+        """Takes the instances as they are for those of the cluster."""
+        self.size = self.observed_size = self.base_size = sum(self.spots[self.role].values())
+        self.held_anything = any(self.pods.values())
+        self.unbound = sum(pod.machine is None for pod in self.pods[self.role])
+        self.was_running = self.is_running = self.is_complete() and self.held_anything
+        self._placement = [None]
+        self.observed = self.base = {role: dict(spots) for role, spots in self.spots.items()}
+
+    @property
+    def observed_placement(self) -> dict[str, dict[str, int]] | None:
+        """The observed instances by machine name, if a decision has needed them before."""
+        return self._placement[0]
+
+    def remember_placement(self, placement: dict[str, dict[str, int]]) -> None:
+        self._placement[0] = placement
+
+    def fork(self) -> Run:
+        copy = object.__new__(Run)
+        copy.__dict__.update(self.__dict__)
+        copy.spots = {role: dict(spots) for role, spots in self.spots.items()}
+        copy.numbers = {}
+        return copy
+
     def is_complete(self) -> bool:
         """Whether every role group has at least its minimum."""
         return all(sum(self.spots[group.role].values()) >= group.minimum for group in self.job.groups)
@@ -106,6 +134,12 @@ class QuotaLedger:
             )
         self.has_quotas = bool(self._limit)
         self._zero = np.zeros(len(inventory.resources), dtype=np.int64)
+
+    def fork(self) -> QuotaLedger:
+        copy = object.__new__(QuotaLedger)
+        copy.__dict__.update(self.__dict__)
+        copy.used = dict(self.used)
+        return copy
 
     def change(self, namespace: str, amount: Ints) -> None:
         if self.has_quotas:
@@ -155,7 +189,8 @@ class Workspace:
     """All that a plan changes. `reserved` is the room kept for pods of others: pod key -> machine index."""
 
     def __init__(self, state: ClusterState) -> None:
-        names: set[str] = set()
+        # At least one column, so that no array is empty.
+        names: set[str] = {"cpu"}
         for pod in state.pods:
             names.update(pod.requests)
         for job in state.jobs:
@@ -170,11 +205,7 @@ class Workspace:
         self.foreign: list[Pod] = []
         self._add_pods(state.pods)
         for run in self.runs.values():
-            run.size = sum(run.spots[run.role].values())
-            run.observed_size = run.size
-            run.was_running = run.is_running = run.is_complete() and any(run.pods.values())
-            run.observed = {role: dict(spots) for role, spots in run.spots.items()}
-        self.rebase()
+            run.observe()
 
     def rebase(self) -> None:
         """Begins a round of planning: what is placed now counts as held, as it will in the next plan."""
@@ -183,38 +214,103 @@ class Workspace:
                 run.base = {role: dict(spots) for role, spots in run.spots.items()}
             run.base_size = run.size
 
-    def _add_pods(self, pods: tuple[Pod, ...]) -> None:
-        index, inventory = self.inventory.index, self.inventory
-        vectors: dict[tuple[tuple[str, int], ...], Ints] = {}
+    def _add_pods(self, pods: Iterable[Pod]) -> None:
         amounts: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for pod in pods:
-            if not pod.occupies_resources:
-                continue
-            run = self.runs.get(pod.job_key) if pod.job_key is not None else None
-            ours = run is not None and pod.role in run.pods
-            machine = None if pod.machine is None else index.get(pod.machine, -1)
-            if machine == -1:
-                # Its machine is gone, and the pod with it.
-                continue
-            if ours and run is not None and pod.role is not None:
-                run.pods[pod.role].append(pod)
-                if machine is not None:
-                    spots = run.spots[pod.role]
-                    spots[machine] = spots.get(machine, 0) + 1
-            elif machine is None:
-                self.foreign.append(pod)
-                continue
+            machine = self._register(pod)
             if machine is not None:
                 kind = (machine, tuple(sorted(pod.requests.items())))
                 amounts[kind] = amounts.get(kind, 0) + 1
+        vectors: dict[tuple[tuple[str, int], ...], Ints] = {}
         for (machine, requests), count in amounts.items():
             vector = vectors.get(requests)
             if vector is None:
-                vector = vectors[requests] = inventory.vector(dict(requests))
-            inventory.take(machine, vector * count)
+                vector = vectors[requests] = self.inventory.vector(dict(requests))
+            self.inventory.take(machine, vector * count)
         for run in self.runs.values():
             for role, spots in run.spots.items():
                 self.quotas.change(run.job.namespace, run.requests[role] * sum(spots.values()))
+
+    def _register(self, pod: Pod) -> int | None:
+        """Notes a pod with its job or as someone else's; returns the machine whose resources it takes."""
+        if not pod.occupies_resources:
+            return None
+        run = self.runs.get(pod.job_key) if pod.job_key is not None else None
+        machine = None if pod.machine is None else self.inventory.index.get(pod.machine, -1)
+        if machine == -1:
+            # Its machine is gone, and the pod with it.
+            return None
+        if run is not None and pod.role is not None and pod.role in run.pods:
+            run.pods[pod.role].append(pod)
+            if machine is not None:
+                spots = run.spots[pod.role]
+                spots[machine] = spots.get(machine, 0) + 1
+        elif machine is None:
+            self.foreign.append(pod)
+        return machine
+
+    def update(
+        self, added: Iterable[Pod], removed: Iterable[Pod], jobs: Iterable[JobDemand], gone: Iterable[str]
+    ) -> None:
+        """Applies changes of pods and jobs; `removed` are pods as they were known. Machines and resources are as before.
+
+        A job that is gone must have no pods left, or they are removed with it in the same call.
+        """
+        touched: dict[str, Run] = {}
+        for pod in removed:
+            run = self.runs.get(pod.job_key) if pod.job_key is not None else None
+            machine = None if pod.machine is None else self.inventory.index.get(pod.machine, -1)
+            if not pod.occupies_resources or machine == -1:
+                continue
+            if run is not None and pod.role is not None and pod.role in run.pods:
+                run.pods[pod.role] = [other for other in run.pods[pod.role] if other.key != pod.key]
+                if machine is not None:
+                    spots = run.spots[pod.role]
+                    spots[machine] -= 1
+                    if spots[machine] == 0:
+                        del spots[machine]
+                    self.quotas.change(run.job.namespace, -run.requests[pod.role])
+                touched[run.key] = run
+            elif machine is None:
+                self.foreign = [other for other in self.foreign if other.key != pod.key]
+            if machine is not None:
+                self.inventory.take(machine, -self.inventory.vector(pod.requests))
+        for key in gone:
+            self.runs.pop(key, None)
+            touched.pop(key, None)
+        is_new = False
+        for job in jobs:
+            run = Run(job, self.inventory)
+            known = self.runs.get(job.key)
+            if known is not None:
+                run.pods, run.spots = known.pods, known.spots
+            is_new |= known is None
+            touched[job.key] = self.runs[job.key] = run
+        if is_new:
+            self.runs = dict(sorted(self.runs.items()))
+        for pod in added:
+            machine = self._register(pod)
+            run = self.runs.get(pod.job_key) if pod.job_key is not None else None
+            if machine is not None:
+                self.inventory.take(machine, self.inventory.vector(pod.requests))
+                if run is not None and pod.role is not None and pod.role in run.pods:
+                    self.quotas.change(run.job.namespace, run.requests[pod.role])
+            if run is not None:
+                touched[run.key] = run
+        for run in touched.values():
+            run.observe()
+
+    def fork(self) -> Workspace:
+        """Returns a copy to plan in; the original keeps the observed state."""
+        copy = object.__new__(Workspace)
+        copy.inventory = self.inventory.fork()
+        copy.quotas = self.quotas.fork()
+        copy.runs = {key: run.fork() for key, run in self.runs.items()}
+        copy.reserved = {}
+        copy.foreign = self.foreign
+        copy._journal = None
+        copy._shrunk = {}
+        return copy
 
     # -- changes that can be undone
 

@@ -52,7 +52,9 @@ def test_victims_are_chosen_by_place_not_by_count() -> None:
     made = decision(result, "a")
     assert isinstance(made, Shrink)
     machine = result.reserved["other/f"]
-    assert {victim.rpartition("-")[2] for victim in made.victims} == ({"2", "3"} if machine == "m0" else {"6", "7"})
+    assert {victim.rpartition("-")[2] for victim in made.victims} == (
+        {"2", "3"} if machine == "m0" else {"6", "7"}
+    )
 
 
 def test_several_jobs_on_one_machine_release_together() -> None:
@@ -97,4 +99,8 @@ def test_waiting_job_of_higher_priority_stops_the_youngest_of_the_lowest() -> No
     young = job("young", workers(1, 1, cpu=4), submitted_at_seconds=2.0)
     urgent = job("urgent", workers(1, 1, cpu=4), priority=1, submitted_at_seconds=3.0)
     pods = (*pods_of(old, "worker", {"m0": 1}), *pods_of(young, "worker", {"m0": 1}))
-    assert sizes(plan(state(machines(1, cpu=8), (old, young, urgent), pods))) == {"old": 1, "young": 0, "urgent": 1}
+    assert sizes(plan(state(machines(1, cpu=8), (old, young, urgent), pods))) == {
+        "old": 1,
+        "young": 0,
+        "urgent": 1,
+    }

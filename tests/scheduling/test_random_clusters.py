@@ -50,7 +50,9 @@ def _job(rng: random.Random, number: int, *, gpu: bool) -> JobDemand:
         largest = rng.choice((0, 1, 2, 4, 8))
         return JobDemand(
             groups=(
-                RoleGroup(role="worker", minimum=rng.choice((1, 1, 2)), maximum=16, requests={"cpu": 1, "gpu": 1}),
+                RoleGroup(
+                    role="worker", minimum=rng.choice((1, 1, 2)), maximum=16, requests={"cpu": 1, "gpu": 1}
+                ),
             ),
             observations=_observations(rng, largest),
             largest_run_size=largest,
@@ -123,7 +125,9 @@ def test_running_jobs_are_never_below_their_minimum(cluster: ClusterState) -> No
         counts = {role: sum(spots.values()) for role, spots in item.placement.items()}
         groups = {group.role: group for group in jobs[item.job].groups}
         if any(counts.values()):
-            assert all(groups[role].minimum <= count <= groups[role].maximum for role, count in counts.items())
+            assert all(
+                groups[role].minimum <= count <= groups[role].maximum for role, count in counts.items()
+            )
         else:
             assert item.size == 0
 
@@ -240,5 +244,3 @@ def _free(after: ClusterState) -> Inventory:
         if pod.machine in inventory.index and pod.occupies_resources:
             inventory.take(inventory.index[pod.machine], inventory.vector(pod.requests))
     return inventory
-
-
