@@ -1,7 +1,7 @@
 """Admission: a waiting job starts with all its role groups at their minimum, on actual machines, or holds nothing.
 
-Claims are served by priority, then age. Jobs that lost instances and are below their minimum come before waiting jobs of
-the same priority; unscheduled pods of others come between the two. The first job that has to wait (the head of the
+Claims are served by priority, then age. Jobs that lost instances and are below their minimum come before waiting jobs
+of the same priority; unscheduled pods of others come between the two. The first job that has to wait (the head of the
 queue) gets a reservation: the machines on which it will fit when running jobs of at most its priority are gone. Jobs
 behind it are backfilled only outside of that reservation, so that they cannot delay it.
 

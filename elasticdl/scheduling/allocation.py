@@ -1,8 +1,8 @@
 """Realises the target sizes of measured jobs on machines, and accepts the result only if it pays.
 
-The market (`growth`) chooses sizes from sums. Here they become placements: jobs that keep their size stay where they are,
-jobs that shrink release instances in place, jobs that grow take whole machines, largest first, clearing machines of small
-jobs where needed. Then all changes together are weighed:
+The market (`growth`) chooses sizes from sums. Here they become placements: jobs that keep their size stay where they
+are, jobs that shrink release instances in place, jobs that grow take whole machines, largest first, clearing machines
+of small jobs where needed. Then all changes together are weighed:
 
     gain = Σ over jobs of value·(S(new size) − S(old size)),  value = v·H
     cost = Σ over jobs that restart, displaced ones included, of resize seconds · v · S(new size)

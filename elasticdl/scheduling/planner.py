@@ -6,7 +6,7 @@ Steps, each in its own module:
     3. the market (`growth`, `allocation`) for measured jobs;
     4. all of it again until nothing changes; then one decision per job with its reason.
 
-The result depends only on the state: models are cached between calls because fitting costs time, not because they differ.
+The result depends only on the state: models are cached between calls to save time, never to remember.
 
 Failure modes: input that contradicts itself raises `SchedulingInputError`; an empty cluster gives a plan in which every
 job is rejected.
@@ -67,7 +67,14 @@ class Planner:
                 is_same_shape &= job.key not in known.orphans
             else:
                 is_same_shape &= before.groups == job.groups
-        is_same_shape &= not any(observed.runs[key].held_anything for key in changes.removed_jobs)
+        # Pods that outlive their job count as someone else's.
+        leaving = set(changes.removed_pods)
+        is_same_shape &= all(
+            pod.key in leaving
+            for key in changes.removed_jobs
+            for pods in observed.runs[key].pods.values()
+            for pod in pods
+        )
         known.apply(changes)
         if is_same_shape:
             observed.update(changes.pods, [*replaced, *removed], changes.jobs, changes.removed_jobs)

@@ -2,8 +2,8 @@
 
 A claim is a pod that fits nowhere: of a waiting job, or of anyone else. Room is made on exactly the machines where a
 release lets the pod fit; among the jobs that may release, the one that loses least goes first, and never below its
-minimum. If all of that is not enough, jobs of strictly lower priority stop entirely, lowest priority and youngest first;
-those whose stop did not help in the end are put back where they were.
+minimum. If all of that is not enough, jobs of strictly lower priority stop entirely, lowest priority and youngest
+first; those whose stop did not help in the end are put back where they were.
 
 Failure modes: `make_room` and `preempt_for` return False and leave partial changes to the caller's transaction.
 """

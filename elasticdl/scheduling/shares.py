@@ -1,9 +1,9 @@
 """Weighted max–min fair shares: growth of jobs whose speed is not known.
 
 The level of a job is the dominant share of its elastic instances divided by its weight. Free capacity raises the lowest
-levels first (water filling); then a job below others takes single instances from those above it, on machines where that
-lets its own instance fit. A transfer is made only if the receiver ends at or below the level at which the giver ends, so
-it never swings back, and whole-number shares settle at once.
+levels first (water filling); then a job below others takes single instances from those above it, on machines where
+that lets its own instance fit. A transfer is made only if the receiver ends at or below the level at which the giver
+ends, so it never swings back, and whole-number shares settle at once.
 
 Jobs of higher priority grow first and may take all that jobs of lower priority have above their minimum.
 """

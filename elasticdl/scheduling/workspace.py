@@ -252,7 +252,7 @@ class Workspace:
     def update(
         self, added: Iterable[Pod], removed: Iterable[Pod], jobs: Iterable[JobDemand], gone: Iterable[str]
     ) -> None:
-        """Applies changes of pods and jobs; `removed` are pods as they were known. Machines and resources are as before.
+        """Applies changes of pods and jobs; `removed` are pods as they were known. Machines stay as they are.
 
         A job that is gone must have no pods left, or they are removed with it in the same call.
         """
