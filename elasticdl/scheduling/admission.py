@@ -157,10 +157,12 @@ class _Queue:
             if spots is not None:
                 work.place(run, group.role, spots)
                 continue
-            for _ in range(group.minimum):
+            for number in range(group.minimum):
                 one = work.inventory.pack(request, mask, 1, prefer=sorted(held.get(group.role, {})))
                 if one is None:
-                    machine = make_room(work, request, mask & ~self._closed, self._donors(run))
+                    machine = make_room(
+                        work, request, mask & ~self._closed, self._donors(run), wanted=group.minimum - number
+                    )
                     if machine is None:
                         work.roll_back_to(mark)
                         return False

@@ -196,7 +196,7 @@ class _KnownState:
         self.machines.update((machine.name, machine) for machine in changes.machines)
         self.pods.update((pod.key, pod) for pod in changes.pods)
         self.jobs.update((job.key, job) for job in changes.jobs)
-        self.orphans |= {pod.job_key for pod in changes.pods if pod.job_key not in self.jobs}
+        self.orphans |= {pod.job_key for pod in changes.pods if pod.job_key is not None} - self.jobs.keys()
 
     def state(self) -> ClusterState:
         return ClusterState(

@@ -14,18 +14,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from elasticdl.scheduling.inventory import Ints, Mask
+from elasticdl.scheduling.inventory import Ints, Mask, count_fits
 from elasticdl.scheduling.workspace import Run, Workspace
 
 Donors = Callable[[Run], bool]
+# Releases on one machine that are considered to make room for several pods at once.
+_MOST_RELEASES = 8
 
 
-def make_room(work: Workspace, request: Ints, mask: Mask, may_release: Donors) -> int | None:
-    """Shrinks jobs until one pod fits; returns the machine where it does, None if shrinking cannot help."""
+def make_room(
+    work: Workspace, request: Ints, mask: Mask, may_release: Donors, *, wanted: int = 1
+) -> int | None:
+    """Shrinks jobs until one pod fits; returns the machine where it does, None if shrinking cannot help.
+
+    `wanted`: how many such pods need room, so that releases that make room for several of them are preferred.
+    """
     donors = [run for run in work.runs.values() if run.surplus > 0 and may_release(run)]
     donors.sort(key=lambda run: (run.priority, run.loss(step_down(run)), run.key))
     for run in donors:
-        machine = release_for(work, run, request, mask, most=run.surplus)
+        machine = release_for(work, run, request, mask, most=run.surplus, wanted=wanted)
         if machine is not None:
             return machine
     return _release_several(work, donors, request, mask)
@@ -38,10 +45,14 @@ def step_down(run: Run) -> int:
     return 1
 
 
-def release_for(work: Workspace, run: Run, request: Ints, mask: Mask, *, most: int) -> int | None:
-    """Releases the fewest instances of one job, at most `most`, that make a pod fit; returns the machine.
+def release_for(
+    work: Workspace, run: Run, request: Ints, mask: Mask, *, most: int, wanted: int = 1
+) -> int | None:
+    """Releases at most `most` instances of one job on one machine, so that a pod fits there; returns the machine.
 
-    Of several machines, the one with the least left over afterwards.
+    Preferred: the fewest releases per pod that fits (of `wanted`), then the least that would be left over if the
+    machine were filled with such pods. Two trainers of 5 CPUs give way to three servers of 4 on a machine of 12 CPUs,
+    instead of one trainer to one server with a hole beside it.
     """
     spots = run.spots[run.role]
     rows = np.array([machine for machine in spots if mask[machine]], dtype=np.int64)
@@ -49,23 +60,23 @@ def release_for(work: Workspace, run: Run, request: Ints, mask: Mask, *, most: i
         return None
     rows.sort()
     held = np.minimum(np.array([spots[machine] for machine in rows.tolist()]), most)
-    missing = request - work.inventory.free[rows]
-    asked = np.flatnonzero(request)
-    needed = np.ones(len(rows), dtype=np.int64)
-    possible = np.ones(len(rows), dtype=bool)
-    for column in asked:
-        if run.request[column] > 0:
-            needed = np.maximum(needed, -(-missing[:, column] // run.request[column]))
-        else:
-            possible &= missing[:, column] <= 0
-    possible &= needed <= held
-    if not possible.any():
+    free = work.inventory.free[rows]
+    main = work.inventory.main_resource(request)
+    everywhere = np.ones(len(rows), dtype=bool)
+    best: tuple[float, int, int, int] | None = None
+    for count in range(1, int(held.max()) + 1):
+        room = free + run.request * count
+        fits = np.where(held >= count, np.minimum(count_fits(room, request, everywhere), wanted), 0)
+        for index in np.flatnonzero(fits > 0).tolist():
+            left = int(room[index, main]) % max(int(request[main]), 1)
+            option = (count / int(fits[index]), left, count, int(rows[index]))
+            if best is None or option < best:
+                best = option
+        if best is not None and (wanted == 1 or count >= _MOST_RELEASES):
+            break
+    if best is None:
         return None
-    needed = np.where(possible, needed, np.iinfo(np.int64).max)
-    main = int(asked[0]) if len(asked) else 0
-    left = (work.inventory.free[rows, main] + needed.clip(max=2**31) * run.request[main]) - request[main]
-    best = int(np.lexsort((rows, left, needed))[0])
-    machine, count = int(rows[best]), int(needed[best])
+    _, _, count, machine = best
     release_on(work, run, machine, count, most=most)
     return machine
 

@@ -104,3 +104,25 @@ def test_waiting_job_of_higher_priority_stops_the_youngest_of_the_lowest() -> No
         "young": 0,
         "urgent": 1,
     }
+
+
+def test_releases_that_make_room_for_several_pods_are_preferred() -> None:
+    """Two trainers of 5 CPUs leave a machine of 12 CPUs to three servers of 4, without a hole."""
+    running = job("a", workers(1, 6, cpu=5))
+    waiting = job("b", fixed("ps", 3, cpu=4), submitted_at_seconds=9.0)
+    result = plan(
+        state(
+            machines(3, cpu=12), (running, waiting), pods_of(running, "worker", {"m0": 2, "m1": 2, "m2": 2})
+        )
+    )
+    assert sizes(result) == {"a": 4, "b": 3}
+    assert list(decision(result, "b").placement["ps"].values()) == [3]
+
+
+def test_many_small_instances_give_way_to_one_large_pod() -> None:
+    running = job("a", workers(1, 40, cpu=1))
+    waiting = job("b", fixed("ps", 2, cpu=12), submitted_at_seconds=9.0)
+    result = plan(
+        state(machines(2, cpu=20), (running, waiting), pods_of(running, "worker", {"m0": 20, "m1": 20}))
+    )
+    assert sizes(result)["b"] == 2
