@@ -10,7 +10,7 @@ from elasticdl.simulator.result import RunResult, Sample
 
 WIDTH = 860.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 14.0, 46.0, 34.0
-# Beyond this a step line is thinned; nobody sees more than so many steps.
+# Longer step lines are thinned: more steps than pixels show nothing new.
 _MOST_STEPS = 900
 _TIMELINE_ROWS = 200
 
@@ -180,7 +180,7 @@ def _frame(title: str, end: float, limit: float, unit: str, results: Sequence[Ru
     shapes.append(Label(x=8, y=20, text=title, size=14, bold=True))
     x = WIDTH - _RIGHT
     for number, result in reversed(list(enumerate(results))):
-        width = 7.0 * len(result.policy)
+        width = 6.2 * len(result.policy)
         shapes.append(Label(x=x, y=20, text=result.policy, size=12, anchor="end"))
         shapes.append(Box(x=x - width - 14, y=11, width=10, height=10, colour=series_colour(number)))
         x -= width + 30
