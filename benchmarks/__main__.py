@@ -26,6 +26,8 @@ NAMES = (
     "allreduce",
     "tables",
     "parameter_servers",
+    "cluster_scenarios",
+    "planning_time",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes",)

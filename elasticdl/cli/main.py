@@ -34,6 +34,10 @@ COMMANDS = {
     "checkpoints": Entry(
         place="elasticdl.cli.checkpoints:checkpoints", help="Describe checkpoints and export their tables."
     ),
+    "plan": Entry(place="elasticdl.cli.plan:plan", help="Explain who gets how many nodes, and what if."),
+    "simulate": Entry(
+        place="elasticdl.cli.simulate:simulate", help="Replay a workload under scheduling policies."
+    ),
     "zoo": Entry(place="elasticdl.cli.zoo:zoo", help="Put a model zoo into an image."),
     "ps": Entry(place="elasticdl.cli.ps:ps", help="Run one parameter server of a job by hand."),
     "completion": Entry(place="elasticdl.cli.completion:completion", help="Print a script for your shell."),

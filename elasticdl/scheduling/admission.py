@@ -1,0 +1,278 @@
+"""Admission: a waiting job starts with all its role groups at their minimum, on actual machines, or holds nothing.
+
+Claims are served by priority, then age. Jobs that lost instances and are below their minimum come before waiting jobs
+of the same priority; unscheduled pods of others come between the two. The first job that has to wait (the head of the
+queue) gets a reservation: the machines on which it will fit when running jobs of at most its priority are gone. Jobs
+behind it are backfilled only outside of that reservation, so that they cannot delay it.
+
+Failure modes: a job that fits on no subset of the machines even when they are empty, or exceeds the limit of its
+namespace's quota, is rejected and reserves nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from elasticdl.scheduling.cluster import Pod
+from elasticdl.scheduling.inventory import Ints, Mask, Spots, count_fits
+from elasticdl.scheduling.preemption import Donors, make_room, preempt_for
+from elasticdl.scheduling.workspace import Run, Workspace
+
+
+def serve_claims(work: Workspace, *, preempt: bool) -> bool:
+    """Serves unscheduled pods of others, incomplete jobs and waiting jobs, in order; returns whether any was served."""
+    claims: list[tuple[tuple[float, int, float, str], Run | Pod]] = []
+    for pod in work.foreign:
+        if pod.key in work.reserved:
+            continue
+        claims.append(((-pod.priority, 1, 0.0, pod.key), pod))
+    for run in work.runs.values():
+        if not run.is_running and not run.rejected:
+            incomplete = 0 if any(run.spots[role] for role in run.spots) else 2
+            claims.append(((-run.priority, incomplete, run.job.submitted_at_seconds, run.key), run))
+    claims.sort(key=lambda claim: claim[0])
+    queue = _Queue(work, preempt=preempt)
+    for _, claim in claims:
+        if isinstance(claim, Pod):
+            queue.serve_pod(claim)
+        else:
+            queue.serve_job(claim)
+    queue.close()
+    return queue.served
+
+
+class _Queue:
+    def __init__(self, work: Workspace, *, preempt: bool) -> None:
+        self._work = work
+        self._preempt = preempt
+        self.served = False
+        self._head: Run | None = None
+        # Taken from the free resources while the queue is served, given back at the end.
+        self._withheld: list[tuple[int, Ints]] = []
+        self._closed: Mask = np.zeros(len(work.inventory.names), dtype=bool)
+        # Requests of pods that found no room, by priority; equal ones need not be tried again.
+        self._hopeless: set[object] = set()
+
+    # -- pods of others
+
+    def serve_pod(self, pod: Pod) -> None:
+        work = self._work
+        request = work.inventory.vector(pod.requests)
+        mask = work.inventory.mask(pod.node_selector, pod.tolerations)
+        kind = (pod.priority, request.tobytes(), id(mask))
+        if kind in self._hopeless:
+            return
+        spots = work.inventory.pack(request, mask, 1)
+        if spots is None:
+            spots = self._force(request, mask, pod)
+        if spots is None:
+            self._hopeless.add(kind)
+            return
+        machine = next(iter(spots))
+        work.inventory.take(machine, request)
+        work.reserved[pod.key] = machine
+        self.served = True
+
+    def _force(self, request: Ints, mask: Mask, pod: Pod) -> Spots | None:
+        """Only jobs of strictly lower priority give way to a pod of someone else."""
+        work = self._work
+
+        def find() -> bool:
+            spots = work.inventory.pack(request, mask, 1)
+            machine = make_room(work, request, mask, may_release) if spots is None else next(iter(spots))
+            if machine is None:
+                return False
+            found.append(machine)
+            # Taken already, so that a job that is put back does not take it.
+            work.inventory.take(machine, request)
+            return True
+
+        def may_release(run: Run) -> bool:
+            return run.priority < pod.priority
+
+        found: list[int] = []
+        work.take_shrunk()
+        work.begin()
+        if find() or (self._preempt and preempt_for(work, pod.priority, find)):
+            work.commit()
+            work.inventory.take(found[0], -request)
+            _note_shrunk(work, f"pod {pod.key} of priority {pod.priority}")
+            return {found[0]: 1}
+        work.roll_back()
+        return None
+
+    # -- jobs
+
+    def serve_job(self, run: Run) -> None:
+        work = self._work
+        held = {role: dict(spots) for role, spots in run.spots.items()}
+        total = minimum_request(run)
+        work.take_shrunk()
+        work.begin()
+        work.release_all(run)
+        if not work.quotas.allows(run.job.namespace, total):
+            run.rejected = not work.quotas.could_ever_allow(run.job.namespace, total)
+            limit = "exceeds the limit of" if run.rejected else "has to wait for the quota of"
+            run.note = f"its minimum {limit} namespace {run.job.namespace}"
+            work.commit()
+            return
+        kind = _kind(run)
+        if kind not in self._hopeless and (self._place_minimum(run, held) or self._preempt_for(run, held)):
+            work.commit()
+            run.is_running = self.served = True
+            _note_shrunk(work, f"job {run.key}")
+            return
+        # All or nothing: what the job still held is free for others.
+        work.roll_back()
+        work.release_all(run)
+        run.is_running = False
+        if not any(held.values()):
+            self._hopeless.add(kind)
+        if not fits_empty_cluster(work, run):
+            run.rejected = True
+            run.note = "its minimum does not fit on these machines even when they are empty"
+            return
+        run.note = "its minimum does not fit"
+        if self._head is None:
+            self._head = run
+            self._reserve(run)
+            run.note += "; it is the head of the queue and has a reservation"
+        else:
+            run.note += f" without delaying {self._head.key}, the head of the queue"
+
+    def _preempt_for(self, run: Run, held: dict[str, Spots]) -> bool:
+        if not self._preempt or self._head is not None:
+            return False
+        return preempt_for(self._work, run.priority, lambda: self._place_minimum(run, held))
+
+    def _place_minimum(self, run: Run, held: dict[str, Spots]) -> bool:
+        """Places every role group at its minimum, shrinking jobs where needed; False leaves nothing placed."""
+        work = self._work
+        mark = work.mark
+        # The largest instances first: they have the fewest places to go.
+        groups = sorted(run.job.groups, key=lambda g: (-work.inventory.share(run.requests[g.role]), g.role))
+        for group in groups:
+            request, mask = run.requests[group.role], run.masks[group.role]
+            spots = self._pack(run, group.role, group.minimum, held.get(group.role, {}))
+            if spots is not None:
+                work.place(run, group.role, spots)
+                continue
+            for number in range(group.minimum):
+                one = work.inventory.pack(request, mask, 1, prefer=sorted(held.get(group.role, {})))
+                if one is None:
+                    machine = make_room(
+                        work, request, mask & ~self._closed, self._donors(run), wanted=group.minimum - number
+                    )
+                    if machine is None:
+                        work.roll_back_to(mark)
+                        return False
+                    one = {machine: 1}
+                work.place(run, group.role, one)
+        return True
+
+    def _pack(self, run: Run, role: str, count: int, held: Spots) -> Spots | None:
+        inventory = self._work.inventory
+        request, mask = run.requests[role], run.masks[role]
+        if role == run.role and run.whole_machines and run.per_machine > 0:
+            # Workers that synchronise: on one machine, or on whole ones.
+            machines, rest = divmod(count, run.per_machine)
+            if machines and not rest:
+                whole = inventory.pack_whole(request, mask, run.per_machine, machines, prefer=held)
+                if whole is not None:
+                    return whole
+            elif not machines and count:
+                room = inventory.fits(request, mask)
+                fitting = np.flatnonzero(room >= count)
+                if len(fitting):
+                    in_place = [machine for machine in sorted(held) if room[machine] >= count]
+                    best = in_place[0] if in_place else int(fitting[np.lexsort((fitting, room[fitting]))[0]])
+                    return {best: count}
+        return inventory.pack(request, mask, count, prefer=sorted(held))
+
+    def _donors(self, claimant: Run) -> Donors:
+        quotas = self._work.quotas
+        entitled = quotas.is_within_guarantee(claimant.job.namespace, minimum_request(claimant))
+
+        def may_release(run: Run) -> bool:
+            if run is claimant:
+                return False
+            if run.priority <= claimant.priority:
+                return True
+            return entitled and quotas.is_borrowing(run.job.namespace, run.request)
+
+        return may_release
+
+    def _reserve(self, run: Run) -> None:
+        """Withholds the free part of the machines on which the job will fit first."""
+        work = self._work
+        inventory = work.inventory
+        future = inventory.free.copy()
+        for other in work.runs.values():
+            if other.priority <= run.priority:
+                for role, spots in other.spots.items():
+                    for machine, count in spots.items():
+                        future[machine] += other.requests[role] * count
+        for group in sorted(run.job.groups, key=lambda g: (-inventory.share(run.requests[g.role]), g.role)):
+            request = run.requests[group.role]
+            room = count_fits(future, request, run.masks[group.role])
+            # The machines with the most room now wait for the fewest others.
+            now = np.minimum(inventory.fits(request, run.masks[group.role]), room)
+            left = group.minimum
+            for machine in np.lexsort((np.arange(len(room)), -room, -now)).tolist():
+                count = min(left, int(room[machine]))
+                if count <= 0:
+                    continue
+                future[machine] -= request * count
+                held_back = np.minimum(request * count, np.maximum(inventory.free[machine], 0))
+                inventory.take(machine, held_back)
+                self._withheld.append((machine, held_back))
+                self._closed[machine] = True
+                left -= count
+                if left == 0:
+                    break
+
+    def close(self) -> None:
+        for machine, amount in self._withheld:
+            self._work.inventory.take(machine, -amount)
+
+
+def _kind(run: Run) -> object:
+    """Equal for jobs that need the same room at the same priority."""
+    groups = [
+        (group.minimum, run.requests[group.role].tobytes(), id(run.masks[group.role]))
+        for group in run.job.groups
+    ]
+    return (run.priority, run.job.namespace, run.whole_machines, tuple(groups))
+
+
+def minimum_request(run: Run) -> Ints:
+    """All that a job requests at its minimum."""
+    total = np.zeros_like(run.request)
+    for group in run.job.groups:
+        total = total + run.requests[group.role] * group.minimum
+    return total
+
+
+def fits_empty_cluster(work: Workspace, run: Run) -> bool:
+    """Whether the minimum fits on the machines if nothing else ran on them."""
+    free = work.inventory.allocatable.copy()
+    for group in sorted(run.job.groups, key=lambda g: (-work.inventory.share(run.requests[g.role]), g.role)):
+        request = run.requests[group.role]
+        room = count_fits(free, request, run.masks[group.role])
+        left = group.minimum
+        # The smallest machines that take any, so that large instances of other groups still fit.
+        for machine in np.lexsort((np.arange(len(room)), room)).tolist():
+            count = min(left, int(room[machine]))
+            if count <= 0:
+                continue
+            free[machine] -= request * count
+            left -= count
+        if left:
+            return False
+    return True
+
+
+def _note_shrunk(work: Workspace, cause: str) -> None:
+    for run in work.take_shrunk():
+        if run.was_running and run.size < run.observed_size and not run.note:
+            run.note = f"makes room for {cause}"

@@ -1,0 +1,194 @@
+"""Input of the planner: machines, pods, quotas, and the state of a cluster at one moment.
+
+All quantities are integers in the smallest unit (CPU in milli-CPU, memory in bytes, GPUs by count), so that sums are
+exact. Pods of our jobs and of everyone else have the same type: both occupy capacity, and an unscheduled pod of
+either may need room.
+
+Failure modes: each object validates itself when it is made and raises `SchedulingInputError` with its name in the
+message. A machine that reports a negative quantity of a resource is refused; one that reports none of a resource
+has zero of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from elasticdl.scheduling.errors import SchedulingInputError
+
+if TYPE_CHECKING:
+    from elasticdl.scheduling.jobs import JobDemand
+
+Resources = Mapping[str, int]
+
+
+def check_resources(owner: str, field_name: str, resources: Resources) -> None:
+    """Raises if a quantity is no non-negative integer."""
+    for name, quantity in resources.items():
+        if not isinstance(quantity, int) or isinstance(quantity, bool) or quantity < 0:
+            raise SchedulingInputError(
+                f"{owner}: {field_name}[{name!r}] is {quantity!r}; use a non-negative integer "
+                "(milli-CPU, bytes, or a count)"
+            )
+
+
+class TaintEffect(Enum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toleration:
+    """Matches taints as Kubernetes does: `key` None matches all keys, `value` None all values, `effect` None all."""
+
+    key: str | None = None
+    value: str | None = None
+    effect: TaintEffect | None = None
+
+    def matches(self, taint: Taint) -> bool:
+        return (
+            (self.key is None or self.key == taint.key)
+            and (self.value is None or self.value == taint.value)
+            and (self.effect is None or self.effect is taint.effect)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """`allocatable` is what pods may request in total; the pods of all owners count against it."""
+
+    name: str
+    allocatable: Resources
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_ready: bool = True
+    is_cordoned: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SchedulingInputError("a machine has an empty name")
+        check_resources(f"machine {self.name}", "allocatable", self.allocatable)
+
+
+class PodPhase(Enum):
+    """PENDING and RUNNING pods request resources; a FAILED or SUCCEEDED pod holds nothing."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    FAILED = "Failed"
+    SUCCEEDED = "Succeeded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One pod of anyone. `machine` None means that it is not bound yet.
+
+    `job` and `role` are set for instances of our jobs: the job's name in the same namespace, and its role group.
+    """
+
+    name: str
+    namespace: str = "default"
+    requests: Resources = field(default_factory=dict)
+    machine: str | None = None
+    priority: int = 0
+    job: str | None = None
+    role: str | None = None
+    phase: PodPhase = PodPhase.RUNNING
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SchedulingInputError("a pod has an empty name")
+        check_resources(f"pod {self.key}", "requests", self.requests)
+        if self.job is not None and self.role is None:
+            raise SchedulingInputError(f"pod {self.key}: it belongs to job {self.job} but has no role")
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def job_key(self) -> str | None:
+        return None if self.job is None else f"{self.namespace}/{self.job}"
+
+    @property
+    def occupies_resources(self) -> bool:
+        return self.phase in (PodPhase.PENDING, PodPhase.RUNNING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """What the jobs of one namespace may use of each resource.
+
+    `guaranteed`: theirs whenever they ask; others may borrow what they leave idle and give it back when asked.
+    `limit`: the ceiling with borrowing; a resource without an entry has no ceiling.
+    """
+
+    namespace: str
+    guaranteed: Resources = field(default_factory=dict)
+    limit: Resources = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        owner = f"quota of namespace {self.namespace}"
+        check_resources(owner, "guaranteed", self.guaranteed)
+        check_resources(owner, "limit", self.limit)
+        for name, ceiling in self.limit.items():
+            if self.guaranteed.get(name, 0) > ceiling:
+                raise SchedulingInputError(
+                    f"{owner}: guaranteed[{name!r}] = {self.guaranteed[name]} exceeds limit[{name!r}] = {ceiling}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterState:
+    """Everything that a plan depends on. Sequences may come in any order; the plan does not depend on it."""
+
+    now_seconds: float
+    machines: tuple[Machine, ...]
+    pods: tuple[Pod, ...] = ()
+    jobs: tuple[JobDemand, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.now_seconds):
+            raise SchedulingInputError(
+                f"cluster state: now_seconds is {self.now_seconds}; use a finite number"
+            )
+        for kind, names in (
+            ("machine", [machine.name for machine in self.machines]),
+            ("pod", [pod.key for pod in self.pods]),
+            ("job", [job.key for job in self.jobs]),
+            ("quota of namespace", [quota.namespace for quota in self.quotas]),
+        ):
+            if len(set(names)) != len(names):
+                seen: set[str] = set()
+                twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+                raise SchedulingInputError(f"cluster state: {kind} {twice} is listed twice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What is different from the state that a planner has seen last.
+
+    machines, pods, jobs: new ones, and new versions of known ones. removed_*: names of machines, keys of pods and jobs.
+    """
+
+    now_seconds: float
+    machines: tuple[Machine, ...] = ()
+    removed_machines: tuple[str, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    removed_pods: tuple[str, ...] = ()
+    jobs: tuple[JobDemand, ...] = ()
+    removed_jobs: tuple[str, ...] = ()

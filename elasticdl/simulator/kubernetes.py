@@ -1,0 +1,174 @@
+"""Reads Kubernetes documents (nodes and pods, as the API server returns them) as the planner's input.
+
+Plain dictionaries go in, so that it does not matter whether they come from a client, from a watch or from a
+file of `kubectl get nodes,pods -A -o json`. Pods of our jobs are known by their labels. Their bounds are
+not in their pods: a job that is only known by its pods is taken to be of fixed size.
+
+A node or pod without the fields that the API server always sets raises a `UserError` that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from elasticdl.jobs.errors import UserError
+from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase, Taint, TaintEffect, Toleration
+from elasticdl.scheduling.jobs import JobDemand, RoleGroup
+from elasticdl.simulator.inputs import quantity
+
+_CPU = "cpu"
+# Not requests: what a kubelet tells about itself.
+_IGNORED = ("pods", "ephemeral-storage", "attachable-volumes", "hugepages")
+_EFFECTS = {effect.value: effect for effect in TaintEffect}
+_JOB, _ROLE, _APP = "elasticdl-job-name", "elasticdl-replica-type", "app"
+
+Document = Mapping[str, Any]
+
+
+def state_from_documents(
+    documents: Iterable[Document], *, now_seconds: float = 0.0, jobs: Iterable[JobDemand] = ()
+) -> ClusterState:
+    """Returns the state of a cluster from its Node and Pod documents; `jobs` are those whose bounds are known."""
+    machines: list[Machine] = []
+    pods: list[Pod] = []
+    for document in documents:
+        kind = document.get("kind")
+        if kind == "Node":
+            machines.append(machine_of(document))
+        elif kind == "Pod":
+            pods.append(pod_of(document))
+    known = {job.key: job for job in jobs}
+    return ClusterState(
+        now_seconds=now_seconds,
+        machines=tuple(machines),
+        pods=tuple(pods),
+        jobs=(*known.values(), *_jobs_of(pods, known)),
+    )
+
+
+def machine_of(node: Document) -> Machine:
+    name = _name(node, "node")
+    where = f"node {name}"
+    status, spec = _section(node, "status", where), node.get("spec") or {}
+    conditions = {
+        condition.get("type"): condition.get("status") for condition in status.get("conditions") or ()
+    }
+    return Machine(
+        name=name,
+        allocatable=_resources(status.get("allocatable") or {}, where),
+        labels=dict((node.get("metadata") or {}).get("labels") or {}),
+        taints=tuple(_taint(taint, where) for taint in spec.get("taints") or ()),
+        is_ready=conditions.get("Ready", "True") == "True",
+        is_cordoned=bool(spec.get("unschedulable")),
+    )
+
+
+def pod_of(pod: Document) -> Pod:
+    name = _name(pod, "pod")
+    where = f"pod {name}"
+    metadata, spec = pod.get("metadata") or {}, _section(pod, "spec", where)
+    labels = metadata.get("labels") or {}
+    is_ours = labels.get(_APP) == "elasticdl" and _JOB in labels
+    phase = str((pod.get("status") or {}).get("phase") or "Pending")
+    return Pod(
+        name=name,
+        namespace=str(metadata.get("namespace") or "default"),
+        requests=_requests(spec, where),
+        machine=spec.get("nodeName") or None,
+        priority=int(spec.get("priority") or 0),
+        job=str(labels[_JOB]) if is_ours else None,
+        role=str(labels.get(_ROLE) or "worker") if is_ours else None,
+        # A phase that is not known holds its requests, as a running pod does.
+        phase=next((one for one in PodPhase if one.value == phase), PodPhase.RUNNING),
+        node_selector=dict(spec.get("nodeSelector") or {}),
+        tolerations=tuple(_toleration(one, where) for one in spec.get("tolerations") or ()),
+    )
+
+
+def _jobs_of(pods: Iterable[Pod], known: Mapping[str, JobDemand]) -> list[JobDemand]:
+    groups: dict[str, dict[str, list[Pod]]] = {}
+    for pod in pods:
+        if pod.job_key is not None and pod.role is not None and pod.occupies_resources:
+            groups.setdefault(pod.job_key, {}).setdefault(pod.role, []).append(pod)
+    jobs = []
+    for key, roles in sorted(groups.items()):
+        if key in known:
+            continue
+        first = next(iter(roles.values()))[0]
+        jobs.append(
+            JobDemand(
+                name=first.job or "",
+                namespace=first.namespace,
+                priority=max(pod.priority for members in roles.values() for pod in members),
+                groups=tuple(
+                    RoleGroup(
+                        role=role,
+                        minimum=len(members),
+                        maximum=len(members),
+                        requests=members[0].requests,
+                        node_selector=members[0].node_selector,
+                        tolerations=members[0].tolerations,
+                    )
+                    for role, members in sorted(roles.items())
+                ),
+            )
+        )
+    return jobs
+
+
+def _requests(spec: Document, where: str) -> dict[str, int]:
+    """What the scheduler counts: all containers together, or the largest init container, plus the overhead."""
+    total: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for key, value in _resources((container.get("resources") or {}).get("requests") or {}, where).items():
+            total[key] = total.get(key, 0) + value
+    for container in spec.get("initContainers") or ():
+        for key, value in _resources((container.get("resources") or {}).get("requests") or {}, where).items():
+            total[key] = max(total.get(key, 0), value)
+    for key, value in _resources(spec.get("overhead") or {}, where).items():
+        total[key] = total.get(key, 0) + value
+    return total
+
+
+def _resources(quantities: Document, where: str) -> dict[str, int]:
+    return {
+        str(key): quantity(str(value), scale=1000 if key == _CPU else 1, where=f"{where}: {key}")
+        for key, value in quantities.items()
+        if not str(key).startswith(_IGNORED)
+    }
+
+
+def _taint(taint: Document, where: str) -> Taint:
+    effect = _EFFECTS.get(str(taint.get("effect")))
+    if effect is None:
+        raise UserError(f"{where}: unknown effect {taint.get('effect')!r} of a taint.")
+    return Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=effect)
+
+
+def _toleration(toleration: Document, where: str) -> Toleration:
+    exists = toleration.get("operator") == "Exists"
+    effect = toleration.get("effect")
+    if effect is not None and effect not in _EFFECTS:
+        raise UserError(f"{where}: unknown effect {effect!r} of a toleration.")
+    return Toleration(
+        key=toleration.get("key") or None,
+        value=None if exists else str(toleration.get("value") or ""),
+        effect=_EFFECTS[effect] if effect else None,
+    )
+
+
+def _name(document: Document, what: str) -> str:
+    name = (document.get("metadata") or {}).get("name")
+    if not name:
+        raise UserError(
+            f"A {what} has no metadata.name.", hint="Use the output of kubectl get nodes,pods -A -o json."
+        )
+    return str(name)
+
+
+def _section(document: Document, key: str, where: str) -> Document:
+    section = document.get(key)
+    if not isinstance(section, Mapping):
+        raise UserError(f"{where} has no {key}.", hint="Use the output of kubectl get nodes,pods -A -o json.")
+    return section

@@ -1,0 +1,1 @@
+"""Reports of simulations: a table for the terminal, a self-contained HTML page, a PNG picture and CSV."""
