@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
     from elasticdl.scheduling.cluster import ClusterState

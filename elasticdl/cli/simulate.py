@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
     from elasticdl.simulator.result import RunResult

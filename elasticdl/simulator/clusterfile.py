@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota, Taint, TaintEffect
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.jobs import JobDemand, Observation, Progress, RoleGroup

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.policy import ClusterView, JobView, PodView, Policy, PolicyPlan, RolePlacement
 from elasticdl.simulator.result import JobResult, RunResult, Sample, jain_index
 from elasticdl.simulator.work import WorkProgress

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.scheduling.cluster import Machine
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.jobs import RoleGroup

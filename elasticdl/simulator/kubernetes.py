@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase, Taint, TaintEffect, Toleration
 from elasticdl.scheduling.jobs import JobDemand, RoleGroup
 from elasticdl.simulator.inputs import quantity

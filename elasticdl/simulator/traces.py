@@ -22,8 +22,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.simulator.interpolation import TriangleInterpolator
 
 WORKLOADS = "workloads"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import Machine, Quota
 from elasticdl.scheduling.jobs import RoleGroup
 from elasticdl.simulator.work import Work

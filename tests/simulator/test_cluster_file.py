@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.clusterfile import read_cluster, read_job
 
 CLUSTER = """\

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies import make_policy
 from elasticdl.simulator.workload import CPU, Rules, Service, Workload

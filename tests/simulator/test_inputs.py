@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.inputs import quantity, read_workload, read_workloads
 from elasticdl.simulator.workload import CPU, GPU, MEMORY, parse_machines
 from tests.simulator.small_traces import write_traces

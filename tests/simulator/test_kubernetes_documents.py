@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import PodPhase, TaintEffect
 from elasticdl.scheduling.jobs import JobDemand, RoleGroup
 from elasticdl.scheduling.planner import plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.policies import make_policy
 from elasticdl.simulator.workload import CPU, Rules, Service
 from tests.simulator.builders import job, of, run

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.report.charts import charts_of
 from elasticdl.simulator.report.drawing import to_standalone_svg, to_svg, write_png
 from elasticdl.simulator.report.page import main_charts, render_page, write_page

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.traces import TracedProgram, TraceFolder, read_program
 from tests.simulator.small_traces import write_traces
 

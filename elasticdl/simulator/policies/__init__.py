@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elasticdl.jobs.errors import UserError
-from elasticdl.jobs.nearest import did_you_mean
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.simulator.policies.edl import EdlPolicy
 from elasticdl.simulator.policies.fixed import FifoPolicy, StaticPolicy
 from elasticdl.simulator.policies.planner import PlannerPolicy

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 
 # Light colours; the page defines dark ones under the same names.
 LIGHT = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.report.charts import bar_chart, charts_of
 from elasticdl.simulator.report.drawing import DARK, LIGHT, Drawing, to_svg
 from elasticdl.simulator.report.tables import COLUMNS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from elasticdl.jobs.errors import UserError
+from elasticdl.errors import UserError
 from elasticdl.simulator.result import RunResult, Summary
 
 
