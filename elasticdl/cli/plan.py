@@ -43,7 +43,7 @@ def plan(
     """Explain the size of every job on a cluster, as the planner decides it.
 
     CLUSTER is a YAML file that describes machines and jobs, or the output of `kubectl get nodes,pods -A -o json`.
-    Nothing is changed: the plan is only shown.
+    Without it, the cluster of kubectl's current context is read. Nothing is changed: the plan is only shown.
     """
     from dataclasses import replace
 
@@ -55,13 +55,11 @@ def plan(
     from elasticdl.simulator.inputs import as_user_error
 
     if cluster is None:
-        raise UserError(
-            "No cluster is named.",
-            hint="`kubectl get nodes,pods -A -o json > cluster.json`, then `elasticdl plan cluster.json`.",
-        )
-    if not cluster.exists():
+        state = _read_live()
+    elif cluster.exists():
+        state = read_cluster(cluster)
+    else:
         raise UserError(f"There is no file {cluster}.")
-    state = read_cluster(cluster)
     extra = read_job(what_if) if what_if is not None else None
     try:
         planned_state = state
@@ -83,6 +81,29 @@ def plan(
         if extra is not None and forecasts is not None:
             _print_forecast(extra, made, *forecasts)
     _draw(after, svg, png, quiet=as_json)
+
+
+def _read_live() -> ClusterState:
+    """Lists nodes, pods and job records of the configured cluster; writes nothing."""
+    import asyncio
+
+    from elasticdl.catalog.kubernetes.cluster_documents import ClusterDocuments, read_cluster_documents
+    from elasticdl.catalog.lookup import is_cluster_configured
+    from elasticdl.platforms.kubernetes.client import Cluster
+    from elasticdl.simulator.kubernetes import state_from_documents
+
+    if not is_cluster_configured():
+        raise UserError(
+            "No cluster is named, and none is configured here.",
+            hint="Name a file that describes one, or set KUBECONFIG.",
+        )
+
+    async def read() -> ClusterDocuments:
+        async with Cluster.connect() as cluster:
+            return await read_cluster_documents(cluster)
+
+    found = asyncio.run(read())
+    return state_from_documents(found.documents, ranges=found.ranges)
 
 
 def _word(decision: Decision) -> str:

@@ -2,7 +2,7 @@
 
 Plain dictionaries go in, so that it does not matter whether they come from a client, from a watch or from a
 file of `kubectl get nodes,pods -A -o json`. Pods of our jobs are known by their labels. Their bounds are
-not in their pods: a job that is only known by its pods is taken to be of fixed size.
+not in their pods but in job records: a role whose range is not given is taken to be of fixed size.
 
 A node or pod without the fields that the API server always sets raises a `UserError` that names it.
 """
@@ -24,12 +24,22 @@ _EFFECTS = {effect.value: effect for effect in TaintEffect}
 _JOB, _ROLE, _APP = "elasticdl-job-name", "elasticdl-replica-type", "app"
 
 Document = Mapping[str, Any]
+# The fewest and the most instances of each role.
+Ranges = Mapping[str, tuple[int, int]]
 
 
 def state_from_documents(
-    documents: Iterable[Document], *, now_seconds: float = 0.0, jobs: Iterable[JobDemand] = ()
+    documents: Iterable[Document],
+    *,
+    now_seconds: float = 0.0,
+    jobs: Iterable[JobDemand] = (),
+    ranges: Mapping[str, Ranges] | None = None,
 ) -> ClusterState:
-    """Returns the state of a cluster from its Node and Pod documents; `jobs` are those whose bounds are known."""
+    """Returns the state of a cluster from its Node and Pod documents.
+
+    `jobs` are taken as they are; all others are made of their pods, with the `ranges` of their roles, if given
+    (by namespace/name).
+    """
     machines: list[Machine] = []
     pods: list[Pod] = []
     for document in documents:
@@ -43,7 +53,7 @@ def state_from_documents(
         now_seconds=now_seconds,
         machines=tuple(machines),
         pods=tuple(pods),
-        jobs=(*known.values(), *_jobs_of(pods, known)),
+        jobs=(*known.values(), *_jobs_of(pods, known, ranges or {})),
     )
 
 
@@ -86,7 +96,9 @@ def pod_of(pod: Document) -> Pod:
     )
 
 
-def _jobs_of(pods: Iterable[Pod], known: Mapping[str, JobDemand]) -> list[JobDemand]:
+def _jobs_of(
+    pods: Iterable[Pod], known: Mapping[str, JobDemand], ranges: Mapping[str, Ranges]
+) -> list[JobDemand]:
     groups: dict[str, dict[str, list[Pod]]] = {}
     for pod in pods:
         if pod.job_key is not None and pod.role is not None and pod.occupies_resources:
@@ -96,6 +108,9 @@ def _jobs_of(pods: Iterable[Pod], known: Mapping[str, JobDemand]) -> list[JobDem
         if key in known:
             continue
         first = next(iter(roles.values()))[0]
+        sizes = {role: (len(members), len(members)) for role, members in roles.items()} | dict(
+            ranges.get(key, {})
+        )
         jobs.append(
             JobDemand(
                 name=first.job or "",
@@ -104,8 +119,8 @@ def _jobs_of(pods: Iterable[Pod], known: Mapping[str, JobDemand]) -> list[JobDem
                 groups=tuple(
                     RoleGroup(
                         role=role,
-                        minimum=len(members),
-                        maximum=len(members),
+                        minimum=sizes[role][0],
+                        maximum=sizes[role][1],
                         requests=members[0].requests,
                         node_selector=members[0].node_selector,
                         tolerations=members[0].tolerations,

@@ -138,7 +138,9 @@ class ApiServer:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path, query = urlsplit(request.path).path, urlsplit(request.path).query
         asked = {name: values[0] for name, values in parse_qs(query).items()}
-        kind, _, name = path.partition(f"/namespaces/{NAMESPACE}/")[2].partition("/")
+        in_namespace = path.partition(f"/namespaces/{NAMESPACE}/")[2]
+        # Lists of all namespaces, and of kinds that have none, end with the kind.
+        kind, _, name = in_namespace.partition("/") if in_namespace else (path.rpartition("/")[2], "", "")
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):

@@ -123,7 +123,7 @@ def test_job_that_is_there_already_is_an_error(elasticdl: Any, cluster: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [([], "No cluster is named"), (["absent.yaml"], "no file absent.yaml")]
+    ("words", "message"), [([], "none is configured"), (["absent.yaml"], "no file absent.yaml")]
 )
 def test_missing_cluster_is_an_error_in_words(elasticdl: Any, words: list[str], message: str) -> None:
     result = elasticdl("plan", *words)
