@@ -22,7 +22,7 @@ from benchmarks.report import Result, print_results
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.inputs import read_workloads
 from elasticdl.simulator.policies import make_policy
-from elasticdl.simulator.result import RunResult, jain_index
+from elasticdl.simulator.run_result import RunResult, jain_index
 from elasticdl.simulator.scenarios import EDL_CASE2_STEPS, edl_case1, edl_case2, nginx_colocation, two_jobs
 from elasticdl.simulator.workload import CPU, Workload
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from benchmarks.report import Result
 from elasticdl.scheduling.cluster import Changes, ClusterState, Machine, Pod
-from elasticdl.scheduling.jobs import JobDemand, Observation, Progress, RoleGroup
+from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGroup
 from elasticdl.scheduling.planner import Planner
 from elasticdl.scheduling.projection import apply_plan
 

@@ -14,7 +14,7 @@ from elasticdl.errors import UserError
 if TYPE_CHECKING:
     from elasticdl.scheduling.cluster import ClusterState
     from elasticdl.scheduling.decisions import Decision, Plan
-    from elasticdl.scheduling.jobs import JobDemand
+    from elasticdl.scheduling.demand import JobDemand
     from elasticdl.simulator.forecast import Forecast, Outlook
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
@@ -50,7 +50,7 @@ def plan(
     from elasticdl.scheduling.errors import SchedulingInputError
     from elasticdl.scheduling.planner import Planner
     from elasticdl.scheduling.projection import apply_plan
-    from elasticdl.simulator.clusterfile import read_cluster, read_job
+    from elasticdl.simulator.cluster_file import read_cluster, read_job
     from elasticdl.simulator.forecast import forecast
     from elasticdl.simulator.inputs import as_user_error
 
@@ -90,7 +90,7 @@ def _read_live() -> ClusterState:
     from elasticdl.catalog.kubernetes.cluster_documents import ClusterDocuments, read_cluster_documents
     from elasticdl.catalog.lookup import is_cluster_configured
     from elasticdl.platforms.kubernetes.client import Cluster
-    from elasticdl.simulator.kubernetes import state_from_documents
+    from elasticdl.simulator.kubernetes_documents import state_from_documents
 
     if not is_cluster_configured():
         raise UserError(

@@ -14,7 +14,7 @@ import click
 from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
-    from elasticdl.simulator.result import RunResult
+    from elasticdl.simulator.run_result import RunResult
     from elasticdl.simulator.workload import Workload
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}

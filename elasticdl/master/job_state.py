@@ -28,6 +28,13 @@ from elasticdl.master.checkpointing.checkpoint_cycle import (
 )
 from elasticdl.master.checkpointing.model_generation import ModelGeneration
 from elasticdl.master.checkpointing.rollback import Rollback
+from elasticdl.master.commands.bucket_placement import (
+    AdoptBucketMap,
+    AdvanceMigration,
+    RebalanceBuckets,
+    RenumberBucketMap,
+    ReplanBuckets,
+)
 from elasticdl.master.commands.checkpoints import (
     FailCheckpoint,
     FinishCheckpoint,
@@ -48,13 +55,6 @@ from elasticdl.master.commands.nodes import (
     ReportHungNode,
     ScaleRole,
     VacateNode,
-)
-from elasticdl.master.commands.placement import (
-    AdoptBucketMap,
-    AdvanceMigration,
-    RebalanceBuckets,
-    RenumberBucketMap,
-    ReplanBuckets,
 )
 from elasticdl.master.commands.programs import (
     AdvanceSteps,

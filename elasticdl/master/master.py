@@ -31,7 +31,7 @@ from elasticdl.master.commands.nodes import AssignAddresses
 from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
 from elasticdl.master.nodes.node_requests import NodeRequests
-from elasticdl.master.nodes.supervisor import NodeSupervisor
+from elasticdl.master.nodes.node_supervisor import NodeSupervisor
 from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved

@@ -15,53 +15,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from elasticdl.scheduling.demand import JobDemand
 from elasticdl.scheduling.errors import SchedulingInputError
-
-if TYPE_CHECKING:
-    from elasticdl.scheduling.jobs import JobDemand
-
-Resources = Mapping[str, int]
-
-
-def check_resources(owner: str, field_name: str, resources: Resources) -> None:
-    """Raises if a quantity is no non-negative integer."""
-    for name, quantity in resources.items():
-        if not isinstance(quantity, int) or isinstance(quantity, bool) or quantity < 0:
-            raise SchedulingInputError(
-                f"{owner}: {field_name}[{name!r}] is {quantity!r}; use a non-negative integer "
-                "(milli-CPU, bytes, or a count)"
-            )
-
-
-class TaintEffect(Enum):
-    NO_SCHEDULE = "NoSchedule"
-    PREFER_NO_SCHEDULE = "PreferNoSchedule"
-    NO_EXECUTE = "NoExecute"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taint:
-    key: str
-    value: str = ""
-    effect: TaintEffect = TaintEffect.NO_SCHEDULE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Toleration:
-    """Matches taints as Kubernetes does: `key` None matches all keys, `value` None all values, `effect` None all."""
-
-    key: str | None = None
-    value: str | None = None
-    effect: TaintEffect | None = None
-
-    def matches(self, taint: Taint) -> bool:
-        return (
-            (self.key is None or self.key == taint.key)
-            and (self.value is None or self.value == taint.value)
-            and (self.effect is None or self.effect is taint.effect)
-        )
+from elasticdl.scheduling.requirements import Resources, Taint, Toleration, check_resources
 
 
 @dataclass(frozen=True, kw_only=True)

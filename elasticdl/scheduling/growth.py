@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduling.jobs import JobDemand
+from elasticdl.scheduling.demand import JobDemand
 from elasticdl.scheduling.speed import SpeedModel, goodputs
 
 Array = NDArray[np.float64]

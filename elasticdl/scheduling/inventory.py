@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduling.cluster import Machine, Resources, TaintEffect, Toleration
+from elasticdl.scheduling.cluster import Machine
+from elasticdl.scheduling.requirements import Resources, TaintEffect, Toleration
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

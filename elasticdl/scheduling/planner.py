@@ -23,7 +23,7 @@ from elasticdl.scheduling.decisions import Admit, Decision, Grow, Hold, Move, Pl
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.growth import SpeedTable, candidate_sizes, speed_table, work_left
 from elasticdl.scheduling.inventory import count_fits
-from elasticdl.scheduling.settings import PlannerSettings
+from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.shares import LoadLimit, balance_fair_shares, fill_fair_shares
 from elasticdl.scheduling.speed import SpeedCache, SpeedModel
 from elasticdl.scheduling.workspace import Run, Workspace

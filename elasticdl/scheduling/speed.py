@@ -30,7 +30,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduling.jobs import BatchLimits, GradientNoise, JobDemand, Observation, usable_observations
+from elasticdl.scheduling.demand import (
+    BatchLimits,
+    GradientNoise,
+    JobDemand,
+    Observation,
+    usable_observations,
+)
 
 Array = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from elasticdl.scheduling.cluster import ClusterState, Pod, Quota
+from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.growth import SpeedTable
 from elasticdl.scheduling.inventory import Ints, Inventory, Mask, Spots
-from elasticdl.scheduling.jobs import JobDemand, RoleGroup
 
 
 class Run:

@@ -21,7 +21,7 @@ from operator import attrgetter
 
 from elasticdl.errors import UserError
 from elasticdl.simulator.policy import ClusterView, JobView, PodView, Policy, PolicyPlan, RolePlacement
-from elasticdl.simulator.result import JobResult, RunResult, Sample, jain_index
+from elasticdl.simulator.run_result import JobResult, RunResult, Sample, jain_index
 from elasticdl.simulator.work import WorkProgress
 from elasticdl.simulator.workload import Service, Workload, WorkloadJob
 

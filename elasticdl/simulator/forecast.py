@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from elasticdl.scheduling.cluster import ClusterState, Machine
-from elasticdl.scheduling.jobs import JobDemand, Observation, Progress
+from elasticdl.scheduling.demand import JobDemand, Observation, Progress
 from elasticdl.scheduling.speed import SpeedModel, fit_speed, goodputs
 from elasticdl.simulator.engine import Simulation
-from elasticdl.simulator.policies.planner import PlannerPolicy
-from elasticdl.simulator.result import JobResult, RunResult
+from elasticdl.simulator.policies.elasticdl import PlannerPolicy
+from elasticdl.simulator.run_result import JobResult, RunResult
 from elasticdl.simulator.traces import Placement
 from elasticdl.simulator.work import BatchChooser, Work, WorkProgress
 from elasticdl.simulator.workload import CPU, GPU, Rules, Service, Workload, WorkloadJob

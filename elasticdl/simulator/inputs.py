@@ -17,8 +17,8 @@ import yaml
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.scheduling.cluster import Machine
+from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.scheduling.errors import SchedulingInputError
-from elasticdl.scheduling.jobs import RoleGroup
 from elasticdl.simulator.scenarios import SCENARIOS
 from elasticdl.simulator.traces import WORKLOADS, Row, TraceFolder, read_rows
 from elasticdl.simulator.work import LinearWork, TracedWork

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from elasticdl.scheduling.cluster import Machine
-from elasticdl.scheduling.jobs import RoleGroup
+from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.simulator.work import LinearWork
 from elasticdl.simulator.workload import CPU, GIB, MEMORY, Rules, Service, Workload, WorkloadJob
 

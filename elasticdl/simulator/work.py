@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticdl.scheduling.jobs import BatchLimits, GradientNoise, Observation, Progress
+from elasticdl.scheduling.demand import BatchLimits, GradientNoise, Observation, Progress
 from elasticdl.simulator.traces import Placement, TracedProgram
 
 # Chooses (local batch, accumulation steps) for so many machines and replicas from what the job has shown so

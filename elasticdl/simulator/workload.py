@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import Machine, Quota
-from elasticdl.scheduling.jobs import RoleGroup
+from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.simulator.work import Work
 
 CPU = "cpu"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.bucket_placement import AdvanceMigration
 from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier, ReachBarrier
 from elasticdl.master.commands.codec import decode, encode
 from elasticdl.master.commands.command import Command
@@ -25,7 +26,6 @@ from elasticdl.master.commands.evaluations import (
 )
 from elasticdl.master.commands.job import FinishTask
 from elasticdl.master.commands.nodes import JoinNode, ObserveNode
-from elasticdl.master.commands.placement import AdvanceMigration
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress, TruncateLease
 from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.evaluation import journaled

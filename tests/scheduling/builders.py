@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota
 from elasticdl.scheduling.decisions import Decision, Plan
-from elasticdl.scheduling.jobs import JobDemand, RoleGroup
+from elasticdl.scheduling.demand import JobDemand, RoleGroup
 
 NOW = 1000.0
 

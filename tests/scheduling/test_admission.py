@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from elasticdl.scheduling.cluster import Machine, PodPhase, Taint, Toleration
+from elasticdl.scheduling.cluster import Machine, PodPhase
 from elasticdl.scheduling.decisions import Admit, Hold, Preempt, Reject, Shrink
-from elasticdl.scheduling.jobs import RoleGroup
+from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.scheduling.planner import plan
+from elasticdl.scheduling.requirements import Taint, Toleration
 from tests.scheduling.builders import decision, fixed, foreign, job, machines, pods_of, sizes, state, workers
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota
+from elasticdl.scheduling.demand import BatchLimits, Observation, Progress, RoleGroup
 from elasticdl.scheduling.errors import SchedulingInputError
-from elasticdl.scheduling.jobs import BatchLimits, Observation, Progress, RoleGroup
 from elasticdl.scheduling.planner import plan
+from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.projection import apply_plan
-from elasticdl.scheduling.settings import PlannerSettings
 from tests.scheduling.builders import foreign, job, machines, overcommitted, sizes, state, workers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from elasticdl.scheduling.decisions import Hold, Preempt, Shrink
 from elasticdl.scheduling.planner import plan
-from elasticdl.scheduling.settings import PlannerSettings
+from elasticdl.scheduling.planner_settings import PlannerSettings
 from tests.scheduling.builders import decision, fixed, foreign, job, machines, pods_of, sizes, state, workers
 
 

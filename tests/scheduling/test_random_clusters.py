@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 
 from elasticdl.scheduling.cluster import ClusterState, Machine, PodPhase
 from elasticdl.scheduling.decisions import Admit, Grow, Move, Preempt, Reject, Shrink
+from elasticdl.scheduling.demand import (
+    BatchLimits,
+    GradientNoise,
+    JobDemand,
+    Observation,
+    Progress,
+    RoleGroup,
+)
 from elasticdl.scheduling.inventory import Inventory
-from elasticdl.scheduling.jobs import BatchLimits, GradientNoise, JobDemand, Observation, Progress, RoleGroup
 from elasticdl.scheduling.planner import plan
+from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.projection import apply_plan
-from elasticdl.scheduling.settings import PlannerSettings
 from tests.scheduling.builders import foreign, overcommitted, state
 
 

@@ -7,8 +7,8 @@ import pytest
 from elasticdl.scheduling.cluster import Quota
 from elasticdl.scheduling.decisions import Hold, Reject
 from elasticdl.scheduling.planner import plan
+from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.projection import apply_plan
-from elasticdl.scheduling.settings import PlannerSettings
 from tests.scheduling.builders import decision, foreign, job, machines, pods_of, sizes, state, workers
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from elasticdl.scheduling.jobs import BatchLimits, GradientNoise, Observation, usable_observations
+from elasticdl.scheduling.demand import BatchLimits, GradientNoise, Observation, usable_observations
 from elasticdl.scheduling.speed import SpeedModel, choose_batch, efficiency, fit_speed, fit_speeds, goodputs
 
 TRUTH = SpeedModel(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from elasticdl.scheduling.cluster import Machine
-from elasticdl.scheduling.jobs import RoleGroup
+from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies import make_policy
-from elasticdl.simulator.result import JobResult, RunResult
+from elasticdl.simulator.run_result import JobResult, RunResult
 from elasticdl.simulator.work import LinearWork
 from elasticdl.simulator.workload import CPU, Rules, Service, Workload, WorkloadJob
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.simulator.clusterfile import read_cluster, read_job
+from elasticdl.simulator.cluster_file import read_cluster, read_job
 
 CLUSTER = """\
 machines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod
-from elasticdl.scheduling.jobs import JobDemand, Observation, Progress, RoleGroup
+from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGroup
 from elasticdl.simulator.forecast import forecast
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.scheduling.cluster import PodPhase, TaintEffect
-from elasticdl.scheduling.jobs import JobDemand, RoleGroup
+from elasticdl.scheduling.cluster import PodPhase
+from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.planner import plan
-from elasticdl.simulator.kubernetes import machine_of, pod_of, state_from_documents
+from elasticdl.scheduling.requirements import TaintEffect
+from elasticdl.simulator.kubernetes_documents import machine_of, pod_of, state_from_documents
 
 
 def node(name: str, **changes: Any) -> dict[str, Any]:

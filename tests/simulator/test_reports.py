@@ -17,7 +17,7 @@ from elasticdl.simulator.report.charts import charts_of
 from elasticdl.simulator.report.drawing import to_standalone_svg, to_svg, write_png
 from elasticdl.simulator.report.page import main_charts, render_page, write_page
 from elasticdl.simulator.report.tables import print_table, write_csv
-from elasticdl.simulator.result import JobResult, RunResult, jain_index, percentile
+from elasticdl.simulator.run_result import JobResult, RunResult, jain_index, percentile
 from elasticdl.simulator.workload import CPU, Service
 from tests.simulator.builders import job, run
 

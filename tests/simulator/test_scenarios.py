@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies import make_policy
-from elasticdl.simulator.result import RunResult, jain_index
+from elasticdl.simulator.run_result import RunResult, jain_index
 from elasticdl.simulator.scenarios import SCENARIOS, edl_machines
 
 

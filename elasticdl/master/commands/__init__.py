@@ -6,14 +6,14 @@ has one handler for each command.
 """
 
 from elasticdl.master.commands import (
+    bucket_placement,
     checkpoints,
     evaluations,
     job,
     nodes,
-    placement,
     programs,
     recovery,
     shards,
 )
 
-__all__ = ["checkpoints", "evaluations", "job", "nodes", "placement", "programs", "recovery", "shards"]
+__all__ = ["bucket_placement", "checkpoints", "evaluations", "job", "nodes", "programs", "recovery", "shards"]

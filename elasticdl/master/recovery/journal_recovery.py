@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.errors import UserError
+from elasticdl.master.commands.bucket_placement import AdoptBucketMap, RenumberBucketMap
 from elasticdl.master.commands.checkpoints import SavedCheckpoint
 from elasticdl.master.commands.executor import CommandExecutor
 from elasticdl.master.commands.nodes import ObserveNode
-from elasticdl.master.commands.placement import AdoptBucketMap, RenumberBucketMap
 from elasticdl.master.commands.recovery import (
     AdoptNode,
     FinishReclaim,

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from elasticdl.jobs.status import BucketReport
-from elasticdl.master.commands.placement import (
+from elasticdl.master.commands.bucket_placement import (
     AdoptBucketMap,
     AdvanceMigration,
     RebalanceBuckets,

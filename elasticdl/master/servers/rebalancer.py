@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.master.commands.bucket_placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.commands.executor import CommandExecutor
-from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.servers.bucket_placement import BucketPlacement, fewest_servers
 from elasticdl.master.servers.server_metrics import ServerFigures
 from elasticdl.master.settings import JobSettings

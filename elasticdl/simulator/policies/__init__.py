@@ -7,8 +7,8 @@ from collections.abc import Callable
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.simulator.policies.edl import EdlPolicy
+from elasticdl.simulator.policies.elasticdl import PlannerPolicy
 from elasticdl.simulator.policies.fixed import FifoPolicy, StaticPolicy
-from elasticdl.simulator.policies.planner import PlannerPolicy
 from elasticdl.simulator.policies.tiresias import TiresiasPolicy
 from elasticdl.simulator.policy import Policy
 

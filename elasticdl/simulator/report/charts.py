@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from elasticdl.simulator.report.drawing import Box, Drawing, Label, Point, Stroke, series_colour
-from elasticdl.simulator.result import RunResult, Sample
+from elasticdl.simulator.run_result import RunResult, Sample
 
 WIDTH = 860.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 14.0, 46.0, 34.0

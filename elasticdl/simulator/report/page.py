@@ -10,7 +10,7 @@ from elasticdl.errors import UserError
 from elasticdl.simulator.report.charts import bar_chart, charts_of
 from elasticdl.simulator.report.drawing import DARK, LIGHT, Drawing, to_svg
 from elasticdl.simulator.report.tables import COLUMNS
-from elasticdl.simulator.result import RunResult
+from elasticdl.simulator.run_result import RunResult
 
 _STYLE = """
 :root { color-scheme: light dark; %(light)s --edge: #c9d2dc; --sheet: #f4f6f9; }

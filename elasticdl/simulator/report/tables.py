@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from elasticdl.errors import UserError
-from elasticdl.simulator.result import RunResult, Summary
+from elasticdl.simulator.run_result import RunResult, Summary
 
 
 def _seconds(value: float | None) -> str:

@@ -15,7 +15,7 @@ from elasticdl.master.commands.nodes import JoinNode
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.health.decisions import FailureKind
 from elasticdl.master.master import Master
-from elasticdl.master.nodes.supervisor import job_view
+from elasticdl.master.nodes.node_supervisor import job_view
 from elasticdl.platforms.platform import Platform
 from tests.master.fake_time import Clock
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from elasticdl.master.commands.checkpoints import FinishCheckpoint
-from elasticdl.master.commands.job import StopJob
-from elasticdl.master.commands.nodes import JoinNode, ScaleRole
-from elasticdl.master.commands.placement import (
+from elasticdl.master.commands.bucket_placement import (
     AdoptBucketMap,
     AdvanceMigration,
     RebalanceBuckets,
     ReplanBuckets,
 )
+from elasticdl.master.commands.checkpoints import FinishCheckpoint
+from elasticdl.master.commands.job import StopJob
+from elasticdl.master.commands.nodes import JoinNode, ScaleRole
 from elasticdl.master.servers.bucket_placement import plain
 from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings

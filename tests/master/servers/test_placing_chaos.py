@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from elasticdl.master.commands.bucket_placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.commands.nodes import JoinNode, ScaleRole
-from elasticdl.master.commands.placement import AdvanceMigration, RebalanceBuckets, ReplanBuckets
 from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elasticdl.errors import UserError
-from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase, Taint, TaintEffect, Toleration
-from elasticdl.scheduling.jobs import JobDemand, RoleGroup
+from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase
+from elasticdl.scheduling.demand import JobDemand, RoleGroup
+from elasticdl.scheduling.requirements import Taint, TaintEffect, Toleration
 from elasticdl.simulator.inputs import quantity
 
 _CPU = "cpu"

@@ -15,8 +15,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.scheduling.cluster import Resources, Toleration, check_resources
 from elasticdl.scheduling.errors import SchedulingInputError
+from elasticdl.scheduling.requirements import Resources, Toleration, check_resources
 
 
 @dataclass(frozen=True, kw_only=True)
