@@ -1,7 +1,7 @@
 """What happens next: runs the simulator forward from the state of a cluster, with or without one more job.
 
 Bound pods of others stay where they are. Jobs that have reported how much work is left, and how fast they
-do it, finish at a time that can be told; others run on. The speed at other sizes comes from the model that
+do it, finish at a known time; others run on. The speed at other sizes comes from the model that
 the planner itself fits to the measurements; without measurements each worker does one unit of work per
 second.
 """
