@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import tensorflow as tf
 
-if TYPE_CHECKING:
-    from elasticai_api.common.record_index import RecordIndexService
+
+class RecordIndexSource(Protocol):
+    """Yields the indices of the records that this process trains on."""
+
+    def record_index_gen(self) -> Iterator[int]: ...
 
 
-def record_dataset(service: RecordIndexService, record_files: Sequence[str] | None = None) -> tf.data.Dataset:
-    """The indices of records as they are fetched; with `record_files` the paths at these indices."""
+def record_dataset(service: RecordIndexSource, record_files: Sequence[str] | None = None) -> tf.data.Dataset:
+    """Returns the indices of records as they are fetched; with `record_files` the paths at these indices."""
     if record_files is None:
         return tf.data.Dataset.from_generator(
             service.record_index_gen, output_signature=tf.TensorSpec((), tf.int64)
