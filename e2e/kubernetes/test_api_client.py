@@ -229,9 +229,9 @@ def test_scale_changes_the_size_alone(play: Play) -> None:
 def test_status_is_written_apart_from_the_spec(play: Play) -> None:
     async def scenario(cluster: Cluster) -> None:
         made = await cluster.create({"apiVersion": "v1", "kind": "Pod", **pod_template("reported")})
-        # What a status request says of labels or the spec is ignored.
+        # A status request leaves the spec as it is.
         document = {**made, "status": {**made["status"], "reason": "Replaced"}}
-        document["metadata"] = {**made["metadata"], "finalizers": ["example.org/none"]}
+        document["spec"] = {**made["spec"], "activeDeadlineSeconds": 60}
         written = await cluster.replace(document, subresource="status")
         assert written is not None
         assert written["status"]["reason"] == "Replaced"
