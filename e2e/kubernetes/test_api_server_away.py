@@ -44,5 +44,5 @@ def test_workers_end_while_it_is_away_and_afterwards(
     held.wait_for_held(6, "worker-3")
     held.delete_pod("worker-2")
     held.wait_for_held(6, "worker-4")
-    assert "The watch of Pod is too far behind" in held.kubectl("logs", MASTER)
+    assert "Listing Pod again: the watch is too far behind" in held.kubectl("logs", MASTER)
     assert held.ends_exactly() == [0, 0]

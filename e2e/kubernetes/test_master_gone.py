@@ -33,7 +33,7 @@ def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     # To the middle of their second shards.
     held.limit(6)
     held.resume()
-    goes_on_exactly(held, before, said="going on from a snapshot")
+    goes_on_exactly(held, before, said="Recovering without a journal: from a snapshot")
 
 
 def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> None:
