@@ -48,7 +48,9 @@ def test_trained_further_evaluated_and_predicted(
             "--output=/saved/model",
             "--wait",
         )
-        begun = f"Starting from the checkpoint /saved/checkpoints/version-{STEPS}, continuing at step {STEPS}."
+        begun = (
+            f"Starting from the checkpoint /saved/checkpoints/version-{STEPS}, continuing at step {STEPS}."
+        )
         assert begun in kubectl("logs", "elasticdl-second-master")
         rows = [row for row in status(kubectl, "second")["audit"]["rows"] if row["dataset"] == "training"]
         assert [row["done"] for row in rows] == [SIZE, SIZE]
