@@ -1,10 +1,12 @@
-// The update rules of all optimizers, as Keras and PyTorch compute them.
+// The update rules of all optimizers, as Keras, PyTorch and Paddle compute them.
 //
-// Each rule is here in both forms where the two differ. What sets Keras's apart: weight decay never passes through the
+// Each rule is here in every form in which it differs. What sets Keras's apart: weight decay never passes through the
 // gradient, epsilon often stands under the root, momentum contains the learning rate, and powers of the betas are
 // rounded to the parameter's type (1 - 0.999 is off by one part in 100,000 in float32, and the first steps show it).
 // PyTorch's: weight decay is added to the gradient except where it is said to be decoupled, epsilon stands outside the
-// root, the learning rate outside of momentum, and every parameter counts its own steps.
+// root, the learning rate outside of momentum, and every parameter counts its own steps. Paddle's: as PyTorch's, except
+// that RMSProp is that of Keras, that Adamax adds epsilon to the decayed norm, and that powers of the betas are products
+// in float32, multiplied once a step.
 //
 // A rule knows nothing of tables: it is given numbers one behind the other (a whole parameter, or a row), their
 // gradients and their slots. Operations are in the order in which the frameworks do them, and the compiler may not
@@ -74,15 +76,18 @@ struct Preparation {
 class Rule {
  public:
   Rule(const std::string& flavor, const std::string& name, const std::map<std::string, double>& options) {
-    if (flavor != "keras" && flavor != "torch") throw std::invalid_argument("no optimizer flavor " + flavor);
-    torch_ = flavor == "torch";
+    if (flavor != "keras" && flavor != "torch" && flavor != "paddle")
+      throw std::invalid_argument("no optimizer flavor " + flavor);
+    paddle_ = flavor == "paddle";
+    // Weight decay and the count of steps of a parameter: Paddle does both as PyTorch does.
+    torch_ = flavor == "torch" || paddle_;
     static const std::map<std::string, Kind> kinds = {
         {"sgd", Kind::sgd},         {"adagrad", Kind::adagrad}, {"adam", Kind::adam},
         {"adamw", Kind::adam},      {"rmsprop", Kind::rmsprop}, {"adadelta", Kind::adadelta},
         {"adamax", Kind::adamax},   {"nadam", Kind::nadam},     {"ftrl", Kind::ftrl},
     };
     auto found = kinds.find(name);
-    if (found == kinds.end() || (torch_ && found->second == Kind::ftrl))
+    if (found == kinds.end() || (torch_ && found->second == Kind::ftrl) || (paddle_ && found->second == Kind::nadam))
       throw std::invalid_argument("no optimizer " + name + " of " + flavor);
     kind_ = found->second;
     auto option = [&](const char* key) {
@@ -110,6 +115,10 @@ class Rule {
     maximize_ = option("maximize") != 0;
     define_slots(option("initial_accumulator_value"));
     if (kind_ == Kind::nadam) remember_products();
+    if (paddle_ && counts_steps()) {
+      remember_powers(beta_1_, powers_1_);
+      remember_powers(beta_2_, powers_2_);
+    }
     if (counts_steps()) {
       remembered_.reserve(kRemembered);
       for (std::uint64_t step = 0; step < kRemembered; ++step) remembered_.push_back(compute_factors<float>(step));
@@ -294,6 +303,16 @@ class Rule {
     return products_.back() * std::pow(beta_1_, double(step - products_.size() + 1));
   }
 
+  // A power of a beta is multiplied by it in float32 at every step. Once it has vanished against 1 it stays so.
+  void remember_powers(double beta, std::vector<float>& powers) const {
+    powers.push_back(1.0f);
+    while (powers.back() >= 1e-9f && powers.size() < kMostProducts) powers.push_back(powers.back() * float(beta));
+  }
+
+  static double power(const std::vector<float>& powers, std::uint64_t step) {
+    return step < powers.size() ? double(powers[step]) : 0.0;
+  }
+
   template <class T>
   StepFactors compute_factors(std::uint64_t step) const {
     StepFactors found;
@@ -306,7 +325,11 @@ class Rule {
         found.a = 1.0 / (1.0 + (t - 1.0) * lr_decay_);
         break;
       case Kind::adam:
-        if (torch_) {
+        if (paddle_) {
+          // The learning rate and epsilon are both multiplied by the root.
+          found.b = double(std::sqrt(1.0f - float(power(powers_2_, step))));
+          found.a = found.b / double(1.0f - float(power(powers_1_, step)));
+        } else if (torch_) {
           found.a = 1.0 / (1.0 - std::pow(beta_1_, t));
           found.b = std::sqrt(1.0 - std::pow(beta_2_, t));
         } else {
@@ -314,7 +337,10 @@ class Rule {
         }
         break;
       case Kind::adamax:
-        found.a = torch_ ? 1.0 / (1.0 - std::pow(beta_1_, t)) : one_minus_power<T>(beta_1_, step);
+        if (paddle_)
+          found.a = 1.0 / double(1.0f - float(power(powers_1_, step)));
+        else
+          found.a = torch_ ? 1.0 / (1.0 - std::pow(beta_1_, t)) : one_minus_power<T>(beta_1_, step);
         break;
       case Kind::nadam:
         found.a = nadam_momentum(step + 1) / (1.0 - nadam_product(step + 1));
@@ -355,14 +381,16 @@ class Rule {
         return torch_ ? adagrad_torch(x, g, slots[0], n, T(learning_rate * f.a))
                       : adagrad_keras(x, g, slots[0], n, T(learning_rate));
       case Kind::adam:
+        if (paddle_) return adam_paddle(x, g, slots, n, T(learning_rate * f.a), T(epsilon_ * f.b));
         return torch_ ? adam_torch(x, g, slots, n, T(learning_rate * f.a), T(f.b))
                       : adam_keras(x, g, slots, n, T(learning_rate * f.a));
       case Kind::rmsprop:
-        return torch_ ? rmsprop_torch(x, g, slots, n, T(learning_rate)) : rmsprop_keras(x, g, slots, n, T(learning_rate));
+        return torch_ && !paddle_ ? rmsprop_torch(x, g, slots, n, T(learning_rate)) : rmsprop_keras(x, g, slots, n, T(learning_rate));
       case Kind::adadelta:
         return torch_ ? adadelta_torch(x, g, slots, n, T(learning_rate))
                       : adadelta_keras(x, g, slots, n, T(learning_rate));
       case Kind::adamax:
+        if (paddle_) return adamax_paddle(x, g, slots, n, T(learning_rate * f.a));
         return torch_ ? adamax_torch(x, g, slots, n, T(learning_rate * f.a))
                       : adamax_keras(x, g, slots, n, T(learning_rate), T(f.a));
       case Kind::nadam:
@@ -494,6 +522,18 @@ class Rule {
     }
   }
 
+  // m = β₁ m + (1 - β₁) g;  v = β₂ v + (1 - β₂) g²;  x -= lr * √(1 - β₂ᵗ) / (1 - β₁ᵗ) * m / (√v + ε √(1 - β₂ᵗ)).
+  template <class T>
+  INSIDE void adam_paddle(T* x, const T* g, T* const* slots, std::size_t n, T rate, T epsilon) const {
+    T *m = slots[0], *v = slots[1];
+    const T keep_1 = T(beta_1_), first = T(1) - T(beta_1_), keep_2 = T(beta_2_), second = T(1) - T(beta_2_);
+    EACH(i, n) {
+      m[i] = m[i] * keep_1 + g[i] * first;
+      v[i] = v[i] * keep_2 + (g[i] * g[i]) * second;
+      x[i] -= (m[i] / (std::sqrt(v[i]) + epsilon)) * rate;
+    }
+  }
+
   // v = ρ v + (1 - ρ) g²;  x -= lr * g / √(v + ε), summed up with momentum if there is one.
   // Centered: the square of the average gradient is taken from v under the root.
   template <class T>
@@ -584,6 +624,18 @@ class Rule {
     }
   }
 
+  // m = β₁ m + (1 - β₁) g;  u = max(|g|, β₂ u + ε);  x -= lr / (1 - β₁ᵗ) * m / u.
+  template <class T>
+  INSIDE void adamax_paddle(T* x, const T* g, T* const* slots, std::size_t n, T rate) const {
+    T *m = slots[0], *u = slots[1];
+    const T keep_1 = T(beta_1_), first = T(1) - T(beta_1_), keep_2 = T(beta_2_), epsilon = T(epsilon_);
+    EACH(i, n) {
+      m[i] = m[i] * keep_1 + g[i] * first;
+      u[i] = std::max(std::fabs(g[i]), u[i] * keep_2 + epsilon);
+      x[i] -= (m[i] / u[i]) * rate;
+    }
+  }
+
   // Adam whose momentum looks one step ahead: μₜ = β₁ (1 - 0.96^(t momentum_decay) / 2), Pₜ = μ₁ ⋯ μₜ,
   // x -= lr * (μₜ₊₁ m / (1 - Pₜ₊₁) + (1 - μₜ) g / (1 - Pₜ)) / (√(v / (1 - β₂ᵗ)) + ε).
   // In Keras momentum_decay is 1.
@@ -640,13 +692,14 @@ class Rule {
   const bool wide_ = is_wide();
 #endif
   Kind kind_;
-  bool torch_ = false, nesterov_ = false, amsgrad_ = false, centered_ = false, decoupled_ = false, maximize_ = false;
+  bool torch_ = false, paddle_ = false, nesterov_ = false, amsgrad_ = false, centered_ = false, decoupled_ = false, maximize_ = false;
   double momentum_ = 0, dampening_ = 0, beta_1_ = 0, beta_2_ = 0, rho_ = 0, epsilon_ = 0, lr_decay_ = 0;
   double momentum_decay_ = 0, learning_rate_power_ = 0;
   double l1_ = 0, l2_ = 0, l2_shrinkage_ = 0, beta_ = 0, weight_decay_ = 0;
   std::vector<std::string> slot_names_;
   std::vector<double> slot_initial_;
   std::vector<double> products_;
+  std::vector<float> powers_1_, powers_2_;
   std::vector<StepFactors> remembered_;
 };
 

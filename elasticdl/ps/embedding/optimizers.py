@@ -1,16 +1,16 @@
 """The optimizers of the parameter servers, by the names and options that a worker sends.
 
 A parameter server never imports a framework, yet must do exactly what the framework's optimizer would have
-done. So each is there twice, in Keras's form and in PyTorch's (`flavor`), and tested against both for
-equality. The rules themselves are compiled (native/rules.h), and the same for whole parameters as for rows of
+done. So each is there in the form of each framework that has it (`flavor`: Keras, PyTorch, Paddle), and tested for
+equality with it. The rules themselves are compiled (native/rules.h), and the same for whole parameters as for rows of
 tables. The learning rate is not an option: it comes with every push, after the worker's schedules and
 callbacks.
 
 Options, where the optimizer has them; switches are 0 or 1:
 
     momentum, nesterov, dampening                sgd (dampening: torch); momentum also of rmsprop
-    beta_1, beta_2                               adam, adamw, adamax, nadam
-    amsgrad                                      adam, adamw
+    beta_1, beta_2                               adam, adamw, adamax, nadam (nadam: keras, torch)
+    amsgrad                                      adam, adamw (keras, torch)
     rho                                          rmsprop (torch calls it alpha), adadelta
     centered                                     rmsprop
     epsilon                                      all but sgd and ftrl (torch calls it eps)
@@ -18,8 +18,8 @@ Options, where the optimizer has them; switches are 0 or 1:
     lr_decay                                     adagrad (torch)
     momentum_decay                               nadam (torch)
     learning_rate_power, l1, l2, l2_shrinkage, beta     ftrl
-    weight_decay                                 all: decoupled in keras, added to the gradient in torch
-    decoupled_weight_decay                       adam, nadam (torch)
+    weight_decay                                 all: decoupled in keras, added to the gradient in torch and paddle
+    decoupled_weight_decay                       adam, nadam (torch); adamw (torch, paddle)
     maximize                                     all (torch)
 
 An option that is not given has the framework's own default.
@@ -44,7 +44,7 @@ from elasticdl.wire import ps_pb2
 
 Slots = dict[str, Array]
 
-# PyTorch counts the steps of every parameter; the count is kept with the slots.
+# PyTorch and Paddle count the steps of every parameter; the count is kept with the slots.
 STEP = "step"
 
 
@@ -61,6 +61,10 @@ def _keras(**options: float) -> RuleOptions:
 
 def _torch(**options: float) -> RuleOptions:
     return RuleOptions(defaults={"weight_decay": 0.0, "maximize": 0.0, **options})
+
+
+def _paddle(**options: float) -> RuleOptions:
+    return RuleOptions(defaults={"weight_decay": 0.0, **options})
 
 
 RULES: dict[str, dict[str, RuleOptions]] = {
@@ -101,6 +105,18 @@ RULES: dict[str, dict[str, RuleOptions]] = {
             beta_1=0.9, beta_2=0.999, epsilon=1e-8, momentum_decay=0.004, decoupled_weight_decay=0.0
         ),
     },
+    "paddle": {
+        # Paddle's SGD and its Momentum, which has a default for momentum that SGD does not have.
+        "sgd": _paddle(momentum=0.0, nesterov=0.0),
+        "adagrad": _paddle(initial_accumulator_value=0.0, epsilon=1e-6),
+        "adam": _paddle(beta_1=0.9, beta_2=0.999, epsilon=1e-8),
+        "adamw": _paddle(
+            beta_1=0.9, beta_2=0.999, epsilon=1e-8, weight_decay=0.01, decoupled_weight_decay=1.0
+        ),
+        "rmsprop": _paddle(rho=0.95, momentum=0.0, epsilon=1e-6, centered=0.0),
+        "adadelta": _paddle(rho=0.95, epsilon=1e-6),
+        "adamax": _paddle(beta_1=0.9, beta_2=0.999, epsilon=1e-8),
+    },
 }
 
 
@@ -113,7 +129,7 @@ class Optimizer:
     def __init__(self, flavor: str, name: str, options: Mapping[str, float]) -> None:
         self.options = {**RULES[flavor][name].defaults, **options}
         self.rule = _kernels.Rule(flavor, name, self.options)
-        self._counts = flavor == "torch"
+        self._counts = flavor in ("torch", "paddle")
         self._names = self.rule.slot_names
 
     def slots(self, name: str, value: Array) -> Slots:
