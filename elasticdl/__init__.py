@@ -47,6 +47,7 @@ _PLACES = {
     "UserError": "elasticdl.errors:UserError",
     "keras": "elasticdl.keras:",
     "metrics": "elasticdl.worker.scoring.metrics:",
+    "paddle": "elasticdl.paddle:",
     "open_snapshot": "elasticdl.ps.checkpoint.opened_checkpoint:open_snapshot",
     "run": "elasticdl.cli.run:run",
     "torch": "elasticdl.torch:",

@@ -19,7 +19,13 @@ from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import JobSpec
 
 # The part of elasticdl to install for each framework that definitions import.
-FRAMEWORK_EXTRAS = {"tensorflow": "keras", "keras": "keras", "tf_keras": "keras", "torch": "torch"}
+FRAMEWORK_EXTRAS = {
+    "tensorflow": "keras",
+    "keras": "keras",
+    "tf_keras": "keras",
+    "torch": "torch",
+    "paddle": "paddle",
+}
 
 # By the flags that name them. The model function is needed always.
 _REQUIRED = {

@@ -33,7 +33,9 @@ def users_traceback(error: BaseException) -> str:
 
 _OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
 _IMPORT_SYSTEM = str(Path(importlib.__file__).parent)
-_FRAMEWORKS = tuple(f"/site-packages/{name}/" for name in ("tensorflow", "keras", "tf_keras", "torch"))
+_FRAMEWORKS = tuple(
+    f"/site-packages/{name}/" for name in ("tensorflow", "keras", "tf_keras", "torch", "paddle")
+)
 
 
 def is_machinery(filename: str) -> bool:

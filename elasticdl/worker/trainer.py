@@ -1,7 +1,7 @@
 """What the worker's loop needs of a framework, and nothing else.
 
 The loop (`training_loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
-There is one trainer a framework, in the module that is named after it: `trainer.py`, `trainer.py`. Arrays cross
+There is one trainer a framework, in the folder that is named after it: `keras/`, `torch/`, `paddle/`. Arrays cross
 the border as NumPy; names of parameters are those of the framework and stable from one process to the next.
 """
 

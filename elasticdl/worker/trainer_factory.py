@@ -24,6 +24,7 @@ _MODEL_CLASSES = {
     ("tf_keras", "Model"): "keras",
     ("tensorflow", "Model"): "keras",
     ("torch", "Module"): "torch",
+    ("paddle", "Layer"): "paddle",
 }
 
 _TRUE = {"true", "yes", "1", "on"}
@@ -52,9 +53,13 @@ def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Tr
         trainer = TorchTrainer(definition=definition, model=model)
         trainer.remarks = remarks
         return trainer
+    if framework == "paddle":
+        from elasticdl.worker.paddle.trainer import PaddleTrainer
+
+        return PaddleTrainer(definition=definition, model=model)
     raise UserError(
         f"{definition.name} returned {_describe(model)}, not a model.",
-        hint="It must return a keras.Model or a torch.nn.Module.",
+        hint="It must return a keras.Model, a torch.nn.Module or a paddle.nn.Layer.",
     )
 
 
@@ -71,7 +76,7 @@ def make_model(definition: ModelDefinition) -> Any:
 
 
 def framework_of(model: object) -> str | None:
-    """ "keras", "torch", or None for anything else."""
+    """ "keras", "torch", "paddle", or None for anything else."""
     for base in type(model).__mro__:
         package = base.__module__.partition(".")[0]
         framework = _MODEL_CLASSES.get((package, base.__name__))

@@ -17,11 +17,13 @@ Array = NDArray[Any]
 
 
 def as_numpy(value: Any) -> Array:
-    """The values of a tensor of PyTorch (on any device) or TensorFlow, or of a list."""
+    """The values of a tensor of PyTorch or Paddle (on any device) or TensorFlow, or of a list."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
             value = value.float()
+        elif str(value.dtype) == "paddle.bfloat16":
+            value = value.astype("float32")
         return np.asarray(value.numpy())
     if hasattr(value, "numpy"):
         return np.asarray(value.numpy())

@@ -15,11 +15,7 @@ written; in one that exists each file is replaced at a stroke, and files that ar
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +24,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from elasticdl.errors import UserError
+from elasticdl.worker.model.export_folder import NotWritten, disk_errors, neighbour, publish
 from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.torch.table_lookup import as_ordinary, with_own_rows
 
@@ -44,7 +40,7 @@ def write_export(
 ) -> list[str]:
     """Writes the model, which is in evaluation mode. Returns one line a thing written, or not written."""
     arguments, keywords = _two_samples((arguments, keywords))
-    with _disk_errors(path), _neighbour(path) as folder:
+    with disk_errors(path), neighbour(path) as folder:
         with (
             with_own_rows(tables) if tables else contextlib.nullcontext(),
             _written(folder / VALUES) as file,
@@ -59,7 +55,7 @@ def write_export(
                 lines += _attempt(
                     "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments)
                 )
-        _publish(folder, path)
+        publish(folder, path, (VALUES, PROGRAM, SCRIPT))
     return lines
 
 
@@ -67,7 +63,7 @@ def _attempt(what: str, name: str, folder: Path, path: Path, write: Callable[[Pa
     try:
         with _quiet(), torch.no_grad():
             write(folder / name)
-    except (_NotWritten, MemoryError):
+    except (NotWritten, MemoryError):
         raise
     except Exception as error:
         log.debug("no %s of the model", what, exc_info=True)
@@ -153,35 +149,6 @@ def _quiet() -> Iterator[None]:
                 each.setLevel(level)
 
 
-@contextlib.contextmanager
-def _neighbour(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _publish(folder: Path, path: Path) -> None:
-    for file in folder.iterdir():
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-    if not path.exists():
-        # What mkdtemp makes is for its owner alone; a folder made by mkdir shows what others may see here.
-        path.mkdir()
-    for name in (VALUES, PROGRAM, SCRIPT):
-        if (folder / name).exists():
-            os.replace(folder / name, path / name)
-        else:
-            # Left of an earlier export, it would be another model than the rest.
-            (path / name).unlink(missing_ok=True)
-
-
-class _NotWritten(Exception):
-    """The disk's fault, not the model's."""
-
-
 class _File:
     """A file to write to that remembers why it could not be: PyTorch's writers then say something else."""
 
@@ -214,18 +181,4 @@ def _written(path: Path) -> Iterator[_File]:
     finally:
         file.close()
         if file.failure is not None:
-            raise _NotWritten from file.failure
-
-
-@contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, _NotWritten) as error:
-        cause = error.__cause__ if isinstance(error, _NotWritten) else error
-        assert isinstance(cause, OSError)
-        reason = "the disk is full" if cause.errno == errno.ENOSPC else cause.strerror or str(cause)
-        raise UserError(
-            f"The model could not be written to {path}: {reason}.",
-            hint="Make room or choose another folder with --output, and export from the last checkpoint.",
-        ) from cause
+            raise NotWritten from file.failure

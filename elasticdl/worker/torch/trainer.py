@@ -30,8 +30,8 @@ from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.environment import THREADS
 from elasticdl.worker.model.embedding_offload import export_remarks
+from elasticdl.worker.scoring.evaluation_metrics import EvaluationMetrics, outputs_by_name
 from elasticdl.worker.table_layers import Tables
-from elasticdl.worker.torch.callbacks import TorchCallbacks
 from elasticdl.worker.torch.embedding_offload import moved_sizes
 from elasticdl.worker.torch.export import write_export
 from elasticdl.worker.torch.forward import Forward, memory_errors
@@ -40,7 +40,6 @@ from elasticdl.worker.torch.input.columns import make_tensors
 from elasticdl.worker.torch.input.model_inputs import numbers_of
 from elasticdl.worker.torch.input.pipeline import shard_batches
 from elasticdl.worker.torch.learning_rate_schedule import Schedule
-from elasticdl.worker.torch.metrics import EvaluationMetrics, outputs_by_name
 from elasticdl.worker.torch.optimizer import (
     check_options,
     group_options,
@@ -62,6 +61,7 @@ from elasticdl.worker.trainer import (
     Shard,
     Trainer,
 )
+from elasticdl.worker.training.definition_callbacks import DefinitionCallbacks
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -319,7 +319,7 @@ class TorchTrainer(Trainer):
 
     def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
         made = self._definition.callbacks() if self._definition.callbacks is not None else []
-        return TorchCallbacks(
+        return DefinitionCallbacks(
             made or [],
             model=self._model,
             optimizer=lambda: self._learner().optimizer,

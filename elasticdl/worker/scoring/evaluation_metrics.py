@@ -1,4 +1,4 @@
-"""The metrics of a PyTorch model definition, over the batches of an evaluation.
+"""The metrics of a model definition in PyTorch or Paddle, over the batches of an evaluation.
 
 `eval_metrics_fn()` returns names with metrics of `metrics.py` or with functions of (labels, predictions),
 and for models with several outputs a dict of those for each. The loss is always one more of them.
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from elasticdl.errors import UserError
+from elasticdl.worker.batching.collate import describe
 from elasticdl.worker.scoring.metric_base import Averaged, Metric
 from elasticdl.worker.scoring.metrics import as_metrics
-from elasticdl.worker.torch.input.collate import describe
 from elasticdl.worker.trainer import MetricStates
 
 LOSS = "loss"
