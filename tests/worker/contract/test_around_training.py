@@ -1,0 +1,177 @@
+"""Every framework: evaluation adds up, predictions have names, checkpoints go on, exports agree, callbacks are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.data.example import decode_example
+from elasticdl.errors import UserError
+from elasticdl.jobs.mode import Mode
+from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, write_manifest
+from elasticdl.worker.model.model_store import LocalModel, restore, save
+from elasticdl.worker.trainer import Batch, EndedEpoch, MetricStates, Trainer
+from tests.worker.contract.framework import Framework
+
+Batches = Callable[..., list[Batch]]
+
+
+def finish(folder: Path, *files: SavedFile) -> str:
+    write_manifest(folder, Manifest(step=1, files=files, attributes={}), None)
+    return str(folder)
+
+
+def test_states_of_an_evaluation_add_up(trainer: Callable[..., Trainer], batches: Batches) -> None:
+    made = trainer()
+    given = batches(made, mode=Mode.EVALUATION)
+    made.build(given[0])
+    parts = []
+    for batch in given:
+        made.evaluate(batch)
+        parts.append(made.take_metric_states())
+    for batch in given:
+        made.evaluate(batch)
+    whole = made.metric_values(made.take_metric_states())
+    added = [
+        MetricStates(
+            name=states[0].name,
+            arrays=tuple(
+                sum(arrays[1:], arrays[0]) for arrays in zip(*(one.arrays for one in states), strict=True)
+            ),
+        )
+        for states in zip(*parts, strict=True)
+    ]
+    assert made.metric_values(added) == pytest.approx(whole, rel=1e-6)
+    assert whole["mse"] == pytest.approx(whole["loss"], rel=1e-5)
+
+
+def test_predictions_have_a_row_for_each_sample(trainer: Callable[..., Trainer], batches: Batches) -> None:
+    made = trainer("table")
+    given = batches(made, mode=Mode.PREDICTION)
+    made.build(given[0])
+    outputs = [made.predict(batch) for batch in given]
+    assert {tuple(output) for output in outputs} == {("output",)}
+    assert np.concatenate([output["output"] for output in outputs]).shape == (96, 1)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "adagrad", "halving"])
+def test_training_goes_on_from_a_checkpoint_to_the_bit(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path, optimizer: str
+) -> None:
+    half = LocalModel(made := trainer("table", optimizer), restore_from="", first_step=0)
+    given = batches(made)
+    half.prepare(given[0])
+    for batch in given[:4]:
+        half.train(batch, position=0, batches=1)
+    place = finish(tmp_path / "version-4", *half.save(tmp_path / "version-4"))
+    expected = [half.train(batch, position=0, batches=1) for batch in given * 2]
+    second = LocalModel(trainer("table", optimizer), restore_from=place, first_step=4)
+    second.prepare(given[0])
+    assert [second.train(batch, position=0, batches=1) for batch in given * 2] == expected
+
+
+def test_checkpoint_of_another_optimizer_is_refused(
+    trainer: Callable[..., Trainer], batches: Batches
+) -> None:
+    adam, sgd = trainer(optimizer="adam"), trainer(optimizer="momentum")
+    first, *_ = batches(adam)
+    for made in (adam, sgd):
+        made.build(first)
+        made.train(first)
+    with pytest.raises(UserError, match=r"Adam"):
+        sgd.set_optimizer_state(adam.optimizer_state())
+
+
+def test_values_for_evaluation_come_with_their_tables(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path
+) -> None:
+    model = LocalModel(made := trainer("table", "adagrad"), restore_from="", first_step=0)
+    first, *_ = given = batches(made)
+    model.prepare(first)
+    for batch in given:
+        model.train(batch, position=0, batches=1)
+    place = finish(tmp_path / "saved", save(made, tmp_path / "saved", with_optimizer=False))
+    other = trainer("table", "adagrad")
+    other.build(first)
+    restore(other, place)
+    np.testing.assert_array_equal(other.predict(first)["output"], made.predict(first)["output"])
+
+
+def test_an_exported_model_gives_the_same_outputs(
+    trainer: Callable[..., Trainer],
+    batches: Batches,
+    framework: Framework,
+    records: list[bytes],
+    tmp_path: Path,
+) -> None:
+    made = trainer("normalized")
+    given = batches(made)
+    for batch in given:
+        made.train(batch)
+    lines = made.export(tmp_path / "export", given[0])
+    assert not any(line.startswith("no ") for line in lines), lines
+    numbers = np.stack([decode_example(record)["numbers"] for record in records])
+    expected = np.concatenate([made.predict(batch)["output"] for batch in given])
+    np.testing.assert_allclose(
+        framework.exported_outputs(tmp_path / "export", numbers), expected, rtol=1e-4, atol=1e-5
+    )
+    # It trains on behind its export.
+    assert np.isfinite(made.train(given[0]))
+
+
+def test_a_model_with_a_table_is_exported_and_trains_on(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path
+) -> None:
+    model = LocalModel(made := trainer("table", "adagrad"), restore_from="", first_step=0)
+    given = batches(made)
+    model.prepare(given[0])
+    before = model.train(given[0], position=0, batches=1)
+    lines = made.export(tmp_path / "export", given[0])
+    assert not any(line.startswith("no ") for line in lines), lines
+    assert model.train(given[0], position=0, batches=1) < before
+
+
+def test_callbacks_are_told_and_end_the_training(
+    trainer: Callable[..., Trainer], batches: Batches, framework: Framework
+) -> None:
+    told: list[str] = []
+    made = trainer(callbacks=lambda: [framework.callback(told, stop_after=1)])
+    made.build(batches(made)[0])
+    runner = made.callbacks(leader=True, epochs=3)
+    assert not runner.empty
+    runner.fire("on_train_begin", {})
+    runner.fire("on_epoch_begin", 0, {})
+    runner.fire("on_epoch_end", 0, {"loss": 1.0})
+    assert not runner.stop_training
+    runner.fire("on_epoch_begin", 1, {})
+    runner.fire("on_epoch_end", 1, {"loss": 1.0})
+    assert runner.stop_training
+    assert told == ["train", "epoch 0", "end of 0", "epoch 1", "end of 1"]
+
+
+def test_a_late_worker_tells_its_callbacks_of_the_past(
+    trainer: Callable[..., Trainer], batches: Batches, framework: Framework
+) -> None:
+    told: list[str] = []
+    made = trainer(callbacks=lambda: [framework.callback(told, stop_after=9)])
+    made.build(batches(made)[0])
+    runner = made.callbacks(leader=True, epochs=3, resumed=True)
+    runner.catch_up([EndedEpoch(epoch=0, logs={"loss": 1.0})], 1)
+    assert told == ["epoch 0", "end of 0", "epoch 1"]
+
+
+def test_a_batch_that_does_not_fit_is_described(
+    trainer: Callable[..., Trainer], batches: Batches, framework: Framework
+) -> None:
+    def loss(labels: Any, predictions: Any) -> Any:
+        return framework.misfit(labels, predictions)
+
+    made = trainer(loss=loss)
+    first, *_ = batches(made)
+    made.build(first)
+    with pytest.raises(UserError, match=r"16, 1"):
+        made.train(first)
