@@ -214,6 +214,38 @@ def criteo_like(
     _tell(made)
 
 
+@make.command("movielens-like")
+@click.option(
+    "--rows", type=click.IntRange(min=1), default=20_000, show_default=True, help="Ratings to train on."
+)
+@click.option(
+    "--test_rows", type=click.IntRange(min=0), help="Ratings to test on.  [default: a tenth of --rows]"
+)
+@_making(1_000_000)
+@_seed
+def movielens_like(
+    rows: int, test_rows: int | None, output: Path | None, records_per_file: int, overwrite: bool, seed: int
+) -> None:
+    """Made-up ratings like MovieLens's: users, movies and stars, CSV.
+
+    Columns are user, gender, age, occupation, movie, title, genres and rating. Groups of users have tastes: there is
+    something to learn.
+    """
+    from elasticdl.data.generators.movielens import make_movielens_like
+
+    with Progress("writing", rows + (max(1, rows // 10) if test_rows is None else test_rows)) as progress:
+        made = make_movielens_like(
+            output or Path("data/movielens-like"),
+            rows=rows,
+            test_rows=test_rows,
+            records_per_file=records_per_file,
+            seed=seed,
+            overwrite=overwrite,
+            progress=progress.advance,
+        )
+    _tell(made)
+
+
 def _tell(made: Made) -> None:
     for part, samples in made.samples.items():
         if samples:
