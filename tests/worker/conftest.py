@@ -11,10 +11,10 @@ import pytest
 from elasticdl.data.reader import BadRange, BadRecords, Reader
 from elasticdl.worker.definition import ModelDefinition
 
-# An environment has the one framework or the other or both; the folder of a framework has its tests.
+# An environment has some of the frameworks; the folder of a framework has its tests.
 collect_ignore = [
     folder
-    for folder, package in (("torch", "torch"), ("keras", "tensorflow"))
+    for folder, package in (("torch", "torch"), ("keras", "tensorflow"), ("paddle", "paddle"))
     if importlib.util.find_spec(package) is None
 ]
 

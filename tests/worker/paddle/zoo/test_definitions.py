@@ -1,0 +1,110 @@
+"""The definitions of the zoo in Paddle learn what there is to learn, and can be exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from sklearn import datasets
+
+from elasticdl.data.dataset import open_reader
+from elasticdl.data.example import encode_example
+from elasticdl.data.generators.movielens import make_movielens_like
+from elasticdl.data.reader import Reader
+from elasticdl.jobs.mode import Mode
+from elasticdl.worker.definition import load_definition
+from elasticdl.worker.model.model_store import LocalModel
+from elasticdl.worker.trainer import Batch, Shard, Trainer
+from elasticdl.worker.trainer_factory import make_trainer
+from tests.worker.clicks import (
+    ZOO,
+    assert_learns,
+    assert_learns_from_logs,
+    assert_the_same_from_every_format,
+    make,
+)
+
+OPTIONS: dict[str, Any] = {"batch_size": 32, "max_bad_records": 0}
+
+
+def trainer_of(name: str) -> Trainer:
+    paddle.seed(0)
+    definition = load_definition(
+        model_zoo=str(ZOO), model_def=f"{name}.custom_model", names={}, model_params={}
+    )
+    return make_trainer(definition)
+
+
+def whole(reader: Reader, epoch: int = 0) -> list[Shard]:
+    return [Shard(lease_id=1, epoch=epoch, start=0, end=len(reader))]
+
+
+def learn(trainer: Trainer, training: Reader, testing: Reader, epochs: int) -> tuple[Batch, dict[str, float]]:
+    """Returns a batch and the metrics of what it has not seen."""
+    model = LocalModel(trainer, restore_from="", first_step=0)
+    example: Batch | None = None
+    for epoch in range(epochs):
+        for batch in trainer.batches(training, whole(training, epoch), mode=Mode.TRAINING, **OPTIONS):
+            assert not batch.atomic
+            example = example or batch
+            model.prepare(batch)
+            model.train(batch, position=0, batches=1)
+    for batch in trainer.batches(testing, whole(testing), mode=Mode.EVALUATION, **OPTIONS):
+        trainer.evaluate(batch)
+    assert example is not None
+    return example, trainer.metric_values(trainer.take_metric_states())
+
+
+def check_program(trainer: Trainer, example: Batch, folder: Path) -> None:
+    lines = trainer.export(folder, example)
+    assert not any(line.startswith("no ") for line in lines), lines
+    program = paddle.jit.load(str(folder / "model"))
+    program.eval()
+    features = example.features if isinstance(example.features, dict) else {"": example.features}
+    outputs = program(*map(paddle.to_tensor, features.values()))
+    np.testing.assert_allclose(outputs.numpy(), trainer.predict(example)["output"], rtol=1e-4, atol=1e-5)
+
+
+def test_digits(memory_reader: Any, tmp_path: Path) -> None:
+    data = datasets.load_digits()
+    records = [
+        encode_example({"image": (image / 16).astype(np.float32), "label": int(label)})
+        for image, label in zip(data.images, data.target, strict=True)
+    ]
+    np.random.default_rng(0).shuffle(records)
+    border = len(records) * 4 // 5
+    trainer = trainer_of("digits.paddle_cnn")
+    example, values = learn(trainer, memory_reader(records[:border]), memory_reader(records[border:]), 5)
+    assert values["accuracy"] >= 0.95
+    check_program(trainer, example, tmp_path / "model")
+
+
+def test_recommendation(tmp_path: Path) -> None:
+    make_movielens_like(tmp_path / "ratings", rows=6000, test_rows=600, users=300, movies=200)
+    training, testing = (open_reader(str(tmp_path / "ratings" / part)) for part in ("train", "test"))
+    trainer = trainer_of("recommendation.paddle_recommendation")
+    example, values = learn(trainer, training, testing, 4)
+    stars = np.array([float(row[-1]) for row in testing.read(0, len(testing))])
+    # A model that knows nothing says the mean.
+    assert values["rmse"] < 0.75 * stars.std()
+    check_program(trainer, example, tmp_path / "model")
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("clicks"))
+
+
+def test_deepfm(clicks: Path, tmp_path: Path) -> None:
+    trainer = trainer_of("criteo.paddle_deepfm")
+    example = assert_learns(trainer, clicks, 0.70)
+    check_program(trainer, example, tmp_path / "model")
+
+
+def test_deepfm_from_every_format_and_from_logs(tmp_path: Path) -> None:
+    trainer = trainer_of("criteo.paddle_deepfm")
+    assert_the_same_from_every_format(trainer, tmp_path)
+    assert_learns_from_logs(trainer, tmp_path)
