@@ -21,14 +21,19 @@ def _accuracy(text: str) -> float:
 
 
 PADDLE = ("model_zoo.iris.paddle_loop", "--training_data={folder}/iris.data")
+PADDLE_FT = ("model_zoo.digits.paddle_ft", "--model={folder}/state")
 # With two processes that load samples, which are to go when the program is killed.
 TORCH = ("model_zoo.digits.torch_loop", "--model={folder}/model.pt")
 
 
 @pytest.mark.parametrize(
     ("program", "dataset", "epochs", "size", "accuracy"),
-    [(PADDLE, "iris_paddle", 30, 120, 0.9), (TORCH, "digits", 10, 1437, 0.85)],
-    ids=["paddle", "torch"],
+    [
+        (PADDLE, "iris_paddle", 30, 120, 0.9),
+        (PADDLE_FT, "digits", 10, 1437, 0.85),
+        (TORCH, "digits", 10, 1437, 0.85),
+    ],
+    ids=["paddle", "paddle_ft", "torch"],
 )
 def test_worker_and_master_killed(
     start_job: Callable[..., Job],

@@ -288,6 +288,11 @@ class DataShardService:
         ahead = self._supply.epoch if self._supply else 0
         return ahead or self._master.epoch(self._dataset_name)
 
+    @property
+    def shard_epoch(self) -> int:
+        """The epoch of the shard fetched last, from 1 on; 0 before the first, and where a master does not say."""
+        return self._supply.epoch
+
     def reset_dataset(self) -> None:
         """Begins again with the first epoch. The shards that this process holds count no more."""
         self._reports.flush()
