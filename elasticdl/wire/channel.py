@@ -47,9 +47,20 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+# What a server takes in one message. Rows and gradients come as frames; what is left are reports, of which the states
+# of metrics are the largest. gRPC rejects a longer one by its length, before it reads it.
+_LONGEST_REQUEST = 64 << 20
+
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", _ANY_SIZE),
-    ("grpc.max_receive_message_length", _ANY_SIZE),
+    ("grpc.max_receive_message_length", _LONGEST_REQUEST),
+    # A caller that connects and completes no handshake. gRPC's own limit is two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # A connection without a call. Nodes always have one open: the stream of directives. Others connect again.
+    ("grpc.max_connection_idle_ms", 60_000),
+    # Calls under way on one connection, and the bytes of their headers.
+    ("grpc.max_concurrent_streams", 1_000),
+    ("grpc.max_metadata_size", 16 << 10),
     # Two servers on one port would each get some of the calls. A taken port is an error instead.
     ("grpc.so_reuseport", 0),
     # The pings of the options above are welcome.
@@ -97,10 +108,13 @@ def open_aio_channel(address: str, token: str, *, security: Security | None = No
     return grpc.aio.secure_channel(address, credentials, options=options, interceptors=sender)
 
 
-def new_server(token: str, *, threads: int) -> grpc.Server:
-    """A threaded server that answers those who know the token, so many of them at once."""
+def new_server(token: str, *, threads: int, admitted: Callable[[str], None] | None = None) -> grpc.Server:
+    """A threaded server that answers those who know the token, so many of them at once.
+
+    `admitted` is called with the peer of each call that has shown the token.
+    """
     pool = futures.ThreadPoolExecutor(threads, thread_name_prefix="call")
-    return grpc.server(pool, interceptors=[TokenInterceptor(token)], options=SERVER_OPTIONS)
+    return grpc.server(pool, interceptors=[TokenInterceptor(token, admitted)], options=SERVER_OPTIONS)
 
 
 def new_aio_server(token: str | None) -> grpc.aio.Server:
@@ -130,17 +144,33 @@ def add_port(
 class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Lets a threaded server answer only those who send the token."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, admitted: Callable[[str], None] | None = None) -> None:
         self._expected = _credential(token)
+        self._admitted = admitted
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], _Handler],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> _Handler:
-        if _permitted(self._expected, handler_call_details.invocation_metadata):
-            return continuation(handler_call_details)
-        return grpc.unary_unary_rpc_method_handler(_refuse)
+        if not _permitted(self._expected, handler_call_details.invocation_metadata):
+            # As one that takes a stream: the message of the call is not read.
+            return grpc.stream_unary_rpc_method_handler(_refuse)
+        handler = continuation(handler_call_details)
+        if self._admitted is None or handler is None or handler.unary_unary is None:
+            return handler
+        return self._telling(handler, self._admitted)
+
+    def _telling(self, handler: Any, admitted: Callable[[str], None]) -> _Handler:
+        def behave(request: Any, context: Any) -> Any:
+            admitted(context.peer())
+            return handler.unary_unary(request, context)
+
+        return grpc.unary_unary_rpc_method_handler(
+            behave,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
 
 
 class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -156,7 +186,8 @@ class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     ) -> Any:
         if _permitted(self._expected, handler_call_details.invocation_metadata):
             return await continuation(handler_call_details)
-        return grpc.unary_unary_rpc_method_handler(_aio_refuse)
+        # As one that takes a stream: the message of the call is not read.
+        return grpc.stream_unary_rpc_method_handler(_aio_refuse)
 
 
 def _credential(token: str) -> str:
@@ -174,11 +205,11 @@ def _permitted(expected: str, metadata: Iterable[tuple[str, str | bytes]] | None
 _REFUSAL = "This job's token is missing or wrong."
 
 
-def _refuse(request: bytes, context: Any) -> None:
+def _refuse(requests: Any, context: Any) -> None:
     context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
 
 
-async def _aio_refuse(request: bytes, context: Any) -> None:
+async def _aio_refuse(requests: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, _REFUSAL)
 
 

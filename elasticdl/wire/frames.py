@@ -23,6 +23,7 @@ frame whose body lies there says so with its first bit, and where with the upper
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import select
@@ -30,11 +31,11 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import grpc
+import numpy as np
 
 from elasticdl.wire.security import NotTrusted, Security
 from elasticdl.wire.shared_bodies import LEAST, Part, SharedBodies, copy
@@ -46,7 +47,10 @@ _HELLO = 0
 OK = 0
 # Whoever has not shown the token yet is not listened to for longer.
 _LONGEST_HELLO = 4096
-_LONGEST_HEAD = 1 << 30
+# Names and shapes of arrays, and the attributes of a bucket.
+_LONGEST_HEAD = 64 << 20
+# The largest model that one server can get at once. Memory is used only as the bytes arrive (`_new_memory`).
+_LONGEST_BODY = 16 << 30
 # A machine that vanished closes no connection; it is found out within half a minute.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 # So much is on its way at a time: rows of a batch, several times over.
@@ -95,7 +99,7 @@ class Connection:
         if self._encrypted:
             opened.setblocking(False)
         self._header = bytearray(_HEADER.size)
-        self._spare = bytearray()
+        self._spare = memoryview(b"")
         self._room = bytearray()
         # Of the server's side it is known when it is offered memory.
         self._shares = shares and not self._encrypted and _is_local(opened)
@@ -247,6 +251,8 @@ class Connection:
             self._fill(memoryview(head))
             if kind != _SEGMENT:
                 break
+            if body_size:
+                raise ConnectionLost("an offer of memory has a body")
             self._take_offer(bytes(head))
         self._was_shared = bool(kind & _SHARED)
         shared: memoryview | None = None
@@ -272,7 +278,7 @@ class Connection:
             return Frame(kind, bytes(head), memoryview(b""))
         if shared is not None and not keep:
             return Frame(kind, bytes(head), shared)
-        body = memoryview(bytearray(body_size)) if keep else self._reused(body_size)
+        body = _new_memory(body_size) if keep else self._reused(body_size)
         if shared is None:
             self._fill(body)
         else:
@@ -282,21 +288,21 @@ class Connection:
     def _receive_header(self) -> tuple[int, int, int]:
         self._fill(memoryview(self._header))
         kind, head_size, body_size = _HEADER.unpack(self._header)
-        if head_size > _LONGEST_HEAD:
+        if head_size > _LONGEST_HEAD or (not kind & _SHARED and body_size > _LONGEST_BODY):
             raise ConnectionLost("a frame makes no sense")
         return kind, head_size, body_size
 
     def _reused(self, size: int) -> memoryview:
         if len(self._spare) < size:
-            self._spare = bytearray(size + size // 4)
-        return memoryview(self._spare)[:size]
+            self._spare = _new_memory(size + size // 4)
+        return self._spare[:size]
 
     def keep_body(self) -> None:
         """The body of the last frame stays valid, since somebody still needs it: later ones get other memory.
 
         Before it is answered.
         """
-        self._spare = bytearray()
+        self._spare = memoryview(b"")
         # The other side would write to it again: it is told not to.
         self._in_use = self._was_shared
 
@@ -318,6 +324,16 @@ class Connection:
     def _wait(self) -> None:
         if self._waiting is not None:
             self._waiting()
+
+
+def _new_memory(size: int) -> memoryview:
+    """Writable memory. Unlike a `bytearray` it is not cleared: a large one takes no memory before it is written to, so
+    a header costs nothing, whatever size it claims.
+    """
+    try:
+        return np.empty(size, np.uint8).data
+    except MemoryError as error:
+        raise ConnectionLost(f"there is no memory for a body of {size} bytes") from error
 
 
 def connect(
@@ -356,44 +372,53 @@ def connect(
     return connection
 
 
-def welcome(opened: socket.socket, token: str, *, until: float) -> Connection | None:
-    """The server's side of `connect`, after MAGIC and encryption; None: it was no one of this job.
+class HelloReader:
+    """Reads the first frame, of a caller that is not known yet, from a non-blocking socket: not a byte too many."""
 
-    `until`: when the token must be there, by the monotonic clock. Raises `OSError` if it is not.
-    """
-    said = _receive_hello(opened, until)
+    def __init__(self) -> None:
+        self._found = b""
+        self._size = _HEADER.size
+        self._header_read = False
+        self.complete = False
+
+    def read(self, opened: socket.socket) -> None:
+        """Until all of it is there. Raises what the socket does when nothing more is, and `ConnectionLost`."""
+        while not self.complete:
+            if len(self._found) < self._size:
+                piece = opened.recv(self._size - len(self._found))
+                if not piece:
+                    raise ConnectionLost("the connection was closed")
+                self._found += piece
+            if len(self._found) == self._size:
+                self._advance()
+
+    def _advance(self) -> None:
+        if self._header_read:
+            self.complete = True
+            return
+        _, head_size, body_size = _HEADER.unpack(self._found)
+        if head_size > _LONGEST_HELLO or body_size:
+            raise ConnectionLost("the first frame is no token")
+        self._found, self._size, self._header_read = b"", head_size, True
+
+    def shows(self, token: str) -> bool:
+        return self.complete and hmac.compare_digest(self._found, token.encode())
+
+
+def admit(opened: socket.socket) -> Connection:
+    """The server's side of `connect`, after the right token."""
     prepare(opened, patient=True)
     connection = Connection(opened)
-    if hmac.compare_digest(said, token.encode()):
-        connection.send(OK)
-        return connection
+    connection.send(OK)
+    return connection
+
+
+def refuse(opened: socket.socket) -> None:
+    """Tells a caller without the token so, as far as it can be told without waiting."""
     unauthenticated: int = grpc.StatusCode.UNAUTHENTICATED.value[0]
-    connection.send(unauthenticated, b"This job's token is missing or wrong.")
-    connection.close()
-    return None
-
-
-def _receive_hello(opened: socket.socket, until: float) -> bytes:
-    """The first frame, of whom nothing is known yet."""
-    _, head_size, body_size = _HEADER.unpack(_receive_until(opened, _HEADER.size, until))
-    if head_size > _LONGEST_HELLO or body_size:
-        raise ConnectionLost("the first frame is no token")
-    return _receive_until(opened, head_size, until)
-
-
-def _receive_until(opened: socket.socket, size: int, until: float) -> bytes:
-    """So many bytes, however slowly they come, up to a moment for all of them."""
-    found = b""
-    while len(found) < size:
-        left = until - time.monotonic()
-        if left <= 0:
-            raise ConnectionLost("the token does not come")
-        opened.settimeout(left)
-        piece = opened.recv(size - len(found))
-        if not piece:
-            raise ConnectionLost("the connection was closed")
-        found += piece
-    return found
+    message = b"This job's token is missing or wrong."
+    with contextlib.suppress(OSError):
+        opened.send(_HEADER.pack(unauthenticated, len(message), 0) + message)
 
 
 def hang_up(opened: socket.socket) -> None:

@@ -9,14 +9,17 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
+import psutil
 import pytest
 
 from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire import port_multiplexer
-from elasticdl.wire.frames import MAGIC, OK, Connection, connect
+from elasticdl.wire.channel import add_port, new_server, open_channel
+from elasticdl.wire.frames import MAGIC, OK, Connection, HelloReader, connect
 from elasticdl.wire.security import Security
 
 TOKEN = "secret"
@@ -39,19 +42,38 @@ def security() -> Security:
 PLAIN = pytest.mark.parametrize("served", [False], indirect=True, ids=["plain"])
 
 
+# For strangers only: friends may need longer on a busy machine.
+IMPATIENT = port_multiplexer.Limits(opening_seconds=0.3)
+
+
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For strangers only: friends may need longer on a busy machine."""
-    monkeypatch.setattr(port_multiplexer, "_OPENING_SECONDS", 0.3)
+def limits() -> port_multiplexer.Limits:
+    return IMPATIENT
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., port_multiplexer.Front]]:
+    started: list[port_multiplexer.Front] = []
+
+    def start(**options: Any) -> port_multiplexer.Front:
+        started.append(port_multiplexer.Front("127.0.0.1", 0, token=TOKEN, **options))
+        return started[-1]
+
+    yield start
+    for front in started:
+        front.stop()
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "encrypted"])
-def served(request: pytest.FixtureRequest) -> Iterator[tuple[port_multiplexer.Front, Security | None]]:
+def served(
+    request: pytest.FixtureRequest,
+    start: Callable[..., port_multiplexer.Front],
+    limits: port_multiplexer.Limits,
+) -> tuple[port_multiplexer.Front, Security | None]:
     used = security() if request.param else None
-    opened = port_multiplexer.Front("127.0.0.1", 0, token=TOKEN, security=used)
+    opened = start(security=used, limits=limits)
     opened.serve(answer_once, 1)
-    yield opened, used
-    opened.stop()
+    return opened, used
 
 
 def is_closed(stranger: socket.socket) -> bool:
@@ -66,7 +88,6 @@ def is_closed(stranger: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "said", [b"", b"EDL", MAGIC, MAGIC + b"\0" * 5], ids=["nothing", "half", "magic", "more"]
 )
-@pytest.mark.usefixtures("impatient")
 def test_one_who_stops_in_the_middle(served: Any, said: bytes) -> None:
     opened, _ = served
     with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
@@ -75,7 +96,6 @@ def test_one_who_stops_in_the_middle(served: Any, said: bytes) -> None:
 
 
 @PLAIN
-@pytest.mark.usefixtures("impatient")
 def test_one_who_never_comes_to_an_end(served: Any) -> None:
     """Every byte comes in time; all of them would take for ever. (Encrypted, it would be the handshake's.)"""
     opened, _ = served
@@ -94,8 +114,7 @@ def test_one_who_never_comes_to_an_end(served: Any) -> None:
         pytest.fail("it is listened to all the time")
 
 
-@pytest.mark.usefixtures("impatient")
-def test_half_a_word_is_looked_at_once(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_magic_bytes_are_not_read(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     plain = socket.socket.recv
 
@@ -109,12 +128,12 @@ def test_half_a_word_is_looked_at_once(served: Any, monkeypatch: pytest.MonkeyPa
     with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
         stranger.sendall(MAGIC[:3])
         assert is_closed(stranger)
-    assert len(looked) == 1
+    assert looked == []
 
 
-@PLAIN
-def test_one_who_says_the_word_in_pieces_is_let_in(served: Any) -> None:
-    opened, _ = served
+def test_one_who_says_the_word_in_pieces_is_let_in(start: Callable[..., port_multiplexer.Front]) -> None:
+    opened = start()
+    opened.serve(answer_once, 1)
     with socket.create_connection(("127.0.0.1", opened.port)) as friend:
         friend.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (MAGIC[:3], MAGIC[3:], struct.pack("<IIQ", 0, len(TOKEN), 0), TOKEN.encode()):
@@ -123,6 +142,7 @@ def test_one_who_says_the_word_in_pieces_is_let_in(served: Any) -> None:
         assert friend.recv(16) == struct.pack("<IIQ", OK, 0, 0)
 
 
+@pytest.mark.parametrize("limits", [port_multiplexer.Limits()])
 def test_friends_are_waited_for_without_limit(served: Any) -> None:
     opened, used = served
     friend = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
@@ -151,30 +171,120 @@ class Full:
         return getattr(self._port, name)
 
 
-class Pauses(threading.Event):
-    """That take no time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.seconds.append(timeout or 0.0)
-        return self.is_set()
-
-
-def test_with_too_many_connections_it_waits_for_one_to_end_and_says_so_once(
-    caplog: pytest.LogCaptureFixture,
+def test_failing_accept_is_retried_and_logged_once(
+    start: Callable[..., port_multiplexer.Front], caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened: Any = port_multiplexer.Front("127.0.0.1", 0, token=TOKEN)
+    opened: Any = start()
     opened._listening = Full(opened._listening, 5)
-    pauses = opened._stopped = Pauses()
     with caplog.at_level(logging.ERROR, "elasticdl.wire"):
         opened.serve(answer_once, 1)
-        friend = connect(f"127.0.0.1:{opened.port}", TOKEN)
+        talk(opened)
+    assert [record.getMessage() for record in caplog.records] == ["A connection could not be accepted."]
+
+
+def talk(opened: port_multiplexer.Front, used: Security | None = None) -> None:
+    friend = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
     friend.send(1, b"still there")
     assert friend.receive().head == b"still there"
     friend.close()
-    assert pauses.seconds == [0.1] * 5
-    assert [record.getMessage() for record in caplog.records] == ["A connection could not be accepted."]
-    opened.stop()
+
+
+def threads() -> int:
+    return len(psutil.Process().threads())
+
+
+@pytest.mark.parametrize("limits", [port_multiplexer.Limits()])
+def test_idle_strangers_take_no_threads_and_keep_no_friend_out(served: Any) -> None:
+    opened, used = served
+    before = threads()
+    strangers = [socket.create_connection(("127.0.0.1", opened.port)) for _ in range(800)]
+    talk(opened, used)
+    # Those for whom there was no room were closed, the oldest first.
+    assert is_closed(strangers[0])
+    assert threads() <= before + 1
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_connection_without_token_in_its_calls_is_closed_and_one_with_it_stays(
+    start: Callable[..., port_multiplexer.Front],
+) -> None:
+    opened = start(limits=IMPATIENT)
+    server = new_server(TOKEN, threads=2, admitted=opened.admit)
+    handler = grpc.method_handlers_generic_handler(
+        "t.T", {"Call": grpc.unary_unary_rpc_method_handler(lambda message, context: message * 2)}
+    )
+    server.add_generic_rpc_handlers((handler,))
+    behind = add_port(server, "127.0.0.1:0")
+    server.start()
+    opened.serve(answer_once, behind)
+    with open_channel(f"127.0.0.1:{opened.port}", TOKEN) as channel:
+        call: Any = channel.unary_unary("/t.T/Call", None, None)
+        assert call(b"x", timeout=60) == b"xx"
+        with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
+            stranger.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            while stranger.recv(4096):
+                pass
+        (relay,) = opened._relays.values()
+        assert relay.is_admitted
+        assert call(b"y", timeout=60) == b"yy"
+    server.stop(None).wait()
+
+
+def test_without_a_thread_left_the_loop_continues(
+    start: Callable[..., port_multiplexer.Front], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = start()
+    opened.serve(answer_once, 1)
+    plain, failures = threading.Thread.start, iter(range(3))
+
+    def fail(self: threading.Thread) -> None:
+        if self.name == "call" and next(failures, None) is not None:
+            raise RuntimeError("can't start new thread")
+        plain(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    for _ in range(3):
+        with pytest.raises(OSError, match="closed"):
+            connect(f"127.0.0.1:{opened.port}", TOKEN)
+    talk(opened)
+    assert opened.connections <= 1
+
+
+def test_unexpected_error_ends_one_connection_and_not_the_loop(
+    start: Callable[..., port_multiplexer.Front], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = start()
+    opened.serve(answer_once, 1)
+
+    def fail(self: Any, token: str) -> bool:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(HelloReader, "shows", fail)
+    with pytest.raises(OSError, match="closed"):
+        connect(f"127.0.0.1:{opened.port}", TOKEN)
+    talk(opened)
+
+
+def test_port_that_cannot_accept_for_long_is_unhealthy(start: Callable[..., port_multiplexer.Front]) -> None:
+    now = 0.0
+    opened: Any = start(clock=lambda: now)
+    listening = opened._listening
+    opened._listening = Full(listening, 1 << 30)
+    opened._selector.register(listening, 1, opened._accept)
+    opened._accept(1)
+    assert opened.unhealthy() == ""
+    now = 19.0
+    opened._selector.register(opened._listening, 1, opened._accept)
+    opened._accept(1)
+    assert opened.unhealthy() == ""
+    now = 21.0
+    opened._selector.register(opened._listening, 1, opened._accept)
+    opened._accept(1)
+    assert opened.unhealthy() == "no connection could be accepted for 21 s"
+    opened._listening = listening
+    with socket.create_connection(("127.0.0.1", opened.port)):
+        opened._accept(1)
+    assert opened.unhealthy() == ""
+    opened._close_all()

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 
 # Four classes for each power of two; 2⁴⁰ microseconds are twelve days.
 _CLASSES = 4 * 40
+_LARGEST = (1 << 40) - 1
+# The fields of a report are int64: sums stop there.
+_LARGEST_SUM = (1 << 63) - 1
 
 
 class Distribution:
@@ -24,14 +27,16 @@ class Distribution:
         self.largest = 0
 
     def add(self, number: int) -> None:
+        """Counts a number, at most `_LARGEST`: it may come from a message."""
+        number = min(number, _LARGEST)
         self.counts[class_of(number)] += 1
-        self.sum += number
+        self.sum = min(self.sum + number, _LARGEST_SUM)
         if number > self.largest:
             self.largest = number
 
     def merge(self, other: Distribution) -> None:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
-        self.sum += other.sum
+        self.sum = min(self.sum + other.sum, _LARGEST_SUM)
         self.largest = max(self.largest, other.largest)
 
     def found(self) -> dict[int, int]:

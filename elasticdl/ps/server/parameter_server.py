@@ -69,14 +69,14 @@ class ParameterServer:
             raise UserError(
                 f"The parameter server cannot listen at {wrapped}:{port}: {error.strerror or error}."
             ) from error
-        self._server = new_server(token, threads=_THREADS)
+        self._server = new_server(token, threads=_THREADS, admitted=self._front.admit)
         self._behind = add_port(self._server, "127.0.0.1:0")
         self._store: Store | None = None
         self._streams: ReplicationStreams | None = None
         self.address = advertise or f"{wrapped}:{self._front.port}"
 
     def serve(self, store: Store) -> None:
-        self._server.add_generic_rpc_handlers((_handlers(_Service(store)),))
+        self._server.add_generic_rpc_handlers((_handlers(_Service(store, self._front.unhealthy)),))
         self._server.start()
         self._store = store
         self._streams = ReplicationStreams(store, self._token)
@@ -100,10 +100,10 @@ def _serve(connection: Connection, store: Store) -> None:
             frame = connection.receive()
         except ConnectionLost:
             return
-        if frame.kind == call_codec.REPLICATE:
-            serve_replication(connection, store, ps_pb2.ReplicateHello.FromString(frame.head))
-            return
         try:
+            if frame.kind == call_codec.REPLICATE:
+                hello = ps_pb2.ReplicateHello.FromString(frame.head)
+                break
             head, body = calls.answer(frame)
         except (ServerFailure, UserError, ValueError, DecodeError) as error:
             # It may have been replicated before it failed: the message may be in use.
@@ -118,6 +118,7 @@ def _serve(connection: Connection, store: Store) -> None:
         if calls.in_use:
             connection.keep_body()
         connection.send(OK, head.SerializeToString(), body)
+    serve_replication(connection, store, hello)
 
 
 class _Calls:
@@ -253,8 +254,9 @@ def _bits(moved: Any) -> bytes:
 class _Service:
     """The methods of ps.proto, on encoded messages."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, unhealthy: Callable[[], str] = lambda: "") -> None:
         self._store = store
+        self._unhealthy = unhealthy
         self._saves = SaveQueue()
         self._places = threading.BoundedSemaphore(_WAITING)
 
@@ -326,6 +328,9 @@ class _Service:
 
     def ServerStatus(self, message: bytes, context: Any) -> bytes:
         request = ps_pb2.ServerStatusRequest.FromString(message)
+        if reason := self._unhealthy():
+            # A server that workers cannot reach has failed, although the master's connection is still open.
+            raise NotReady(reason)
         if not self._store.master.has_time(_BUSY_SECONDS):
             return ps_pb2.ServerStatusReply(generation=-1).SerializeToString()
         status = self._store.master.status()

@@ -166,16 +166,16 @@ def serve_replication(connection: Connection, store: Store, hello: ps_pb2.Replic
             frame = connection.receive()
         except ConnectionLost:
             return
-        entry = ps_pb2.Entry.FromString(frame.head)
         try:
-            store.peers.receive(
-                hello.server,
-                hello.incarnation,
-                hello.generation,
-                entry,
-                unpack(entry.buckets),
-                call_codec.decode_entry(entry, frame.body),
-            )
+            entry = ps_pb2.Entry.FromString(frame.head)
+            mask, apply = unpack(entry.buckets), call_codec.decode_entry(entry, frame.body)
+        except (ValueError, KeyError, TypeError, DecodeError) as error:
+            # No server sends such an entry: nothing is missing here, and nothing is invalid.
+            log.warning("Rejecting a malformed entry of server %d: %s", hello.server, error)
+            connection.send(status_number(ValueError()), str(error).encode())
+            return
+        try:
+            store.peers.receive(hello.server, hello.incarnation, hello.generation, entry, mask, apply)
         except (ServerFailure, UserError) as error:
             _refuse(connection, hello, error)
             return
