@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from e2e import programs
 from e2e.conftest import Job, wait_until
@@ -268,13 +269,18 @@ def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path:
     _hold(gates, 30)
     _wait_held(job, gates, 30, *_members(job))
     assert programs.pid_of(job, "worker-0") == before
+    # One more than a step has batches: it stands by, never gets the model, and must not save the one it began with.
+    assert job.command("jobs", "scale", "loop", "--num_workers=4").returncode == 0
+    _until(job, lambda: programs.pid_of(job, "worker-6"), "one stands by")
     (gates.folder / "hold").unlink()
     programs.assert_exact(job, dataset=_UNNAMED, epochs=3, size=1797)
     assert calm.wait() == 0, calm.output
     assert not any(row["again"] for row in job.audit()["rows"])
-    assert (tmp_path / "loop.pt").exists()
-    # One for the killed, two for those who were sent away.
-    assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(6)}
+    trained, expected_model = (torch.load(tmp_path / f"{name}.pt") for name in ("loop", "calm"))
+    for name, tensor in expected_model.items():
+        torch.testing.assert_close(trained[name], tensor, rtol=1e-2, atol=1e-3)
+    # One for the killed, two for those who were sent away, one more than at the start.
+    assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(7)}
     expected, found = _printed(calm), _printed(job)
     # 57 batches an epoch, three a step, whoever is there.
     assert sorted(expected) == list(range(1, 3 * 19 + 1))

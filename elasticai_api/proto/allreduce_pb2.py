@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#elasticai_api/proto/allreduce.proto\x12\telasticai\"q\n\x0bOpenRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x12\n\nbatch_size\x18\x04 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\x0f\n\x07shuffle\x18\x06 \x01(\x08\"\x1f\n\tOpenReply\x12\x12\n\ngeneration\x18\x01 \x01(\x03\"\x88\x01\n\rGatherRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x03\x12\r\n\x05since\x18\x05 \x01(\x03\x12\r\n\x05round\x18\x06 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x07 \x01(\t\")\n\x06Member\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\xd3\x02\n\x08Standing\x12\r\n\x05round\x18\x01 \x01(\x03\x12\"\n\x07members\x18\x02 \x03(\x0b\x32\x11.elasticai.Member\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x12\n\nfirst_step\x18\x04 \x01(\x03\x12\x14\n\x0crestore_from\x18\x05 \x01(\t\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x12\n\nbatch_size\x18\x07 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x08 \x01(\x03\x12\x10\n\x08per_step\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\n\n\x02\x61t\x18\x0b \x01(\x03\x12\x0c\n\x04step\x18\x0c \x01(\x03\x12\x13\n\x0bopen_epochs\x18\r \x01(\x03\x12\x11\n\tlast_step\x18\x0e \x01(\x03\x12\x0f\n\x07stopped\x18\x0f \x01(\x08\x12\x10\n\x08\x66inished\x18\x10 \x01(\x08\x12\r\n\x05\x66resh\x18\x12 \x01(\x08\x12\x0f\n\x07leaving\x18\x11 \x01(\x08\"S\n\rSyncedRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x04 \x01(\t\"\r\n\x0bSyncedReply\">\n\rBrokenRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\r\n\x0b\x42rokenReply\"g\n\x0eWaitingRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x0f\n\x07meeting\x18\x05 \x01(\x08\"\x0e\n\x0cWaitingReply\"3\n\x0cLeaveRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0c\n\nLeaveReply\"L\n\x0cOrderRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\r\n\x05\x66irst\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"\x1c\n\nOrderReply\x12\x0e\n\x06starts\x18\x01 \x03(\x03\"G\n\nUnreadable\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\r\n\x05where\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xf8\x01\n\x0e\x41\x64vanceRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\n\n\x02\x61t\x18\x05 \x01(\x03\x12\x0c\n\x04step\x18\x06 \x01(\x03\x12\x10\n\x08loss_sum\x18\x07 \x01(\x01\x12\x12\n\nloss_steps\x18\x08 \x01(\x03\x12\x11\n\treport_id\x18\t \x01(\x03\x12\x14\n\x0cstep_seconds\x18\n \x01(\x01\x12\x15\n\rstop_training\x18\x0b \x01(\x08\x12\"\n\x03\x62\x61\x64\x18\x0c \x03(\x0b\x32\x15.elasticai.Unreadable\"\x0e\n\x0c\x41\x64vanceReply2\xe4\x03\n\tAllReduce\x12\x34\n\x04Open\x12\x16.elasticai.OpenRequest\x1a\x14.elasticai.OpenReply\x12\x39\n\x06Gather\x12\x18.elasticai.GatherRequest\x1a\x13.elasticai.Standing0\x01\x12:\n\x06Synced\x12\x18.elasticai.SyncedRequest\x1a\x16.elasticai.SyncedReply\x12:\n\x06\x42roken\x12\x18.elasticai.BrokenRequest\x1a\x16.elasticai.BrokenReply\x12=\n\x07Waiting\x12\x19.elasticai.WaitingRequest\x1a\x17.elasticai.WaitingReply\x12\x37\n\x05Leave\x12\x17.elasticai.LeaveRequest\x1a\x15.elasticai.LeaveReply\x12\x37\n\x05Order\x12\x17.elasticai.OrderRequest\x1a\x15.elasticai.OrderReply\x12=\n\x07\x41\x64vance\x12\x19.elasticai.AdvanceRequest\x1a\x17.elasticai.AdvanceReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#elasticai_api/proto/allreduce.proto\x12\telasticai\"q\n\x0bOpenRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x64\x61taset\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x12\n\nbatch_size\x18\x04 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x05 \x01(\x03\x12\x0f\n\x07shuffle\x18\x06 \x01(\x08\"\x1f\n\tOpenReply\x12\x12\n\ngeneration\x18\x01 \x01(\x03\"\x88\x01\n\rGatherRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x03\x12\r\n\x05since\x18\x05 \x01(\x03\x12\r\n\x05round\x18\x06 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x07 \x01(\t\")\n\x06Member\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\xe6\x02\n\x08Standing\x12\r\n\x05round\x18\x01 \x01(\x03\x12\"\n\x07members\x18\x02 \x03(\x0b\x32\x11.elasticai.Member\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x12\n\nfirst_step\x18\x04 \x01(\x03\x12\x14\n\x0crestore_from\x18\x05 \x01(\t\x12\x0c\n\x04size\x18\x06 \x01(\x03\x12\x12\n\nbatch_size\x18\x07 \x01(\x03\x12\x0e\n\x06\x65pochs\x18\x08 \x01(\x03\x12\x10\n\x08per_step\x18\t \x01(\x03\x12\r\n\x05\x65poch\x18\n \x01(\x03\x12\n\n\x02\x61t\x18\x0b \x01(\x03\x12\x0c\n\x04step\x18\x0c \x01(\x03\x12\x13\n\x0bopen_epochs\x18\r \x01(\x03\x12\x11\n\tlast_step\x18\x0e \x01(\x03\x12\x0f\n\x07stopped\x18\x0f \x01(\x08\x12\x10\n\x08\x66inished\x18\x10 \x01(\x08\x12\r\n\x05\x66resh\x18\x12 \x01(\x08\x12\x0f\n\x07leaving\x18\x11 \x01(\x08\x12\x11\n\tconcluded\x18\x13 \x01(\x08\"S\n\rSyncedRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x04 \x01(\t\"\r\n\x0bSyncedReply\">\n\rBrokenRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\r\n\x0b\x42rokenReply\"g\n\x0eWaitingRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x0f\n\x07meeting\x18\x05 \x01(\x08\"\x0e\n\x0cWaitingReply\"3\n\x0cLeaveRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\"\x0c\n\nLeaveReply\"L\n\x0cOrderRequest\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\r\n\x05\x66irst\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"\x1c\n\nOrderReply\x12\x0e\n\x06starts\x18\x01 \x03(\x03\"G\n\nUnreadable\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\r\n\x05where\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\xf8\x01\n\x0e\x41\x64vanceRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x03\x12\x0f\n\x07\x64\x61taset\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\n\n\x02\x61t\x18\x05 \x01(\x03\x12\x0c\n\x04step\x18\x06 \x01(\x03\x12\x10\n\x08loss_sum\x18\x07 \x01(\x01\x12\x12\n\nloss_steps\x18\x08 \x01(\x03\x12\x11\n\treport_id\x18\t \x01(\x03\x12\x14\n\x0cstep_seconds\x18\n \x01(\x01\x12\x15\n\rstop_training\x18\x0b \x01(\x08\x12\"\n\x03\x62\x61\x64\x18\x0c \x03(\x0b\x32\x15.elasticai.Unreadable\"\x0e\n\x0c\x41\x64vanceReply2\xe4\x03\n\tAllReduce\x12\x34\n\x04Open\x12\x16.elasticai.OpenRequest\x1a\x14.elasticai.OpenReply\x12\x39\n\x06Gather\x12\x18.elasticai.GatherRequest\x1a\x13.elasticai.Standing0\x01\x12:\n\x06Synced\x12\x18.elasticai.SyncedRequest\x1a\x16.elasticai.SyncedReply\x12:\n\x06\x42roken\x12\x18.elasticai.BrokenRequest\x1a\x16.elasticai.BrokenReply\x12=\n\x07Waiting\x12\x19.elasticai.WaitingRequest\x1a\x17.elasticai.WaitingReply\x12\x37\n\x05Leave\x12\x17.elasticai.LeaveRequest\x1a\x15.elasticai.LeaveReply\x12\x37\n\x05Order\x12\x17.elasticai.OrderRequest\x1a\x15.elasticai.OrderReply\x12=\n\x07\x41\x64vance\x12\x19.elasticai.AdvanceRequest\x1a\x17.elasticai.AdvanceReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -30,33 +30,33 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_MEMBER']._serialized_start=337
   _globals['_MEMBER']._serialized_end=378
   _globals['_STANDING']._serialized_start=381
-  _globals['_STANDING']._serialized_end=720
-  _globals['_SYNCEDREQUEST']._serialized_start=722
-  _globals['_SYNCEDREQUEST']._serialized_end=805
-  _globals['_SYNCEDREPLY']._serialized_start=807
-  _globals['_SYNCEDREPLY']._serialized_end=820
-  _globals['_BROKENREQUEST']._serialized_start=822
-  _globals['_BROKENREQUEST']._serialized_end=884
-  _globals['_BROKENREPLY']._serialized_start=886
-  _globals['_BROKENREPLY']._serialized_end=899
-  _globals['_WAITINGREQUEST']._serialized_start=901
-  _globals['_WAITINGREQUEST']._serialized_end=1004
-  _globals['_WAITINGREPLY']._serialized_start=1006
-  _globals['_WAITINGREPLY']._serialized_end=1020
-  _globals['_LEAVEREQUEST']._serialized_start=1022
-  _globals['_LEAVEREQUEST']._serialized_end=1073
-  _globals['_LEAVEREPLY']._serialized_start=1075
-  _globals['_LEAVEREPLY']._serialized_end=1087
-  _globals['_ORDERREQUEST']._serialized_start=1089
-  _globals['_ORDERREQUEST']._serialized_end=1165
-  _globals['_ORDERREPLY']._serialized_start=1167
-  _globals['_ORDERREPLY']._serialized_end=1195
-  _globals['_UNREADABLE']._serialized_start=1197
-  _globals['_UNREADABLE']._serialized_end=1268
-  _globals['_ADVANCEREQUEST']._serialized_start=1271
-  _globals['_ADVANCEREQUEST']._serialized_end=1519
-  _globals['_ADVANCEREPLY']._serialized_start=1521
-  _globals['_ADVANCEREPLY']._serialized_end=1535
-  _globals['_ALLREDUCE']._serialized_start=1538
-  _globals['_ALLREDUCE']._serialized_end=2022
+  _globals['_STANDING']._serialized_end=739
+  _globals['_SYNCEDREQUEST']._serialized_start=741
+  _globals['_SYNCEDREQUEST']._serialized_end=824
+  _globals['_SYNCEDREPLY']._serialized_start=826
+  _globals['_SYNCEDREPLY']._serialized_end=839
+  _globals['_BROKENREQUEST']._serialized_start=841
+  _globals['_BROKENREQUEST']._serialized_end=903
+  _globals['_BROKENREPLY']._serialized_start=905
+  _globals['_BROKENREPLY']._serialized_end=918
+  _globals['_WAITINGREQUEST']._serialized_start=920
+  _globals['_WAITINGREQUEST']._serialized_end=1023
+  _globals['_WAITINGREPLY']._serialized_start=1025
+  _globals['_WAITINGREPLY']._serialized_end=1039
+  _globals['_LEAVEREQUEST']._serialized_start=1041
+  _globals['_LEAVEREQUEST']._serialized_end=1092
+  _globals['_LEAVEREPLY']._serialized_start=1094
+  _globals['_LEAVEREPLY']._serialized_end=1106
+  _globals['_ORDERREQUEST']._serialized_start=1108
+  _globals['_ORDERREQUEST']._serialized_end=1184
+  _globals['_ORDERREPLY']._serialized_start=1186
+  _globals['_ORDERREPLY']._serialized_end=1214
+  _globals['_UNREADABLE']._serialized_start=1216
+  _globals['_UNREADABLE']._serialized_end=1287
+  _globals['_ADVANCEREQUEST']._serialized_start=1290
+  _globals['_ADVANCEREQUEST']._serialized_end=1538
+  _globals['_ADVANCEREPLY']._serialized_start=1540
+  _globals['_ADVANCEREPLY']._serialized_end=1554
+  _globals['_ALLREDUCE']._serialized_start=1557
+  _globals['_ALLREDUCE']._serialized_end=2041
 # @@protoc_insertion_point(module_scope)

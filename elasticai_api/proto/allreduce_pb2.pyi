@@ -54,7 +54,7 @@ class Member(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("round", "members", "generation", "first_step", "restore_from", "size", "batch_size", "epochs", "per_step", "epoch", "at", "step", "open_epochs", "last_step", "stopped", "finished", "fresh", "leaving")
+    __slots__ = ("round", "members", "generation", "first_step", "restore_from", "size", "batch_size", "epochs", "per_step", "epoch", "at", "step", "open_epochs", "last_step", "stopped", "finished", "fresh", "leaving", "concluded")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class Standing(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    CONCLUDED_FIELD_NUMBER: _ClassVar[int]
     round: int
     members: _containers.RepeatedCompositeFieldContainer[Member]
     generation: int
@@ -91,7 +92,8 @@ class Standing(_message.Message):
     finished: bool
     fresh: bool
     leaving: bool
-    def __init__(self, round: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., generation: _Optional[int] = ..., first_step: _Optional[int] = ..., restore_from: _Optional[str] = ..., size: _Optional[int] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., per_step: _Optional[int] = ..., epoch: _Optional[int] = ..., at: _Optional[int] = ..., step: _Optional[int] = ..., open_epochs: _Optional[int] = ..., last_step: _Optional[int] = ..., stopped: bool = ..., finished: bool = ..., fresh: bool = ..., leaving: bool = ...) -> None: ...
+    concluded: bool
+    def __init__(self, round: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., generation: _Optional[int] = ..., first_step: _Optional[int] = ..., restore_from: _Optional[str] = ..., size: _Optional[int] = ..., batch_size: _Optional[int] = ..., epochs: _Optional[int] = ..., per_step: _Optional[int] = ..., epoch: _Optional[int] = ..., at: _Optional[int] = ..., step: _Optional[int] = ..., open_epochs: _Optional[int] = ..., last_step: _Optional[int] = ..., stopped: bool = ..., finished: bool = ..., fresh: bool = ..., leaving: bool = ..., concluded: bool = ...) -> None: ...
 
 class SyncedRequest(_message.Message):
     __slots__ = ("worker", "round", "generation", "dataset")

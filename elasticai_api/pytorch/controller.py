@@ -100,6 +100,8 @@ class ElasticController:
         self._reports = 0
         self._current: MicroBatch | None = None
         self._changed = threading.Event()
+        # Whether this worker was the first, once the training is closed.
+        self._was_first: bool | None = None
 
     # -- what is trained -------------------------------------------------------------------------------------
 
@@ -174,6 +176,8 @@ class ElasticController:
             self.close()
 
     def close(self) -> None:
+        if self._was_first is None:
+            self._was_first = self.first
         team, self._team = self._team, None
         if isinstance(team, Team):
             if not team.over:
@@ -198,8 +202,12 @@ class ElasticController:
 
     @property
     def first(self) -> bool:
-        """This worker is the oldest: the one that should write checkpoints and the like."""
-        return self._team is None or self._team.first
+        """This worker is the oldest that has the trained model: the one that should write checkpoints and the like.
+        False in a worker that has not received the state of the training; after the training, what it was at its end.
+        """
+        if self._team is not None:
+            return self._team.first
+        return not os.environ.get(PodEnv.MASTER_ADDR) if self._was_first is None else self._was_first
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -226,7 +234,7 @@ class ElasticController:
             micro = team.next()
             if micro is not None:
                 return micro
-            if team.complete or not isinstance(team, Team) or team.standing().finished:
+            if team.complete or not isinstance(team, Team) or team.standing().finished or team.superfluous:
                 return None
             if team.over:
                 # All who had the state of the training are gone: it begins again.

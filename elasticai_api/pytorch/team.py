@@ -151,6 +151,11 @@ class Team:
         place, standing = self.place, self.standing()
         return place is not None and (self.ended or place.epoch >= standing.epochs)
 
+    @property
+    def superfluous(self) -> bool:
+        """The training is over, and this worker never received its state: it has nothing to train or to save."""
+        return self.place is None and self.standing().concluded
+
     # -- micro-batches ---------------------------------------------------------------------------------------
 
     def next(self) -> MicroBatch | None:
@@ -327,12 +332,13 @@ class Team:
     def _can_meet(self) -> bool:
         standing = self.standing()
         present = any(member.worker == self._line.worker for member in standing.members)
-        return present and standing.size > 0 and standing.round > self._spent and not self.over
+        waits = standing.round > self._spent and not self.superfluous and not self.over
+        return present and standing.size > 0 and waits
 
     def _round_is_over(self, number: int) -> bool:
         """Whoever waits for the others to come to this round waits in vain."""
         self._say_waiting(number)
-        return self.standing().round != number or self.over or self._interrupted()
+        return self.standing().round != number or self.superfluous or self.over or self._interrupted()
 
     def _stale(self, then: pb.Standing) -> bool:
         """Whoever waits in the group of that standing waits in vain, or has waited long enough."""

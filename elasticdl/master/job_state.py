@@ -61,6 +61,7 @@ from elasticdl.master.commands.programs import (
     FailShard,
     HoldTrainingState,
     OpenDataset,
+    ReleaseTrainingState,
     ResetDataset,
     RestoreShards,
     ReturnLeases,
@@ -101,7 +102,7 @@ _REMARKS = 20
 _REMARK_LENGTH = 500
 # Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
 # it differently must not replay.
-FORM = 4
+FORM = 5
 
 
 class _Part(Protocol):
@@ -326,6 +327,7 @@ class JobState:
             ResetDataset.handled_by(self.data.reset),
             RestoreShards.handled_by(self.data.restore_shards),
             HoldTrainingState.handled_by(self.steps.hold),
+            ReleaseTrainingState.handled_by(self.steps.release),
             AdvanceSteps.handled_by(self.steps.advance),
             AdvanceMigration.handled_by(self.placing.advance),
             RebalanceBuckets.handled_by(self.placing.rebalance),
@@ -409,7 +411,7 @@ class JobState:
         if node.role == "ps":
             return self.placing.lost(node)
         if self.plan.allreduce:
-            return self.steps.forget(node.name)
+            return self.steps.forget(node)
         # The worker's own model is worth nothing before its first batch is done.
         return self.plan.worker_owns_state and (self.ledger.steps > 0 or self.generation > 1)
 

@@ -152,6 +152,11 @@ class Rendezvous:
         """Some are waited for."""
         return bool(self._missing)
 
+    def older_than(self, worker: str) -> list[str]:
+        """The members of the round before this one; all of them if it is no member."""
+        workers = list(self.round.workers)
+        return workers[: workers.index(worker)] if worker in workers else workers
+
     def hanging(self, limit: float, now: float) -> list[str]:
         """Members that others have been waiting for longer than `limit`."""
         waits = {worker: wait for worker, wait in self._waits.items() if now - wait.told_at < WAITING_NEWS}

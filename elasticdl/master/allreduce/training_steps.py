@@ -4,6 +4,10 @@ A step trains the micro-batches that come next in the order of the epoch, whoeve
 a report is a place in that order. Members report only what every member of their round has, so whoever of them
 survives has at least what the ledger says. Only when the last of those who have the state of the training is gone, it
 is lost, and the job goes back to its checkpoint, or to the beginning where there is none.
+
+A program of the user's own saves its model itself, in the oldest worker that has the state. When that one has exited
+with 0 the training is concluded: a worker without the state has nothing left to do, and must not start from its initial
+weights.
 """
 
 from __future__ import annotations
@@ -12,11 +16,12 @@ from collections.abc import Container
 from typing import Any
 
 from elasticdl.master.checkpointing.model_generation import ModelGeneration
-from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
+from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState, ReleaseTrainingState
 from elasticdl.master.commands.shards import ReportProgress
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.lifecycle.dispatcher import Dispatcher
 from elasticdl.master.lifecycle.roster import Node, Roster
+from elasticdl.platforms.platform import EndReason
 
 
 class TrainingSteps:
@@ -38,14 +43,22 @@ class TrainingSteps:
         # Workers that have the state of the training, the oldest first.
         self.holders: list[str] = []
         self.dataset = ""
+        # The oldest holder, which saves the model of a program, has exited with 0.
+        self._saved = False
 
     # -- commands --------------------------------------------------------------------------------------------
 
     def hold(self, command: HoldTrainingState) -> None:
         node = self._roster.nodes.get(command.worker)
         if node is not None and node.alive and command.worker not in self.holders:
-            self.holders.append(command.worker)
+            older = [self.holders.index(worker) for worker in command.older if worker in self.holders]
+            self.holders.insert(max(older, default=-1) + 1, command.worker)
             self.dataset = command.dataset
+
+    def release(self, command: ReleaseTrainingState) -> None:
+        """A worker leaves. The oldest counts until it has ended, as it may be saving the model."""
+        if command.worker in self.holders[1:]:
+            self.holders.remove(command.worker)
 
     def advance(self, command: AdvanceSteps) -> int:
         """Counts the loss and the unreadable samples, then the steps."""
@@ -66,21 +79,30 @@ class TrainingSteps:
 
     # -- what others ask and tell ----------------------------------------------------------------------------
 
-    def forget(self, worker: str) -> bool:
-        """A worker has ended. True if the state of the training went with it."""
-        if worker not in self.holders:
-            return False
-        self.holders.remove(worker)
-        # A program has no use for its model when its data is done. A definition is yet to be evaluated and exported.
-        of_no_use = self.dataset in self._announced and self._over()
-        return not self.holders and self._ledger.steps > self._generation.first_step and not of_no_use
+    @property
+    def is_fresh(self) -> bool:
+        """No worker has the state of the training, and none had it: the first of a round starts with its own."""
+        return not self.holders and not self.is_concluded
 
-    def _over(self) -> bool:
-        return self.dataset in self._ledger.datasets() and self._ledger.finished(self.dataset)
+    @property
+    def is_concluded(self) -> bool:
+        """The program has trained what it trains. Workers that never received the state have nothing left to do."""
+        return self.dataset in self._announced and (self._saved or self._ledger.finished(self.dataset))
+
+    def forget(self, node: Node) -> bool:
+        """A worker has ended. True if the state of the training was lost with it."""
+        if node.name not in self.holders:
+            return False
+        oldest = self.holders[0] == node.name
+        self.holders.remove(node.name)
+        if oldest and self.dataset in self._announced:
+            self._saved = self._saved or (node.reason is EndReason.COMPLETED and not node.goes)
+        return not self.holders and not self._saved and self._ledger.steps > self._generation.first_step
 
     def lose_model(self) -> None:
         """The training begins again. Model definitions go to a checkpoint; programs have none of ours."""
         self.holders.clear()
+        self._saved = False
         if self.dataset in self._announced:
             self._ledger.reset_dataset(self.dataset)
 
@@ -92,8 +114,9 @@ class TrainingSteps:
     # -- journal ---------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        return {"holders": self.holders, "dataset": self.dataset}
+        return {"holders": self.holders, "dataset": self.dataset, "saved": self._saved}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         self.holders = list(snapshot["holders"])
         self.dataset = snapshot["dataset"]
+        self._saved = snapshot["saved"]

@@ -53,10 +53,18 @@ class RestoreShards(Command[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldTrainingState(Command[None]):
-    """This worker has the model of a training by all-reduce."""
+    """This worker has the model of a training by all-reduce. `older`: the members before it in its round."""
 
     worker: str
     dataset: str
+    older: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseTrainingState(Command[None]):
+    """This worker takes no part in the training by all-reduce any more."""
+
+    worker: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,12 @@ from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.proto.allreduce_pb2_grpc import AllReduceServicer
 from elasticdl.master.allreduce.rendezvous import PATIENCE, RETURN_SECONDS, Rendezvous
 from elasticdl.master.commands.nodes import ReportFailure
-from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState, OpenDataset
+from elasticdl.master.commands.programs import (
+    AdvanceSteps,
+    HoldTrainingState,
+    OpenDataset,
+    ReleaseTrainingState,
+)
 from elasticdl.master.commands.shards import UnreadableSamples
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
@@ -111,7 +116,13 @@ class AllReduceService(AllReduceServicer):
         if request.generation == state.generation:
             self._rendezvous.synced(request.worker, request.round)
             if request.worker not in state.steps.holders:
-                self._master.do(HoldTrainingState(worker=request.worker, dataset=request.dataset))
+                self._master.do(
+                    HoldTrainingState(
+                        worker=request.worker,
+                        dataset=request.dataset,
+                        older=self._rendezvous.older_than(request.worker),
+                    )
+                )
         return pb.SyncedReply()
 
     async def Broken(self, request: pb.BrokenRequest, context: Context) -> pb.BrokenReply:
@@ -167,6 +178,8 @@ class AllReduceService(AllReduceServicer):
         return max(plan.stall_floor_seconds, plan.stall_factor * self._step_seconds)
 
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveReply:
+        if request.worker in self._master.state.steps.holders:
+            self._master.do(ReleaseTrainingState(worker=request.worker))
         self._rendezvous.leave(request.worker, request.incarnation)
         self._tell()
         return pb.LeaveReply()
@@ -247,7 +260,8 @@ class AllReduceService(AllReduceServicer):
             per_step=self._rendezvous.capacity,
             last_step=state.plan.max_step,
             finished=bool(state.outcome) or not self._alive(worker),
-            fresh=not state.steps.holders,
+            fresh=state.steps.is_fresh,
+            concluded=state.steps.is_concluded,
             leaving=self._alive(worker) and state.roster.nodes[worker].goes,
         )
         _fill_in_data(standing, state, dataset)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from elasticdl.master.commands.checkpoints import ReachBarrier
-from elasticdl.master.commands.programs import AdvanceSteps, HoldTrainingState
+from elasticdl.master.commands.nodes import ScaleRole
+from elasticdl.master.commands.programs import (
+    AdvanceSteps,
+    HoldTrainingState,
+    OpenDataset,
+    ReleaseTrainingState,
+)
+from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
@@ -92,7 +99,7 @@ def _advance(job: Any, worker: str, at: int, step: int, epoch: int = 0) -> None:
 def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
     job = _job(toy_job)
     for worker in ("worker-0", "worker-1"):
-        job.do(HoldTrainingState(worker=worker, dataset="training"))
+        job.do(HoldTrainingState(worker=worker, dataset="training", older=[]))
     _advance(job, "worker-0", at=3, step=1)
     job.end("worker-0", EndReason.KILLED)
     # This one has not got it yet.
@@ -113,7 +120,7 @@ def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
     )
     job.start_nodes()
     for worker in ("worker-0", "worker-1"):
-        job.do(HoldTrainingState(worker=worker, dataset="training"))
+        job.do(HoldTrainingState(worker=worker, dataset="training", older=[]))
     _advance(job, "worker-0", at=10, step=5)
     assert job.state.ledger.finished("training")
     job.end("worker-0", EndReason.KILLED)
@@ -126,8 +133,8 @@ def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
 def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
     job = _job(toy_job)
     assert job.state.leader().name == "worker-0"
-    job.do(HoldTrainingState(worker="worker-2", dataset="training"))
-    job.do(HoldTrainingState(worker="worker-1", dataset="training"))
+    job.do(HoldTrainingState(worker="worker-2", dataset="training", older=[]))
+    job.do(HoldTrainingState(worker="worker-1", dataset="training", older=["worker-2"]))
     assert job.state.leader().name == "worker-2"
     job.end("worker-2", EndReason.KILLED)
     assert job.state.leader().name == "worker-1"
@@ -135,8 +142,8 @@ def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
 
 def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
     job = _job(toy_job)
-    job.do(HoldTrainingState(worker="worker-0", dataset="training"))
-    job.do(HoldTrainingState(worker="worker-1", dataset="training"))
+    job.do(HoldTrainingState(worker="worker-0", dataset="training", older=[]))
+    job.do(HoldTrainingState(worker="worker-1", dataset="training", older=[]))
     _advance(job, "worker-0", at=10, step=4)
     assert job.state.barrier is not None
     assert not job.state.cycle.is_complete
@@ -150,3 +157,68 @@ def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
     job.end("worker-0", EndReason.KILLED)
     assert not job.state.cycle.is_complete
     assert job.state.barrier.files == []
+
+
+def _program(toy_job: Any) -> Any:
+    """Two workers have the model of a program, whose calls came in the wrong order; a third stands by."""
+    job = toy_job(JobSettings(workers=2, allreduce=True, program="command"), sizes={"unused": 1})
+    job.start_nodes()
+    data = DatasetAnnouncement(
+        name="training", size=100, batch_size=10, epochs=1, minibatches_per_shard=1, shuffle_shards=True
+    )
+    job.do(OpenDataset(announcement=data))
+    assert job.state.steps.is_fresh
+    job.do(HoldTrainingState(worker="worker-1", dataset="training", older=["worker-0"]))
+    job.do(HoldTrainingState(worker="worker-0", dataset="training", older=[]))
+    job.do(ScaleRole(role="worker", target=3))
+    job.start_nodes()
+    return job
+
+
+def test_standby_of_finished_program_has_nothing_to_start(toy_job: Any) -> None:
+    job = _program(toy_job)
+    _advance(job, "worker-0", at=10, step=5)
+    assert job.state.steps.is_concluded
+    for worker in ("worker-0", "worker-1"):
+        job.do(ReleaseTrainingState(worker=worker))
+        job.end(worker, EndReason.COMPLETED, 0)
+        assert job.state.steps.is_concluded
+        assert not job.state.steps.is_fresh
+    assert job.state.generation == 1
+    assert job.replayed().snapshot() == job.state.snapshot()
+    job.end("worker-2", EndReason.COMPLETED, 0)
+    assert job.state.outcome == "succeeded"
+
+
+def test_standby_of_program_that_ended_early_has_nothing_to_start(toy_job: Any) -> None:
+    """The program stops by its own decision, in the middle of its data."""
+    job = _program(toy_job)
+    _advance(job, "worker-0", at=4, step=2)
+    job.end("worker-0", EndReason.COMPLETED, 0)
+    assert job.state.steps.is_concluded
+    job.end("worker-1", EndReason.KILLED)
+    assert not job.state.steps.is_fresh
+    assert job.state.generation == 1
+
+
+def test_program_killed_while_saving_is_trained_again(toy_job: Any) -> None:
+    """The other worker was not the first: it has saved nothing."""
+    job = _program(toy_job)
+    _advance(job, "worker-0", at=10, step=5)
+    job.do(ReleaseTrainingState(worker="worker-1"))
+    job.end("worker-1", EndReason.COMPLETED, 0)
+    job.end("worker-0", EndReason.KILLED)
+    assert job.state.generation == 2
+    assert job.state.steps.is_fresh
+    assert job.state.ledger.done("training", 0) == 0
+
+
+def test_next_oldest_saves_when_the_first_is_killed(toy_job: Any) -> None:
+    job = _program(toy_job)
+    _advance(job, "worker-0", at=10, step=5)
+    job.end("worker-0", EndReason.KILLED)
+    assert job.state.leader().name == "worker-1"
+    job.do(ReleaseTrainingState(worker="worker-1"))
+    job.end("worker-1", EndReason.COMPLETED, 0)
+    assert job.state.generation == 1
+    assert not job.state.steps.is_fresh

@@ -36,7 +36,7 @@ def test_who_may_hold_shards_is_waited_for(tmp_path: Path, nowhere: Any, by_step
         data = DatasetAnnouncement(name="data", size=100, batch_size=10, epochs=1, minibatches_per_shard=2)
         first.do(OpenDataset(announcement=data))
         if by_steps:
-            first.do(HoldTrainingState(worker="worker-0", dataset="data"))
+            first.do(HoldTrainingState(worker="worker-0", dataset="data", older=[]))
         second = master("second")
         second.recover(first.record())
         gathering = asyncio.create_task(second._recovery.run())
