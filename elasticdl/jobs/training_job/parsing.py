@@ -142,7 +142,9 @@ class _Reader:
             name = names.get(str(key))
             if name is None:
                 keys = [item.key for item in described.values()]
-                self.problem(f"{path}.{key}", "there is no such field.", nearest=nearest(str(key), keys) or "")
+                self.problem(
+                    f"{path}.{key}", "there is no such field.", nearest=nearest(str(key), keys) or ""
+                )
             elif name in given:
                 self.problem(f"{path}.{key}", f"{described[name].key} is given twice.")
             elif value is not None:
