@@ -95,7 +95,7 @@ def pod_of(pod: Document) -> Pod:
         # A phase that is not known holds its requests, as a running pod does.
         phase=next((one for one in PodPhase if one.value == phase), PodPhase.RUNNING),
         node_selector=dict(spec.get("nodeSelector") or {}),
-        tolerations=tuple(_toleration(one, where) for one in spec.get("tolerations") or ()),
+        tolerations=tuple(toleration_of(one, where) for one in spec.get("tolerations") or ()),
     )
 
 
@@ -175,7 +175,7 @@ def _taint(taint: Document, where: str) -> Taint:
     return Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=effect)
 
 
-def _toleration(toleration: Document, where: str) -> Toleration:
+def toleration_of(toleration: Document, where: str) -> Toleration:
     exists = toleration.get("operator") == "Exists"
     effect = toleration.get("effect")
     if effect is not None and effect not in _EFFECTS:
