@@ -17,7 +17,7 @@ from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGr
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.requirements import Taint, TaintEffect
 from elasticdl.simulator.inputs import entry, items, load_yaml, quantity
-from elasticdl.simulator.kubernetes_documents import state_from_documents
+from elasticdl.catalog.kubernetes.cluster_state import state_from_documents
 from elasticdl.simulator.traces import Row
 from elasticdl.simulator.workload import CPU, GPU, MEMORY, parse_machines
 

@@ -37,6 +37,7 @@ _SPEC = (
     "dnsPolicy",
     "enableServiceLinks",
     "hostAliases",
+    "hostNetwork",
     "imagePullSecrets",
     "nodeSelector",
     "overhead",
@@ -77,7 +78,9 @@ _KINDS: dict[str, type] = {
         ),
         list,
     ),
-    **dict.fromkeys(("automountServiceAccountToken", "enableServiceLinks", "setHostnameAsFQDN"), bool),
+    **dict.fromkeys(
+        ("automountServiceAccountToken", "enableServiceLinks", "hostNetwork", "setHostnameAsFQDN"), bool
+    ),
     **dict.fromkeys(
         (
             "dnsPolicy",

@@ -46,6 +46,8 @@ class Resource:
 
 
 TRAINING_JOB = Resource(kind="TrainingJob", group="elasticdl.org", plural="trainingjobs")
+# Documents that were written for PaddlePaddle EDL.
+PADDLE_TRAINING_JOB = Resource(kind="TrainingJob", group="paddlepaddle.org", plural="trainingjobs")
 
 _RESOURCES = {
     resource.kind: resource
@@ -62,6 +64,9 @@ _RESOURCES = {
         Resource(kind="NetworkPolicy", group="networking.k8s.io", plural="networkpolicies"),
         Resource(kind="Node", plural="nodes", namespaced=False),
         Resource(kind="Pod", plural="pods"),
+        Resource(
+            kind="PriorityClass", group="scheduling.k8s.io", plural="priorityclasses", namespaced=False
+        ),
         Resource(kind="Secret", plural="secrets"),
         Resource(kind="Service", plural="services"),
         TRAINING_JOB,

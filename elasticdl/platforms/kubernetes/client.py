@@ -136,8 +136,12 @@ class Cluster:
         labels: Selector | None = None,
         fields: Selector | None = None,
         page_size: int = _PAGE_SIZE,
+        transform: Callable[[Document], Document] | None = None,
     ) -> Listing:
-        """Returns all objects of the scope that match, as of one version. Asks for them in pages."""
+        """Returns all objects of the scope that match, as of one version. Asks for them in pages.
+
+        `transform`: applied to every object of a page before the next is requested, to keep less of it in memory.
+        """
         selected = selector_query(labels, fields)
         items: list[Document] = []
         page = {"limit": str(page_size)}
@@ -151,11 +155,22 @@ class Cluster:
                 items, page = [], {}
                 continue
             # Objects in a list do not name their kind.
-            items += ({**item, "kind": resource_of(kind).kind} for item in answer.get("items") or [])
+            found = ({**item, "kind": resource_of(kind).kind} for item in answer.get("items") or [])
+            items += map(transform, found) if transform else found
             metadata = answer["metadata"]
             if not metadata.get("continue"):
                 return Listing(items=tuple(items), version=str(metadata["resourceVersion"]))
             page = {"limit": str(page_size), "continue": str(metadata["continue"])}
+
+    async def is_served(self, resource: Resource) -> bool:
+        """Returns whether the API server has this kind: that of a CustomResourceDefinition may not be installed."""
+        try:
+            answer = await self._connection.request("GET", f"/apis/{resource.api_version}")
+        except ClusterError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(each.get("name") == resource.plural for each in answer.get("resources") or [])
 
     async def create(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +73,12 @@ async def watch(
     *,
     labels: Selector | None = None,
     fields: Selector | None = None,
+    transform: Callable[[Document], Document] | None = None,
 ) -> AsyncIterator[Change | Asked | Synced]:
-    """Runs indefinitely. Raises `ClusterError` only if the first list is forbidden."""
+    """Runs indefinitely. Raises `ClusterError` only if the first list is forbidden.
+
+    `transform`: what is kept and reported of each object; it must keep its metadata.
+    """
     known: dict[_Key, Document] = {}
     kind_name = resource_of(kind).kind
     version = ""
@@ -84,7 +88,7 @@ async def watch(
         try:
             if not version:
                 yield Asked()
-                listing = await cluster.list(kind, labels=labels, fields=fields)
+                listing = await cluster.list(kind, labels=labels, fields=fields, transform=transform)
                 for change in _differences(known, listing.items):
                     yield change
                 version = listing.version
@@ -106,7 +110,8 @@ async def watch(
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         item = {**event["object"], "kind": kind_name}
-                        yield _change(known, item, event["type"] == "DELETED")
+                        kept = transform(item) if transform else item
+                        yield _change(known, kept, event["type"] == "DELETED")
         except ClusterError as error:
             if error.status in MAY_NOT and not is_synced:
                 raise

@@ -9,14 +9,16 @@ A node or pod without the fields that the API server always sets raises a `UserE
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.sections.resources import Quantity
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.requirements import Taint, TaintEffect, Toleration
-from elasticdl.simulator.inputs import quantity
 
 _CPU = "cpu"
 # Not requests: what a kubelet tells about itself.
@@ -93,7 +95,7 @@ def pod_of(pod: Document) -> Pod:
         # A phase that is not known holds its requests, as a running pod does.
         phase=next((one for one in PodPhase if one.value == phase), PodPhase.RUNNING),
         node_selector=dict(spec.get("nodeSelector") or {}),
-        tolerations=tuple(_toleration(one, where) for one in spec.get("tolerations") or ()),
+        tolerations=tuple(toleration_of(one, where) for one in spec.get("tolerations") or ()),
     )
 
 
@@ -149,10 +151,21 @@ def _requests(spec: Document, where: str) -> dict[str, int]:
 
 def _resources(quantities: Document, where: str) -> dict[str, int]:
     return {
-        str(key): quantity(str(value), scale=1000 if key == _CPU else 1, where=f"{where}: {key}")
+        str(key): _units(str(value), scale=1000 if key == _CPU else 1, where=f"{where}: {key}")
         for key, value in quantities.items()
         if not str(key).startswith(_IGNORED)
     }
+
+
+def _units(text: str, *, scale: int, where: str) -> int:
+    """Reads a quantity (`500m`, `8Gi`, `4`) in units of 1/scale; parts of a unit count as a whole one."""
+    try:
+        return math.ceil(Quantity(text=text.strip()).amount * scale)
+    except BadValue:
+        raise UserError(
+            f"{where}: {text!r} is no quantity of at least zero.",
+            hint="Write 4, 0.5 or 500m; for memory 8Gi or 512Mi.",
+        ) from None
 
 
 def _taint(taint: Document, where: str) -> Taint:
@@ -162,7 +175,7 @@ def _taint(taint: Document, where: str) -> Taint:
     return Taint(key=str(taint.get("key") or ""), value=str(taint.get("value") or ""), effect=effect)
 
 
-def _toleration(toleration: Document, where: str) -> Toleration:
+def toleration_of(toleration: Document, where: str) -> Toleration:
     exists = toleration.get("operator") == "Exists"
     effect = toleration.get("effect")
     if effect is not None and effect not in _EFFECTS:

@@ -11,7 +11,7 @@ from elasticdl.scheduling.cluster import PodPhase
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.planner import plan
 from elasticdl.scheduling.requirements import TaintEffect
-from elasticdl.simulator.kubernetes_documents import machine_of, pod_of, state_from_documents
+from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of, state_from_documents
 
 
 def node(name: str, **changes: Any) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""What the controller does to the cluster, as data. `effects` carries it out, in the order of the tuple, and stops a
+job's actions at the first that fails; the next reconciliation starts from what exists then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.jobs.desired import Desired
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training_job.resource import TrainingJob
+from elasticdl.jobs.training_job.status import TrainingJobStatus
+from elasticdl.platforms.kubernetes.client import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartJob:
+    """Create the job record, owned by the TrainingJob, and everything that the record owns, the master's pod last."""
+
+    job: TrainingJob
+    spec: JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartMaster:
+    """Create what is missing of a job whose record is there: it recovers from its journal or from the record."""
+
+    job: TrainingJob
+    record: Document
+    spec: JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletePod:
+    """`is_forced`: its machine does not answer, so that nothing would confirm its end."""
+
+    job: TrainingJob
+    name: str
+    uid: str
+    reason: str
+    is_forced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteDesired:
+    """Only if the record still has `version`."""
+
+    job: TrainingJob
+    record: Document
+    desired: Desired
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteStatus:
+    job: TrainingJob
+    status: TrainingJobStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmitEvent:
+    job: TrainingJob
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteTrainingJob:
+    """After its time to live; what it owns goes with it."""
+
+    job: TrainingJob
+
+
+Action = StartJob | StartMaster | DeletePod | WriteDesired | WriteStatus | EmitEvent | DeleteTrainingJob
