@@ -42,6 +42,11 @@ def json_field(
     return dataclasses.field(metadata=metadata)
 
 
+def json_key(field: dataclasses.Field[Any]) -> str:
+    """Returns the key that a field is written under."""
+    return str(field.metadata.get(_KEY, field.name))
+
+
 def check_version(document: Mapping[str, Any], *, newest: int, what: str) -> None:
     """Raises `BadDocument` if the document has a version after `newest`. Without a version, it is of the first."""
     version = document.get("version", 1)
@@ -102,8 +107,7 @@ def _fields(of: Any) -> tuple[tuple[str, str, Any], ...]:
     if of not in _FIELDS:
         hints = get_type_hints(of)
         _FIELDS[of] = tuple(
-            (field.name, field.metadata.get(_KEY, field.name), hints[field.name])
-            for field in dataclasses.fields(of)
+            (field.name, json_key(field), hints[field.name]) for field in dataclasses.fields(of)
         )
     return _FIELDS[of]
 

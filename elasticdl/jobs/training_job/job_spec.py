@@ -2,8 +2,8 @@
 
 `spec.job` is a JobSpec already; it gets the name and namespace of the object and what the spec adds to its pods.
 Otherwise the trainers run `trainer.entrypoint` in `trainer.workspace` as a job command, and find in their environment
-what PaddlePaddle EDL put there (`edl_environment`). The counts in it are the minimum, as they were there: a program that
-takes its data from the master does not need them, and one that does not is not scaled.
+what PaddlePaddle EDL put there (`edl_environment`). The counts in it are the minimum, as they were there: a program
+that takes its data from the master does not need them, and one that does not is not scaled.
 
 Parameter servers of a job command belong to its framework, which knows their addresses: there are always
 `pserver.min-instance` of them. ElasticDL's own servers, of a job with a model definition, are scaled between minimum

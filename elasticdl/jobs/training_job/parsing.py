@@ -28,10 +28,8 @@ from elasticdl.jobs.training_job.job_document import read_job_document
 from elasticdl.jobs.training_job.resource import (
     API_VERSIONS,
     KIND,
-    MasterSpec,
     PserverSpec,
     RoleResources,
-    TrainerSpec,
     TrainingJob,
     TrainingJobSpec,
 )
@@ -75,11 +73,41 @@ def parse_training_job(document: Mapping[str, Any]) -> TrainingJob:
         reader.problem("spec", "is missing: it says what to run.")
         raise InvalidTrainingJob(reader.problems)
     spec = reader.read(TrainingJobSpec, raw, "spec")
-    spec = _with_job(spec, raw, str(metadata.get("name", "")), reader)
+    spec = _with_default_requests(_with_job(spec, raw, str(metadata.get("name", "")), reader))
     _check_spec(spec, raw, reader)
     if reader.problems:
         raise InvalidTrainingJob(reader.problems)
+    if spec.job is None:
+        # Its framework knows the addresses of these servers: they are not scaled.
+        servers = replace(spec.pserver, max_instance=spec.pserver.min_instance)
+        spec = replace(spec, pserver=servers)
     return replace(training_job_head(document), spec=spec)
+
+
+def training_job_warnings(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what is valid and has another effect than its user may expect, a sentence each. Never raises."""
+    spec = _mapping(document.get("spec"))
+    trainer, pserver = _mapping(spec.get("trainer")), _mapping(spec.get("pserver"))
+    found = []
+    low, high = _int(pserver.get("min-instance")), _int(pserver.get("max-instance"))
+    if "job" not in spec and high > low:
+        found.append(
+            f"spec.pserver: the parameter servers of a program of your own are not scaled; there will be {low}."
+        )
+    try:
+        parsed = parse_training_job(document).spec.trainer
+    except InvalidTrainingJob:
+        return tuple(found)
+    if parsed.pinned is not None and parsed.pinned != parsed.replicas:
+        found.append(
+            f"spec.trainer.replicas: {parsed.replicas} is outside of {parsed.min_instance} to "
+            f"{parsed.max_instance}; the job gets {parsed.pinned}."
+        )
+    if _mapping(spec.get("master")).get("etcd-endpoint"):
+        found.append("spec.master.etcd-endpoint is not used: the master keeps its own journal.")
+    if trainer.get("replicas") and parsed.pinned:
+        found.append("spec.trainer.replicas is set: the controller does not scale this job. 0 lets it.")
+    return tuple(found)
 
 
 def training_job_head(document: Mapping[str, Any]) -> TrainingJob:
@@ -216,7 +244,7 @@ class _Reader:
         return spec
 
 
-# -- what must hold between fields ---------------------------------------------------------------------------------------
+# -- what must hold between fields --------------------------------------------------------------------------------
 
 
 def _with_job(spec: TrainingJobSpec, raw: Mapping[str, Any], name: str, reader: _Reader) -> TrainingJobSpec:
@@ -261,6 +289,25 @@ def _with_job(spec: TrainingJobSpec, raw: Mapping[str, Any], name: str, reader: 
         ),
         master=replace(spec.master, resources=_role_resources(job, "master")),
     )
+
+
+def _with_default_requests(spec: TrainingJobSpec) -> TrainingJobSpec:
+    """Returns the spec with requests that are not said taken from limits, as Kubernetes does."""
+    if spec.job is not None:
+        return spec
+    return replace(
+        spec,
+        **{
+            name: replace(part, resources=_defaulted(part.resources))
+            for name, part in (("trainer", spec.trainer), ("pserver", spec.pserver), ("master", spec.master))
+        },
+    )
+
+
+def _defaulted(resources: RoleResources) -> RoleResources:
+    both = {**resources.limits.by_name(), **resources.requests.by_name()}
+    requests = ResourcesGrammar().parse({name: quantity.text for name, quantity in both.items()})
+    return replace(resources, requests=requests)
 
 
 def _role_resources(job: JobSpec, role: str) -> RoleResources:
@@ -319,13 +366,15 @@ def _whole_job(job: JobSpec) -> Iterator[FieldProblem]:
 
 
 def _sizes(spec: TrainingJobSpec) -> Iterator[FieldProblem]:
+    needs_tolerance = False
     for path, low, high in (
         ("spec.trainer", spec.trainer.min_instance, spec.trainer.max_instance),
         ("spec.pserver", spec.pserver.min_instance, spec.pserver.max_instance),
     ):
         if low > high:
             yield _problem(f"{path}.min-instance", f"{low} is more than max-instance, {high}.")
-        elif low < high and not spec.fault_tolerant:
+        elif low < high and not spec.fault_tolerant and not needs_tolerance:
+            needs_tolerance = True
             yield _problem(
                 "spec.fault_tolerant",
                 f"must be true where instances come and go: {path}.min-instance is {low} and max-instance {high}. Set "
