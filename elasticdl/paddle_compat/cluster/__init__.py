@@ -1,0 +1,1 @@
+"""The nodes of a job of the guide, as pods or as processes of one machine."""

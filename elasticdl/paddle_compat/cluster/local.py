@@ -1,0 +1,126 @@
+"""The nodes of a job as processes of this machine: what a cluster does for pods, for one machine.
+
+Node N has the loopback address 127.0.0.(N+1), so that all use the same ports, as pods do. A node that dies is replaced
+with a new identity; one that rejects its input ends the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elasticdl.errors import ExitCode
+from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
+from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, die_with_parent
+from elasticdl.paddle_compat.cluster.variables import Variables
+
+log = logging.getLogger("elasticdl.paddle")
+
+_POLL_SECONDS = 0.2
+_LEAVE_SECONDS = 10.0
+
+
+@dataclass(kw_only=True)
+class LocalRun:
+    """`restarts` are the failed nodes that are replaced, as `backoffLimit` of a Job."""
+
+    variables: Variables
+    words: Sequence[str]
+    restarts: int = 6
+    _members: dict[int, Member] = field(default_factory=dict)
+    _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _failed: list[Member] = field(default_factory=list)
+
+    def run(self) -> int:
+        with tempfile.TemporaryDirectory(prefix="paddle-run-") as folder:
+            file = Path(folder) / "members.json"
+            try:
+                for number in range(self.variables.gradient_num):
+                    self._start(number, file, generation=0)
+                return self._watch(file)
+            finally:
+                self._stop()
+
+    def _start(self, number: int, file: Path, *, generation: int) -> None:
+        member = Member(
+            uid=f"{os.getpid()}-{number}-{generation}",
+            name=f"{self.variables.job_name}-{number}",
+            address=f"127.0.0.{number + 1}",
+            phase=Phase.RUNNING,
+        )
+        self._members[number] = member
+        self._write(file)
+        variables = self.variables
+        environment = {
+            **os.environ,
+            "JOB_NAME": variables.job_name,
+            "JOB_PATH": str(variables.job_path),
+            "TRAIN_CONFIG_DIR": variables.config_dir,
+            "CONF_PADDLE_NIC": variables.nic,
+            "CONF_PADDLE_PORT": str(variables.port),
+            "CONF_PADDLE_PORTS_NUM": str(variables.ports_num),
+            "CONF_PADDLE_PORTS_NUM_SPARSE": str(variables.ports_num_sparse),
+            "CONF_PADDLE_GRADIENT_NUM": str(variables.gradient_num),
+            MEMBERS_FILE: str(file),
+            OWN_UID: member.uid,
+        }
+        command = [sys.executable, "-u", "-m", "elasticdl.paddle_compat.cluster.node", *self.words]
+        # Node 0 shows its trainer's log; the others' are in their files.
+        shown = None if number == 0 else subprocess.DEVNULL
+        self._processes[number] = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=shown,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def _write(self, file: Path) -> None:
+        write_members(file, [*self._failed, *self._members.values()])
+
+    def _watch(self, file: Path) -> int:
+        generation = 0
+        while any(member.phase is Phase.RUNNING for member in self._members.values()):
+            for number, process in list(self._processes.items()):
+                code = process.poll()
+                if code is None or self._members[number].phase is not Phase.RUNNING:
+                    continue
+                phase = Phase.SUCCEEDED if code == 0 else Phase.FAILED
+                self._members[number] = dataclasses.replace(self._members[number], phase=phase)
+                self._write(file)
+                if code == 0:
+                    continue
+                code = 128 - code if code < 0 else code
+                if code == ExitCode.BAD_INPUT or generation >= self.restarts:
+                    log.error("Node %d failed with exit code %d; stopping the run", number, code)
+                    return code
+                generation += 1
+                log.warning("Restarting node %d: exit code %d (%d of %d)", number, code, generation, self.restarts)
+                self._failed.append(self._members[number])
+                self._start(number, file, generation=generation)
+            time.sleep(_POLL_SECONDS)
+        return 0
+
+    def _stop(self) -> None:
+        """Nodes remove what they have copied when they are terminated; their processes die with them."""
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _LEAVE_SECONDS
+        for process in self._processes.values():
+            try:
+                process.wait(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()

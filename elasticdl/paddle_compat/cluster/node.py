@@ -1,0 +1,387 @@
+"""One node of a job: waits for the others, starts its parameter servers and its trainer, and watches over them.
+
+An attempt is one quorum of members. When a member is lost the others kill their processes, wait until it has been
+replaced, and continue from the newest complete pass; their pods stay. Before each attempt the nodes meet at a barrier
+on the shared volume, so that no trainer reaches a parameter server of the attempt before.
+
+Failure modes
+    the own trainer or server fails    the node exits with its exit code; the Job replaces the pod
+    another node fails                 restart in place, from the newest complete pass
+    all passes are complete            exit code 0, at once, also in a second run
+    the API server does not answer     training goes on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from elasticdl.errors import ExitCode, UserError
+from elasticdl.paddle_compat.cluster.arguments import TRAIN, Arguments, parse
+from elasticdl.paddle_compat.cluster.membership import (
+    FileMembership,
+    Membership,
+    MembershipUnavailable,
+    Quorum,
+    find_loss,
+    find_quorum,
+)
+from elasticdl.paddle_compat.cluster.network import check_ports, interface_address, interfaces
+from elasticdl.paddle_compat.cluster.passes import newest_pass
+from elasticdl.paddle_compat.cluster.variables import Variables, read_variables
+
+log = logging.getLogger("elasticdl.paddle")
+
+COMMENT = "paddle_process_by_paddle"
+# Variables by which `elasticdl paddle run` describes a node that is a process.
+MEMBERS_FILE, OWN_UID = "ELASTICDL_PADDLE_MEMBERS", "ELASTICDL_PADDLE_UID"
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """How often a node looks, and how long it waits."""
+
+    poll_seconds: float = 0.1
+    members_seconds: float = 1.0
+    # Another node's failure may be the reason of ours: its pod shows it some seconds later.
+    collateral_seconds: float = 15.0
+    server_exit_seconds: float = 20.0
+
+
+class MemberLost(Exception):
+    """A member of the attempt is gone."""
+
+
+@dataclass(kw_only=True)
+class Node:
+    """See the module's docstring."""
+
+    variables: Variables
+    arguments: Arguments
+    membership: Membership
+    intervals: Intervals = field(default_factory=Intervals)
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def run(self) -> int:
+        """Returns the exit code of the node."""
+        self._check_folders()
+        while not self._is_complete():
+            quorum = self._wait_for_members()
+            try:
+                code = self._attempt(quorum)
+            except MemberLost as loss:
+                log.warning("Restarting from the newest complete pass: %s", loss)
+                continue
+            if code != 0:
+                return code
+        log.info("All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output)
+        return 0
+
+    def _is_complete(self) -> bool:
+        newest = newest_pass(self.variables.output)
+        return newest is not None and newest + 1 >= self.arguments.number("num_passes")
+
+    def _check_folders(self) -> None:
+        job = self.variables.job_folder
+        if not job.is_dir():
+            raise UserError(
+                f"There is no folder {job} (JOB_PATH/JOB_NAME).",
+                hint="Run the data job first, or mount the volume with the data at JOB_PATH.",
+            )
+        if not self.variables.config_folder.is_dir():
+            there = sorted(each.name for each in job.iterdir() if each.is_dir() and not each.name.isdigit())
+            raise UserError(
+                f"There is no folder {self.variables.config_folder} (TRAIN_CONFIG_DIR). {job} has {', '.join(there)}."
+            )
+        for number in range(self.variables.gradient_num):
+            if not self.variables.data_folder(number).is_dir():
+                raise UserError(
+                    f"There is no data folder {self.variables.data_folder(number)} for node {number} of "
+                    f"{self.variables.gradient_num}.",
+                    hint=f"Run the data job with SPLIT_COUNT={self.variables.gradient_num}.",
+                )
+
+    # -- members --
+
+    def _wait_for_members(self) -> Quorum:
+        waiting = ""
+        while True:
+            with contextlib.suppress(MembershipUnavailable):
+                members = self.membership.members()
+                quorum = find_quorum(members, wanted=self.variables.gradient_num)
+                if quorum is not None and any(
+                    each.uid == self.membership.own_uid for each in quorum.members
+                ):
+                    return quorum
+                seen = ", ".join(f"{each.name} {each.phase.value}" for each in members)
+                if seen != waiting:
+                    log.info("Waiting for %d running nodes: %s", self.variables.gradient_num, seen)
+                    waiting = seen
+            if self._is_complete():
+                raise SystemExit(0)
+            self.sleep(self.intervals.members_seconds)
+
+    def _check_members(self, quorum: Quorum) -> None:
+        with contextlib.suppress(MembershipUnavailable):
+            if loss := find_loss(quorum, self.membership.members()):
+                raise MemberLost(loss)
+
+    def _meet(self, quorum: Quorum, number: int) -> None:
+        """The barrier before an attempt: nobody's processes of the attempt before are left."""
+        marks = [
+            self.variables.output / f"node_{other}" / "attempt" for other in range(len(quorum.members))
+        ]
+        part = marks[number].with_suffix(".part")
+        part.write_text(quorum.attempt)
+        part.rename(marks[number])
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                if all(mark.read_text() == quorum.attempt for mark in marks):
+                    return
+            self._check_members(quorum)
+            self.sleep(self.intervals.members_seconds / 2)
+
+    # -- one attempt --
+
+    def _attempt(self, quorum: Quorum) -> int:
+        number = quorum.number_of(self.membership.own_uid)
+        address = quorum.addresses[number]
+        folder = self.variables.output / f"node_{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        check_interface(self.variables.nic, address)
+        check_ports(address, self.variables.ports)
+        with tempfile.TemporaryDirectory(prefix="paddle-node-", ignore_cleanup_errors=True) as work:
+            self._copy_inputs(Path(work), number)
+            self._meet(quorum, number)
+            server_words = self._server_words(quorum, address)
+            train_words = self._train_words(quorum, number)
+            log.info("Starting node %d of %d: attempt %s", number, len(quorum.members), quorum.attempt)
+            with (
+                _process(server_words, work, folder / "server.log", quorum.attempt) as server,
+                _process(train_words, work, folder / "train.log", quorum.attempt, shown=True) as trainer,
+            ):
+                return self._watch(quorum, server, trainer, folder)
+
+    def _watch(
+        self, quorum: Quorum, server: subprocess.Popen[bytes], trainer: subprocess.Popen[bytes], folder: Path
+    ) -> int:
+        looked = self.clock()
+        while True:
+            code = trainer.poll()
+            if code == 0:
+                self._wait_for_exit(server)
+                return 0
+            if code is None and (ended := server.poll()) is not None:
+                # A server ends before the trainer does when trainer 0 has stopped all of them.
+                self._wait_for_exit(trainer)
+                if trainer.poll() == 0:
+                    return 0
+                code = ended or trainer.poll() or ExitCode.JOB_FAILED
+                log.error("The parameter servers exited with code %d:\n%s", ended, tail(folder / "server.log"))
+            if code is not None:
+                return self._blame(quorum, code)
+            if self.clock() - looked >= self.intervals.members_seconds:
+                self._check_members(quorum)
+                looked = self.clock()
+            self.sleep(self.intervals.poll_seconds)
+
+    def _blame(self, quorum: Quorum, code: int) -> int:
+        """The exit code, unless it was the loss of another node that ended ours."""
+        code = 128 - code if code < 0 else code
+        if code != ExitCode.BAD_INPUT:
+            deadline = self.clock() + self.intervals.collateral_seconds
+            while self.clock() < deadline:
+                self._check_members(quorum)
+                self.sleep(self.intervals.members_seconds)
+        log.error("Training failed with exit code %d", code)
+        return code
+
+    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = self.clock() + self.intervals.server_exit_seconds
+        while process.poll() is None and self.clock() < deadline:
+            self.sleep(self.intervals.poll_seconds)
+
+    def _copy_inputs(self, work: Path, number: int) -> None:
+        shutil.copytree(self.variables.config_folder, work, dirs_exist_ok=True)
+        shutil.copytree(self.variables.data_folder(number), work / "data", dirs_exist_ok=True)
+        config = work / self.arguments.text("config")
+        if not config.is_file():
+            there = ", ".join(sorted(each.name for each in work.glob("*.py")))
+            raise UserError(
+                f"There is no configuration {self.arguments.text('config')} in {self.variables.config_folder}: "
+                f"it has {there}.",
+                hint="Name it with --config, or PADDLE_TRAIN_CONFIG in the Job.",
+            )
+
+    # -- command lines --
+
+    def _shared_words(self, quorum: Quorum) -> list[str]:
+        variables = self.variables
+        return [
+            f"--nics={variables.nic}",
+            f"--port={variables.port}",
+            f"--ports_num={variables.ports_num}",
+            f"--comment={COMMENT}",
+            f"--pservers={','.join(quorum.addresses)}",
+            f"--ports_num_for_sparse={variables.ports_num_sparse}",
+            f"--num_gradient_servers={variables.gradient_num}",
+        ]
+
+    def _server_words(self, quorum: Quorum, address: str) -> list[str]:
+        kept = ("config", "config_args", "use_gpu")
+        more = [f"--{name}={self.arguments.text(name)}" for name in kept if name in self.arguments.given]
+        return ["pserver", *self._shared_words(quorum), *more, f"--address={address}"]
+
+    def _train_words(self, quorum: Quorum, number: int) -> list[str]:
+        replaced = {*(word[2:].partition("=")[0] for word in self._shared_words(quorum)), "trainer_id", "save_dir"}
+        given = [
+            f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced
+        ]
+        return [
+            "train",
+            *self._shared_words(quorum),
+            *given,
+            f"--trainer_id={number}",
+            f"--save_dir={self.variables.output}",
+        ]
+
+
+@contextlib.contextmanager
+def _process(
+    words: Sequence[str], work: str, log_file: Path, attempt: str, *, shown: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A `paddle` command whose output is appended to a log, and killed with all that it started."""
+    command = [sys.executable, "-u", "-m", "elasticdl.paddle_compat.command", *words]
+    with log_file.open("ab") as sink:
+        header = f"===== attempt {attempt} at {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+        header += f"commandline: paddle {shlex.join(words)}\n"
+        sink.write(header.encode())
+        sink.flush()
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_package_root(), os.environ.get("PYTHONPATH"))))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if shown else sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        copier = None
+        if shown:
+            assert process.stdout is not None
+            copier = threading.Thread(target=_copy_output, args=(process.stdout, sink), daemon=True)
+            copier.start()
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if copier is not None:
+                copier.join(timeout=5)
+
+
+def _copy_output(source: BinaryIO, sink: BinaryIO) -> None:
+    """To the log and to our own output, which `kubectl logs` shows. A full volume must not block the trainer."""
+    full = False
+    for line in iter(source.readline, b""):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        try:
+            if not full:
+                sink.write(line)
+                sink.flush()
+        except OSError as error:
+            full = True
+            log.error("Writing the log stopped: %s", error.strerror)
+
+
+def _package_root() -> str:
+    return str(Path(__file__).resolve().parents[3])
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to kill this process when the one that started it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def check_interface(name: str, address: str) -> None:
+    """Warns about an interface that is missing or has another address; the node's address is used then."""
+    try:
+        found = interface_address(name)
+    except LookupError:
+        log.warning(
+            "CONF_PADDLE_NIC=%s: there is no such network interface with an address, only %s; using %s",
+            name,
+            ", ".join(interfaces()),
+            address,
+        )
+        return
+    if found != address and not address.startswith("127."):
+        log.warning("CONF_PADDLE_NIC=%s has the address %s; using %s", name, found, address)
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    with contextlib.suppress(OSError):
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    return ""
+
+
+def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+    """What `start_paddle.py` runs: the node that the variables of the guide describe."""
+    logging.basicConfig(level=logging.INFO, format="[%(levelname)s %(asctime)s %(name)s] %(message)s")
+    given = os.environ if environment is None else environment
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        variables = read_variables(given)
+        arguments = parse(list(sys.argv[1:] if words is None else words), TRAIN, command="start_paddle.py")
+        return Node(
+            variables=variables, arguments=arguments, membership=_find_membership(variables, given)
+        ).run()
+    except UserError as error:
+        log.error("%s", error.message)
+        if error.hint:
+            log.error("hint: %s", error.hint)
+        return ExitCode.BAD_INPUT
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        log.error("There is no space left on the volume (%s). Free some and start the job again.", error.filename)
+        return ExitCode.JOB_FAILED
+
+
+def _find_membership(variables: Variables, environment: Mapping[str, str]) -> Membership:
+    if file := environment.get(MEMBERS_FILE):
+        return FileMembership(file=Path(file), own_uid=environment[OWN_UID])
+    from elasticdl.paddle_compat.cluster.pods import JobPods
+
+    pods = JobPods.from_inside(job_name=variables.job_name, namespace=variables.namespace)
+    parallelism = pods.parallelism()
+    if parallelism is not None and parallelism != variables.gradient_num:
+        raise UserError(
+            f"CONF_PADDLE_GRADIENT_NUM is {variables.gradient_num}, but the Job's parallelism is {parallelism}.",
+            hint="Set both, and completions, to the same number.",
+        )
+    return pods
+
+
+if __name__ == "__main__":
+    sys.exit(main())
