@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,12 @@ _OURS, _EDL = "trainingjobs.elasticdl.org", "trainingjobs.paddlepaddle.org"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def resources(cluster: object) -> Iterator[None]:
+def resources(cluster: object) -> None:
     """Stays: other tests of the same cluster use it as well, and an API server takes seconds to publish it."""
     everywhere = Kubectl(namespace="default")
     everywhere("apply", f"--filename={MANIFESTS / 'trainingjob-crd.yaml'}")
     everywhere("wait", "--for=condition=Established", f"crd/{_OURS}", f"crd/{_EDL}", "--timeout=30s")
     wait_until(lambda: everywhere.attempt("get", "tj").returncode == 0, "kubectl finds the short name")
-    yield
 
 
 def document(name: str, *, api_version: str = "elasticdl.org/v1", **spec: Any) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def test_all_problems_are_reported_at_once() -> None:
     [
         ({"nodes": {"num_wrkers": 3}}, "spec.job.nodes.num_wrkers", "Did you mean num_workers?"),
         ({"data": {"shuffle_seed": "a"}}, "spec.job.data.shuffle_seed", "'a' is not a whole number"),
-        ({"kind": "evaluate"}, "spec.job", "--validation_data is missing"),
+        ({"kind": "evaluate"}, "spec.job", "--checkpoint_dir_for_init is missing"),
         ({"cluster": {}}, "spec.job.cluster.image_name", "is missing"),
         ({"job_name": "other"}, "spec.job.job_name", "is not the name of this object"),
         (
