@@ -1,12 +1,16 @@
 """The CustomResourceDefinitions of TrainingJob, generated from the dataclasses of `resource` and `status`.
 
-`python -m elasticdl.jobs.training_job.crd` prints `elasticdl/manifests/trainingjob-crd.yaml`. There are two: ours, and the
-one with the group of PaddlePaddle EDL, whose documents run unchanged.
+`python -m elasticdl.jobs.training_job.crd` prints `elasticdl/manifests/trainingjob-crd.yaml`. There are two: ours, and
+the one with the group of PaddlePaddle EDL, whose documents run unchanged.
 
-The schema is that of Kubernetes 1.20, so it has no rules between fields; `parsing` has them. Fields that it does not
-know are kept by the API server (`x-kubernetes-preserve-unknown-fields`), so that the webhook and the controller can name
-a misspelled one with the valid name nearest to it. Objects of Kubernetes' own (volumes, tolerations) and `job` are
-checked later, too.
+The schema is that of Kubernetes 1.20, so it has no rules between fields; `parsing` has them.
+
+Unknown fields
+    An API server either publishes the fields of an object, for `kubectl explain` and for kubectl's own validation, or
+    keeps fields that it does not know (`x-kubernetes-preserve-unknown-fields`). Ours publishes them: kubectl refuses
+    unknown fields by name, and `parsing` finds those that `kubectl apply` has written down. EDL's keeps them, because
+    its documents have fields of several versions. `job`, and objects of Kubernetes' own such as volumes, are kept
+    as they are in both.
 """
 
 from __future__ import annotations
@@ -56,7 +60,10 @@ _STATUS_HELP = {
 
 def crd_documents() -> tuple[dict[str, Any], ...]:
     """Returns ours and EDL's."""
-    return _crd(GROUP, short_names=(_SHORT_NAME,)), _crd(EDL_GROUP, short_names=())
+    return (
+        _crd(GROUP, short_names=(_SHORT_NAME,), keeps_unknown=False),
+        _crd(EDL_GROUP, short_names=(), keeps_unknown=True),
+    )
 
 
 def crd_yaml() -> str:
@@ -71,7 +78,7 @@ def crd_yaml() -> str:
     return head + "---\n".join(documents)
 
 
-def _crd(group: str, *, short_names: tuple[str, ...]) -> dict[str, Any]:
+def _crd(group: str, *, short_names: tuple[str, ...], keeps_unknown: bool) -> dict[str, Any]:
     names: dict[str, Any] = {
         "kind": KIND,
         "listKind": f"{KIND}List",
@@ -93,7 +100,7 @@ def _crd(group: str, *, short_names: tuple[str, ...]) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _root()},
+                    "schema": {"openAPIV3Schema": _root(keeps_unknown=keeps_unknown)},
                     "subresources": {
                         "status": {},
                         "scale": {
@@ -115,7 +122,7 @@ def _crd(group: str, *, short_names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _root() -> Schema:
+def _root(*, keeps_unknown: bool) -> Schema:
     status = _of_type(TrainingJobStatus)
     status["properties"] |= {
         "version": {"type": "integer"},
@@ -132,7 +139,7 @@ def _root() -> Schema:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": {
-                **_section(TrainingJobSpec),
+                **_section(TrainingJobSpec, keeps_unknown=keeps_unknown),
                 "description": "What to run, and between which sizes.",
             },
             "status": {**status, "description": "What the controller reports. Nobody else writes it."},
@@ -140,26 +147,19 @@ def _root() -> Schema:
     }
 
 
-def _section(section: type[Any]) -> Schema:
-    properties = {}
-    for item in fields_of(section).values():
-        properties[item.key] = _field(item)
-        # A default of ours would hide that another spelling was used.
-        for alias in item.aliases:
-            properties[alias] = {
-                name: value for name, value in _field(item).items() if name not in ("default", "description")
-            } | {"description": f"The same as {item.key}."}
-    return {"type": "object", "properties": properties, **_ANYTHING}
+def _section(section: type[Any], *, keeps_unknown: bool) -> Schema:
+    properties = {item.key: _field(item, keeps_unknown=keeps_unknown) for item in fields_of(section).values()}
+    return {"type": "object", "properties": properties, **(_ANYTHING if keeps_unknown else {})}
 
 
-def _field(item: Field) -> Schema:
-    found = {"description": item.help, **_kind(item)}
+def _field(item: Field, *, keeps_unknown: bool) -> Schema:
+    found = {"description": item.help, **_kind(item, keeps_unknown=keeps_unknown)}
     if item.server_default is not None:
         found["default"] = item.server_default
     return found
 
 
-def _kind(item: Field) -> Schema:
+def _kind(item: Field, *, keeps_unknown: bool) -> Schema:
     match item.kind:
         case FieldKind.TEXT:
             return {"type": "string"}
@@ -181,7 +181,7 @@ def _kind(item: Field) -> Schema:
             return {"type": "object", **_ANYTHING}
         case FieldKind.SECTION:
             assert item.section is not None
-            return _section(item.section)
+            return _section(item.section, keeps_unknown=keeps_unknown)
 
 
 def _of_type(hint: Any) -> Schema:

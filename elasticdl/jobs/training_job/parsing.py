@@ -1,8 +1,10 @@
 """Documents to TrainingJobs, with everything that is wrong named at once.
 
 The admission webhook and the controller call the same function, so that a cluster without the webhook reports the same
-sentences in the job's status. The API server's schema checks types only, and keeps unknown fields: a misspelled
-field must arrive here to be named, instead of being dropped without a word.
+sentences in the job's status.
+
+An API server drops fields that the schema of our group does not have (`crd` says why). Those that `kubectl apply` sent
+are in the annotation that it leaves, and are named from there.
 
 Failure modes
     `InvalidTrainingJob` with all problems, each with the path of its field. A document without a name or namespace is
@@ -12,6 +14,7 @@ Failure modes
 from __future__ import annotations
 
 import datetime
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -39,7 +42,8 @@ _OLD_GPU = "alpha.kubernetes.io/nvidia-gpu"
 # What a document with `job` cannot say as well: the job says it.
 _OF_PROGRAM = ("image", "passes")
 _OF_TRAINER = ("entrypoint", "workspace", "passes", "min-instance", "max-instance", "resources")
-_RESERVED_PREFIX = "elasticdl-"
+_UNKNOWN_FIELD = "there is no such field."
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +70,7 @@ class InvalidTrainingJob(UserError):
 def parse_training_job(document: Mapping[str, Any]) -> TrainingJob:
     """Returns the TrainingJob of a document of the API server. Raises `InvalidTrainingJob`."""
     metadata = _mapping(document.get("metadata"))
-    reader = _Reader()
+    reader = _Reader(takes_aliases=document.get("apiVersion") == API_VERSIONS[1])
     _check_head(document, metadata, reader)
     raw = document.get("spec")
     if not isinstance(raw, Mapping):
@@ -75,6 +79,7 @@ def parse_training_job(document: Mapping[str, Any]) -> TrainingJob:
     spec = reader.read(TrainingJobSpec, raw, "spec")
     spec = _with_default_requests(_with_job(spec, raw, str(metadata.get("name", "")), reader))
     _check_spec(spec, raw, reader)
+    _check_applied(metadata, reader)
     if reader.problems:
         raise InvalidTrainingJob(reader.problems)
     if spec.job is None:
@@ -149,11 +154,32 @@ def _check_head(document: Mapping[str, Any], metadata: Mapping[str, Any], reader
         reader.problem("metadata.name", f"{problem}. It becomes part of the names of pods.")
 
 
+def _check_applied(metadata: Mapping[str, Any], reader: _Reader) -> None:
+    """Names unknown fields that the API server has dropped, where `kubectl apply` has kept the document."""
+    text = _mapping(metadata.get("annotations")).get(_LAST_APPLIED)
+    try:
+        applied = _mapping(json.loads(text)) if isinstance(text, str) else {}
+    except ValueError:
+        return
+    spec = applied.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    other = _Reader(takes_aliases=applied.get("apiVersion") == API_VERSIONS[1])
+    other.read(TrainingJobSpec, spec, "spec")
+    known = reader.paths
+    reader.problems += [
+        problem
+        for problem in other.problems
+        if problem.sentence == _UNKNOWN_FIELD and problem.path not in known
+    ]
+
+
 class _Reader:
     """Reads sections by their field descriptions and collects what is wrong with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_aliases: bool) -> None:
         self.problems: list[FieldProblem] = []
+        self._takes_aliases = takes_aliases
 
     def problem(self, path: str, sentence: str, *, nearest: str = "") -> None:
         self.problems.append(FieldProblem(path=path, sentence=sentence, nearest=nearest))
@@ -164,7 +190,11 @@ class _Reader:
 
     def read(self, section: type[Any], raw: Mapping[str, Any], path: str) -> Any:
         described = fields_of(section)
-        names = {key: name for name, item in described.items() for key in (item.key, *item.aliases)}
+        names = {
+            key: name
+            for name, item in described.items()
+            for key in (item.key, *(item.aliases if self._takes_aliases else ()))
+        }
         given: dict[str, Any] = {}
         for key, value in raw.items():
             name = names.get(str(key))
