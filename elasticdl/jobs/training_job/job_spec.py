@@ -106,13 +106,14 @@ def _of_job(job: TrainingJob) -> JobSpec:
         num_workers=min(max(given.nodes.num_workers, trainer.min_instance), trainer.max_instance),
         min_workers=trainer.min_instance,
         max_workers=trainer.max_instance,
-        **({"min_ps": servers.min_instance, "max_ps": servers.max_instance} if servers.max_instance else {}),
     )
+    if servers.max_instance:
+        nodes = dataclasses.replace(nodes, min_ps=servers.min_instance, max_ps=servers.max_instance)
     if name := job.spec.priority_class_name:
-        nodes = dataclasses.replace(
-            nodes,
-            **{f"{role}_pod_priority": given.nodes.pod_priority(role) or name for role in _ROLES},
-        )
+        priorities: dict[str, Any] = {
+            f"{role}_pod_priority": given.nodes.pod_priority(role) or name for role in _ROLES
+        }
+        nodes = dataclasses.replace(nodes, **priorities)
     cluster = dataclasses.replace(given.cluster, namespace=job.namespace)
     if added := _pod_fields(job.spec):
         own = parse_pod_fields(given.cluster.cluster_spec_json or "{}")

@@ -106,7 +106,9 @@ class LocalRun:
                     log.error("Node %d failed with exit code %d; stopping the run", number, code)
                     return code
                 generation += 1
-                log.warning("Restarting node %d: exit code %d (%d of %d)", number, code, generation, self.restarts)
+                log.warning(
+                    "Restarting node %d: exit code %d (%d of %d)", number, code, generation, self.restarts
+                )
                 self._failed.append(self._members[number])
                 self._start(number, file, generation=generation)
             time.sleep(_POLL_SECONDS)

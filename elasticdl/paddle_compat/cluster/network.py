@@ -17,9 +17,7 @@ def interface_address(name: str) -> str:
     """The IPv4 address of an interface. Raises `LookupError` if there is no such interface or it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            answer = fcntl.ioctl(
-                probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15])
-            )
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError as error:
             raise LookupError(name) from error
     return socket.inet_ntoa(answer[20:24])

@@ -66,9 +66,7 @@ class JobPods:
             _member(each)
             for each in self._list()
             if _controller_of(each) == self._controller
-            and (
-                "deletionTimestamp" not in each["metadata"] or each["status"].get("phase") in ("Succeeded",)
-            )
+            and ("deletionTimestamp" not in each["metadata"] or each["status"].get("phase") in ("Succeeded",))
         ]
 
     def parallelism(self) -> int | None:
@@ -135,4 +133,6 @@ def _member(pod: dict[str, Any]) -> Member:
 
 
 def _own_addresses() -> set[str]:
-    return {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None) if isinstance(info[4][0], str)}
+    return {
+        info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None) if isinstance(info[4][0], str)
+    }

@@ -103,6 +103,7 @@ def read_variables(environment: Mapping[str, str] | None = None) -> Variables:
     )
     if variables.ports[-1] > _LAST_PORT:
         raise UserError(
-            f"CONF_PADDLE_PORT={variables.port} leaves no room for {len(variables.ports)} ports: the last port is {_LAST_PORT}."
+            f"CONF_PADDLE_PORT={variables.port} leaves no room for {len(variables.ports)} ports: "
+            f"the last port is {_LAST_PORT}."
         )
     return variables
