@@ -15,6 +15,7 @@ from pathlib import Path
 
 from elasticdl.data.files.atomic_file import disk_errors
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed", "_temporary")
 _TEXTS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG")
@@ -34,6 +35,11 @@ def list_files(origin: str) -> Listing:
     """Raises `UserError` if there is nothing, or no file in it."""
     if not origin.strip():
         raise UserError("The path of the data is empty.")
+    if is_url(origin):
+        raise UserError(
+            f"The data {origin} is a URL. Object storage is not supported.",
+            hint="Mount it or copy it to a local path, or read it with a custom_data_reader.",
+        )
     path = Path(origin).expanduser()
     with disk_errors(path, doing="read"):
         if path.is_dir():

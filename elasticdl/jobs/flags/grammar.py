@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# A scheme has at least two letters: C:// is a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://", re.ASCII)
 _YES = ("true", "1", "yes", "on")
 _NO = ("false", "0", "no", "off")
 
@@ -91,6 +93,28 @@ class Text(Grammar[str]):
         if self.rule and text:
             self.rule.check(text)
         return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePath(Text):
+    """A file or folder of a file system. `~` becomes the home folder. URLs are rejected: a folder named after one
+    would be created instead.
+    """
+
+    metavar: str = "PATH"
+    completes: Literal["", "file", "dir"] = "file"
+
+    def parse(self, raw: object) -> str:
+        text = super().parse(raw)
+        if is_url(text):
+            raise BadValue(
+                f"{text!r} is a URL. Object storage is not supported: mount it, or name a local path"
+            )
+        return os.path.expanduser(text)
+
+
+def is_url(text: str) -> bool:
+    return _URL.match(text) is not None
 
 
 class Pattern(Grammar[str]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.jobs.flags.flag import KINDS, TRAIN, JobKind, Topic, flag
-from elasticdl.jobs.flags.grammar import Choice, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.flags.grammar import Choice, FilePath, Grammar, Integer, Pairs, Pattern, Real, Text
 from elasticdl.jobs.flags.names import DNS_LABEL, DNS_NAME, ENVIRONMENT_VARIABLE, IMAGE
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.resources import Resources, ResourcesGrammar
@@ -229,7 +229,7 @@ class ClusterSection:
         Text(metavar="NAME", rule=DNS_NAME), "", "Secret to pull images with.", topic=Topic.CLUSTER
     )
     cluster_spec: str = flag(
-        Text(metavar="FILE", completes="file"),
+        FilePath(metavar="FILE"),
         "",
         "YAML or JSON file with fields to add to every pod.",
         topic=Topic.CLUSTER,
@@ -242,7 +242,7 @@ class ClusterSection:
         topic=Topic.CLUSTER,
     )
     journal_dir: str = flag(
-        Text(metavar="DIR"),
+        FilePath(metavar="DIR", completes=""),
         "",
         "Folder on a volume for the journal of the master, so that it outlasts the master's pod; and for checkpoints "
         "without a folder of their own.",

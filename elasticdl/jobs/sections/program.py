@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elasticdl.jobs.flags.flag import EVALUATE, PREDICT, TRAIN, Topic, flag
-from elasticdl.jobs.flags.grammar import Boolean, Integer, Pairs, Text
+from elasticdl.jobs.flags.grammar import Boolean, FilePath, Integer, Pairs, Text
 from elasticdl.jobs.flags.names import ARGUMENT, FUNCTION, MODEL
 
 # Of a job command: whose distributed runtime it uses.
@@ -23,7 +23,7 @@ class ModelSection:
     """A model definition in a model zoo, or the command of a program with a loop of its own."""
 
     model_zoo: str = flag(
-        Text(metavar="FOLDER", completes="dir"),
+        FilePath(metavar="FOLDER", completes="dir"),
         "",
         "Folder with model definitions.",
         topic=Topic.MODEL,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.jobs.flags.flag import TRAIN, Topic, flag
-from elasticdl.jobs.flags.grammar import Boolean, Choice, Integer, Text
+from elasticdl.jobs.flags.grammar import Boolean, Choice, FilePath, Integer
 
 LOCAL = "Local"
 PARAMETER_SERVER = "ParameterServerStrategy"
 ALLREDUCE = "AllreduceStrategy"
 
-_FOLDER = Text(metavar="FOLDER", completes="dir")
+_FOLDER = FilePath(metavar="FOLDER", completes="dir")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class TrainingSection:
         kinds=TRAIN,
     )
     output: str = flag(
-        Text(metavar="PATH", completes="file"),
+        FilePath(),
         "",
         "Where the finished model goes; with predict, the predictions.",
         topic=Topic.TRAINING,

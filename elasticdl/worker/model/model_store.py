@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,6 +121,13 @@ class LocalModel(Model):
     ) -> float:
         self._step += 1
         loss = self._trainer.train(batch)
+        if not math.isfinite(loss):
+            # The optimizer has applied the batch: this model is lost, and the last checkpoint is what counts.
+            raise UserError(
+                f"The loss of step {self._step:,} is {loss}, in the batch that ends at sample {position:,}.",
+                hint="A smaller learning rate, clipped gradients or other data may help. The last checkpoint is "
+                "from before this batch.",
+            )
         if applied is not None:
             applied(loss)
         return loss
@@ -144,7 +152,15 @@ class LocalModel(Model):
 
 
 def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
+    """Writes the model. Raises `UserError` if a parameter is not finite: such a file must not follow a good one."""
     values = trainer.parameters()
+    for name, array in values.trainable.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise UserError(
+                f"The parameter {name} is not finite (NaN or infinity): the model is not saved.",
+                hint="A smaller learning rate, clipped gradients or other data may help. The last checkpoint is "
+                "from before.",
+            )
     groups = {TRAINABLE: values.trainable, STATE: values.state}
     if with_optimizer:
         groups[OPTIMIZER] = trainer.optimizer_state()

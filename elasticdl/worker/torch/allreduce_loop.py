@@ -9,6 +9,7 @@ all, which the members agree on among themselves. The first of them writes the c
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -205,7 +206,14 @@ class AllReduceLoop(TrainingLoop):
             if batch.size:
                 self._prepare(batch)
                 team.expect(batch.size)
-                loss += self._torch.accumulate(batch) * batch.size
+                one = self._torch.accumulate(batch)
+                if not math.isfinite(one):
+                    # Before the exchange: the other members keep their model.
+                    raise UserError(
+                        f"The loss of a batch that ends at sample {batch.position:,} is {one}.",
+                        hint="A smaller learning rate, clipped gradients or other data may help.",
+                    )
+                loss += one * batch.size
                 samples += batch.size
         unreadable = [
             allreduce_pb2.Unreadable(start=b.start, end=b.end, where=b.where, reason=b.reason) for b in bad

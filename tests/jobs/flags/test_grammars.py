@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elasticdl.jobs.flags.grammar import Boolean, Choice, Grammar, Integer, Pairs, Real, Text
+from elasticdl.jobs.flags.grammar import Boolean, Choice, FilePath, Grammar, Integer, Pairs, Real, Text
 from elasticdl.jobs.flags.names import ENVIRONMENT_VARIABLE, IMAGE, JOB_NAME, MODEL
 from elasticdl.jobs.flags.pairs import BadValue
 
@@ -123,3 +123,20 @@ def test_text_that_must_be_there() -> None:
     assert Text(rule=JOB_NAME).parse("") == ""
     with pytest.raises(BadValue, match="empty"):
         Text(optional=False).parse("")
+
+
+@pytest.mark.parametrize("raw", ["s3://bucket/x", "gs://b", "hdfs://host:9000/x", "file:///data", "S3://b"])
+def test_urls_are_no_paths(raw: str) -> None:
+    with pytest.raises(BadValue, match="Object storage is not supported"):
+        FilePath().parse(raw)
+
+
+@pytest.mark.parametrize("raw", ["a/b", "/a", "a:b", "C://x", "out//x", "s3:/x", ""])
+def test_paths_are_kept(raw: str) -> None:
+    assert FilePath().parse(raw) == raw
+
+
+def test_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert FilePath().parse("~/out") == "/home/anna/out"
+    assert FilePath().parse("out/~x") == "out/~x"

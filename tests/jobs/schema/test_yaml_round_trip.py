@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.jobs.flags.grammar import Boolean, Choice, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.flags.grammar import (
+    Boolean,
+    Choice,
+    FilePath,
+    Grammar,
+    Integer,
+    Pairs,
+    Pattern,
+    Real,
+    Text,
+    is_url,
+)
 from elasticdl.jobs.schema import document
 from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.sections.priority import PriorityGrammar
@@ -68,6 +79,9 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
         paths = st.lists(folders, unique_by=same_place, max_size=3)
         return paths.map(lambda all_: tuple(Volume(host_path="/h", mount_path=path) for path in all_))
     assert isinstance(grammar, Text), grammar
+    if isinstance(grammar, FilePath):
+        # `~` is the home folder, and URLs are rejected.
+        return (TEXT | TRAPS).filter(lambda text: not text.startswith("~") and not is_url(text))
     if grammar.rule is None:
         return TEXT | TRAPS
     longest = grammar.rule.longest or 1000
@@ -100,7 +114,7 @@ def test_every_value_of_every_grammar(name: str) -> None:
 @given(
     st.fixed_dictionaries(
         {
-            "model_zoo": TEXT.filter(bool),
+            "model_zoo": TEXT.filter(lambda text: text and not text.startswith("~") and not is_url(text)),
             "training_data": TEXT.filter(bool) | TRAPS,
             "num_workers": st.integers(1, 100),
             "grads_to_wait": st.integers(1, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,35 @@ def test_a_batch_that_does_not_fit_is_described(
     made.build(first)
     with pytest.raises(UserError, match=r"16, ?1"):
         made.train(first)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_non_finite_loss_ends_a_local_training(
+    trainer: Callable[..., Trainer], batches: Batches, value: float
+) -> None:
+    made = trainer()
+    model = LocalModel(made, restore_from="", first_step=0)
+    first, second, *_ = batches(made)
+    model.prepare(first)
+    model.train(first, position=8, batches=1)
+    values = made.parameters()
+    next(iter(values.trainable.values()))[...] = value
+    made.set_parameters(values)
+    with pytest.raises(
+        UserError, match=r"The loss of step 2 is (nan|inf), in the batch that ends at sample 16"
+    ):
+        model.train(second, position=16, batches=2)
+
+
+def test_non_finite_parameters_are_not_saved(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path
+) -> None:
+    made = trainer()
+    made.build(batches(made)[0])
+    values = made.parameters()
+    name, array = next(iter(values.trainable.items()))
+    array[...] = np.nan
+    made.set_parameters(values)
+    with pytest.raises(UserError, match=f"The parameter {re.escape(name)} is not finite"):
+        save(made, tmp_path / "new", with_optimizer=True)
+    assert not (tmp_path / "new").exists()
