@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class FaultTolerantTrainer:
         """Shards that are in the state that this trainer goes on from."""
         return self._version
 
-    def shards(self) -> Iterator[Any]:
+    def shards(self) -> Generator[Any, None, None]:
         """Yields shards to train on, one after the other, until there are no more.
 
         Asking for the next one means that the model has been trained on the last one.

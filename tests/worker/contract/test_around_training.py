@@ -146,10 +146,10 @@ def test_callbacks_are_told_and_end_the_training(
     runner.fire("on_train_begin", {})
     runner.fire("on_epoch_begin", 0, {})
     runner.fire("on_epoch_end", 0, {"loss": 1.0})
-    assert not runner.stop_training
+    stopped = [runner.stop_training]
     runner.fire("on_epoch_begin", 1, {})
     runner.fire("on_epoch_end", 1, {"loss": 1.0})
-    assert runner.stop_training
+    assert [*stopped, runner.stop_training] == [False, True]
     assert told == ["train", "epoch 0", "end of 0", "epoch 1", "end of 1"]
 
 
