@@ -45,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> dict[str, Pa
     source = folder / "source"
     source.mkdir()
     _write_idx(source)
-    made = {"iris": [], "mnist": [f"--source={source}"], "movielens-like": ["--rows=2000"]}
+    made = {"iris": [], "mnist": [f"--source={source}"], "movielens-like": ["--rows=8000"]}
     for name, arguments in made.items():
         command = [sys.executable, "-m", "elasticdl.cli.main", "data", "make", name, *arguments]
         subprocess.run([*command, f"--output={folder / name}"], cwd=ROOT, check=True)

@@ -56,7 +56,7 @@ def make_trainer(definition: ModelDefinition, *, move_embeddings: int = 0) -> Tr
     if framework == "paddle":
         from elasticdl.worker.paddle.trainer import PaddleTrainer
 
-        return PaddleTrainer(definition=definition, model=model)
+        return PaddleTrainer(definition=definition, model=model, move_embeddings=move_embeddings)
     raise UserError(
         f"{definition.name} returned {_describe(model)}, not a model.",
         hint="It must return a keras.Model, a torch.nn.Module or a paddle.nn.Layer.",

@@ -31,6 +31,7 @@ from elasticdl.worker.batching.record_batches import shard_batches
 from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.environment import THREADS
+from elasticdl.worker.model.embedding_offload import OffloadReport, Size
 from elasticdl.worker.paddle.batches import collate, make_arrays, numbers_of, own_samples
 from elasticdl.worker.paddle.export import write_export
 from elasticdl.worker.paddle.forward import Forward, to_tensors
@@ -63,10 +64,12 @@ class _Learning:
 
 
 class PaddleTrainer(Trainer):
-    def __init__(self, model: Any, definition: ModelDefinition) -> None:
+    def __init__(self, model: Any, definition: ModelDefinition, *, move_embeddings: int = 0) -> None:
         threads = os.environ.get(THREADS)
         if threads:
             paddle.base.core.set_num_threads(int(threads))
+        if move_embeddings:
+            self.remarks = _left_embeddings(model, at_least=move_embeddings)
         self._model = model
         self._definition = definition
         self._forward = Forward(model, definition.loss)
@@ -304,3 +307,14 @@ class PaddleTrainer(Trainer):
         self._built().forget_gradients()
         self.tables.forget()
         return self._forward.add_gradients(batch)
+
+
+def _left_embeddings(model: Any, *, at_least: int) -> list[str]:
+    """Those of Paddle cannot be moved to the servers, which is said of each that has so many bytes."""
+    report = OffloadReport()
+    for name, layer in model.named_sublayers(include_self=True):
+        if type(layer) is paddle.nn.Embedding:
+            size = Size(name=name, rows=int(layer.weight.shape[0]), width=int(layer.weight.shape[1]))
+            if 4 * size.rows * size.width >= at_least:
+                report.left(size, "those of Paddle cannot be; use elasticdl.paddle.Embedding")
+    return report.remarks()

@@ -368,3 +368,11 @@ def test_a_model_that_changes_its_parameters_is_refused(make_definition: Any) ->
     trainer = PaddleTrainer(Clamped(), make_definition(loss=cross_entropy, optimizer=OPTIMIZERS[0]))
     with pytest.raises(UserError, match=r"changes parameters while it computes: layer\.weight"):
         trainer.gradients(batches(1)[0])
+
+
+def test_large_embeddings_that_cannot_be_moved_are_told(make_definition: Any) -> None:
+    made = PaddleTrainer(Network(nn.Embedding(20, 4)), make_definition(), move_embeddings=320)
+    (remark,) = made.remarks
+    assert "Not moved" in remark
+    assert "elasticdl.paddle.Embedding" in remark
+    assert not PaddleTrainer(Network(nn.Embedding(20, 4)), make_definition(), move_embeddings=321).remarks
