@@ -29,8 +29,6 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.training_job.resource import RoleResources, TrainingJob, TrainingJobSpec
 from elasticdl.jobs.validation import problems
 
-_ROLES = ("master", "ps", "worker")
-
 
 def job_spec_of(job: TrainingJob) -> JobSpec:
     """Returns the job to run. It begins with the minimum of every role. Raises `UserError`."""
@@ -101,18 +99,18 @@ def _of_job(job: TrainingJob) -> JobSpec:
     given = job.spec.job
     assert given is not None
     trainer, servers = job.spec.trainer, job.spec.pserver
+    name = job.spec.priority_class_name
     nodes = dataclasses.replace(
         given.nodes,
         num_workers=min(max(given.nodes.num_workers, trainer.min_instance), trainer.max_instance),
         min_workers=trainer.min_instance,
         max_workers=trainer.max_instance,
-        **({"min_ps": servers.min_instance, "max_ps": servers.max_instance} if servers.max_instance else {}),
+        min_ps=servers.min_instance,
+        max_ps=servers.max_instance,
+        master_pod_priority=given.nodes.master_pod_priority or name,
+        ps_pod_priority=given.nodes.ps_pod_priority or name,
+        worker_pod_priority=given.nodes.worker_pod_priority or name,
     )
-    if name := job.spec.priority_class_name:
-        nodes = dataclasses.replace(
-            nodes,
-            **{f"{role}_pod_priority": given.nodes.pod_priority(role) or name for role in _ROLES},
-        )
     cluster = dataclasses.replace(given.cluster, namespace=job.namespace)
     if added := _pod_fields(job.spec):
         own = parse_pod_fields(given.cluster.cluster_spec_json or "{}")

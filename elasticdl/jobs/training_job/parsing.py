@@ -327,10 +327,9 @@ def _with_default_requests(spec: TrainingJobSpec) -> TrainingJobSpec:
         return spec
     return replace(
         spec,
-        **{
-            name: replace(part, resources=_defaulted(part.resources))
-            for name, part in (("trainer", spec.trainer), ("pserver", spec.pserver), ("master", spec.master))
-        },
+        trainer=replace(spec.trainer, resources=_defaulted(spec.trainer.resources)),
+        pserver=replace(spec.pserver, resources=_defaulted(spec.pserver.resources)),
+        master=replace(spec.master, resources=_defaulted(spec.master.resources)),
     )
 
 
