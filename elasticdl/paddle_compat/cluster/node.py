@@ -61,7 +61,7 @@ class Intervals:
     members_seconds: float = 1.0
     # Another node's failure may be the reason of ours: its pod shows it some seconds later.
     collateral_seconds: float = 15.0
-    server_exit_seconds: float = 20.0
+    exit_seconds: float = 20.0
 
 
 class MemberLost(Exception):
@@ -85,12 +85,9 @@ class Node:
         while not self._is_complete():
             quorum = self._wait_for_members()
             try:
-                code = self._attempt(quorum)
+                return self._attempt(quorum)
             except MemberLost as loss:
                 log.warning("Restarting from the newest complete pass: %s", loss)
-                continue
-            if code != 0:
-                return code
         log.info("All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output)
         return 0
 
@@ -143,11 +140,9 @@ class Node:
             if loss := find_loss(quorum, self.membership.members()):
                 raise MemberLost(loss)
 
-    def _meet(self, quorum: Quorum, number: int) -> None:
-        """The barrier before an attempt: nobody's processes of the attempt before are left."""
-        marks = [
-            self.variables.output / f"node_{other}" / "attempt" for other in range(len(quorum.members))
-        ]
+    def _meet(self, quorum: Quorum, number: int, mark: str) -> None:
+        """A barrier of the nodes of an attempt: before it, and when the trainer is done, whose servers others need."""
+        marks = [self.variables.output / f"node_{other}" / mark for other in range(len(quorum.members))]
         part = marks[number].with_suffix(".part")
         part.write_text(quorum.attempt)
         part.rename(marks[number])
@@ -169,7 +164,7 @@ class Node:
         check_ports(address, self.variables.ports)
         with tempfile.TemporaryDirectory(prefix="paddle-node-", ignore_cleanup_errors=True) as work:
             self._copy_inputs(Path(work), number)
-            self._meet(quorum, number)
+            self._meet(quorum, number, "started")
             server_words = self._server_words(quorum, address)
             train_words = self._train_words(quorum, number)
             log.info("Starting node %d of %d: attempt %s", number, len(quorum.members), quorum.attempt)
@@ -177,7 +172,10 @@ class Node:
                 _process(server_words, work, folder / "server.log", quorum.attempt) as server,
                 _process(train_words, work, folder / "train.log", quorum.attempt, shown=True) as trainer,
             ):
-                return self._watch(quorum, server, trainer, folder)
+                code = self._watch(quorum, server, trainer, folder)
+                if code == 0:
+                    self._meet(quorum, number, "finished")
+                return code
 
     def _watch(
         self, quorum: Quorum, server: subprocess.Popen[bytes], trainer: subprocess.Popen[bytes], folder: Path
@@ -186,7 +184,6 @@ class Node:
         while True:
             code = trainer.poll()
             if code == 0:
-                self._wait_for_exit(server)
                 return 0
             if code is None and (ended := server.poll()) is not None:
                 # A server ends before the trainer does when trainer 0 has stopped all of them.
@@ -214,7 +211,7 @@ class Node:
         return code
 
     def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = self.clock() + self.intervals.server_exit_seconds
+        deadline = self.clock() + self.intervals.exit_seconds
         while process.poll() is None and self.clock() < deadline:
             self.sleep(self.intervals.poll_seconds)
 
