@@ -37,7 +37,7 @@ class Sizes:
     """Of generated data."""
 
     reviews: int = 6000
-    words: int = 2000
+    words: int = 500
     ratings: int = 12000
     users: int = 400
     movies: int = 250

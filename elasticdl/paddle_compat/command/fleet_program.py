@@ -47,7 +47,13 @@ def build(configuration: Configuration, provider: Provider, optimizer: Any, *, s
     program = build_program(configuration, slots)
     test = main.clone(for_test=True)
     optimizer.minimize(program.total)
-    return Built(program=program, slots={name: slots[name] for name in names}, main=main, test=test)
+    return Built(
+        program=program,
+        slots={name: slots[name] for name in names},
+        # For trainers, fleet has put another program in the place of the default one.
+        main=paddle.static.default_main_program(),
+        test=test,
+    )
 
 
 def distribute(configuration: Configuration, provider: Provider, *, seed: int = 1) -> Built:
