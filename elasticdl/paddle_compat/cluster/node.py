@@ -61,7 +61,7 @@ class Intervals:
     members_seconds: float = 1.0
     # Another node's failure may be the reason of ours: its pod shows it some seconds later.
     collateral_seconds: float = 15.0
-    server_exit_seconds: float = 20.0
+    exit_seconds: float = 20.0
 
 
 class MemberLost(Exception):
@@ -85,15 +85,10 @@ class Node:
         while not self._is_complete():
             quorum = self._wait_for_members()
             try:
-                code = self._attempt(quorum)
+                return self._attempt(quorum)
             except MemberLost as loss:
                 log.warning("Restarting from the newest complete pass: %s", loss)
-                continue
-            if code != 0:
-                return code
-        log.info(
-            "All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output
-        )
+        log.info("All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output)
         return 0
 
     def _is_complete(self) -> bool:
@@ -128,7 +123,9 @@ class Node:
             with contextlib.suppress(MembershipUnavailable):
                 members = self.membership.members()
                 quorum = find_quorum(members, wanted=self.variables.gradient_num)
-                if quorum is not None and any(each.uid == self.membership.own_uid for each in quorum.members):
+                if quorum is not None and any(
+                    each.uid == self.membership.own_uid for each in quorum.members
+                ):
                     return quorum
                 seen = ", ".join(f"{each.name} {each.phase.value}" for each in members)
                 if seen != waiting:
@@ -143,9 +140,9 @@ class Node:
             if loss := find_loss(quorum, self.membership.members()):
                 raise MemberLost(loss)
 
-    def _meet(self, quorum: Quorum, number: int) -> None:
-        """The barrier before an attempt: nobody's processes of the attempt before are left."""
-        marks = [self.variables.output / f"node_{other}" / "attempt" for other in range(len(quorum.members))]
+    def _meet(self, quorum: Quorum, number: int, mark: str) -> None:
+        """A barrier of the nodes of an attempt: before it, and when the trainer is done, whose servers others need."""
+        marks = [self.variables.output / f"node_{other}" / mark for other in range(len(quorum.members))]
         part = marks[number].with_suffix(".part")
         part.write_text(quorum.attempt)
         part.rename(marks[number])
@@ -167,7 +164,7 @@ class Node:
         check_ports(address, self.variables.ports)
         with tempfile.TemporaryDirectory(prefix="paddle-node-", ignore_cleanup_errors=True) as work:
             self._copy_inputs(Path(work), number)
-            self._meet(quorum, number)
+            self._meet(quorum, number, "started")
             server_words = self._server_words(quorum, address)
             train_words = self._train_words(quorum, number)
             log.info("Starting node %d of %d: attempt %s", number, len(quorum.members), quorum.attempt)
@@ -175,7 +172,10 @@ class Node:
                 _process(server_words, work, folder / "server.log", quorum.attempt) as server,
                 _process(train_words, work, folder / "train.log", quorum.attempt, shown=True) as trainer,
             ):
-                return self._watch(quorum, server, trainer, folder)
+                code = self._watch(quorum, server, trainer, folder)
+                if code == 0:
+                    self._meet(quorum, number, "finished")
+                return code
 
     def _watch(
         self, quorum: Quorum, server: subprocess.Popen[bytes], trainer: subprocess.Popen[bytes], folder: Path
@@ -184,7 +184,6 @@ class Node:
         while True:
             code = trainer.poll()
             if code == 0:
-                self._wait_for_exit(server)
                 return 0
             if code is None and (ended := server.poll()) is not None:
                 # A server ends before the trainer does when trainer 0 has stopped all of them.
@@ -192,9 +191,7 @@ class Node:
                 if trainer.poll() == 0:
                     return 0
                 code = ended or trainer.poll() or ExitCode.JOB_FAILED
-                log.error(
-                    "The parameter servers exited with code %d:\n%s", ended, tail(folder / "server.log")
-                )
+                log.error("The parameter servers exited with code %d:\n%s", ended, tail(folder / "server.log"))
             if code is not None:
                 return self._blame(quorum, code)
             if self.clock() - looked >= self.intervals.members_seconds:
@@ -214,7 +211,7 @@ class Node:
         return code
 
     def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = self.clock() + self.intervals.server_exit_seconds
+        deadline = self.clock() + self.intervals.exit_seconds
         while process.poll() is None and self.clock() < deadline:
             self.sleep(self.intervals.poll_seconds)
 
@@ -250,12 +247,10 @@ class Node:
         return ["pserver", *self._shared_words(quorum), *more, f"--address={address}"]
 
     def _train_words(self, quorum: Quorum, number: int) -> list[str]:
-        replaced = {
-            *(word[2:].partition("=")[0] for word in self._shared_words(quorum)),
-            "trainer_id",
-            "save_dir",
-        }
-        given = [f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced]
+        replaced = {*(word[2:].partition("=")[0] for word in self._shared_words(quorum)), "trainer_id", "save_dir"}
+        given = [
+            f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced
+        ]
         return [
             "train",
             *self._shared_words(quorum),
@@ -279,10 +274,7 @@ def _process(
         process = subprocess.Popen(
             command,
             cwd=work,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, (_package_root(), os.environ.get("PYTHONPATH")))),
-            },
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_package_root(), os.environ.get("PYTHONPATH"))))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if shown else sink,
             stderr=subprocess.STDOUT,
@@ -369,9 +361,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        log.error(
-            "There is no space left on the volume (%s). Free some and start the job again.", error.filename
-        )
+        log.error("There is no space left on the volume (%s). Free some and start the job again.", error.filename)
         return ExitCode.JOB_FAILED
 
 

@@ -1,0 +1,130 @@
+"""The functions of `paddle.trainer_config_helpers` that are no layers, and the module's namespace."""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+from typing import Any, cast
+
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.paddle_compat.config import attributes, layers
+from elasticdl.paddle_compat.config import provider as providers
+from elasticdl.paddle_compat.config.graph import DataSources, LayerOutput, Settings, current
+
+log = logging.getLogger("elasticdl.paddle")
+
+HELPERS, PROVIDERS = "paddle.trainer_config_helpers", "paddle.trainer.PyDataProvider2"
+_ALGORITHMS = ("sgd", "async_sgd")
+
+
+def settings(
+    batch_size: int,
+    learning_rate: float = 1e-3,
+    learning_method: attributes.BaseSGDOptimizer | None = None,
+    regularization: Any = None,
+    gradient_clipping_threshold: float | None = None,
+    algorithm: str = "sgd",
+    is_async: bool = False,
+    **more: Any,
+) -> None:
+    if algorithm not in _ALGORITHMS:
+        raise UserError(f"settings: there is no algorithm {algorithm!r}.{did_you_mean(algorithm, _ALGORITHMS)}")
+    if more.get("learning_rate_schedule") not in (None, "constant"):
+        log.warning("settings: learning_rate_schedule=%s has no effect", more["learning_rate_schedule"])
+    current().settings = Settings(
+        batch_size=int(batch_size),
+        learning_rate=float(learning_rate),
+        learning_method=learning_method,
+        regularization=regularization,
+        gradient_clipping_threshold=gradient_clipping_threshold,
+        algorithm="async_sgd" if is_async else algorithm,
+    )
+
+
+def define_py_data_sources2(
+    train_list: str | None,
+    test_list: str | None,
+    module: str,
+    obj: str,
+    args: dict[str, Any] | None = None,
+) -> None:
+    current().sources = DataSources(
+        train_list=train_list, test_list=test_list, module=str(module), obj=str(obj), args=args or {}
+    )
+
+
+def get_config_arg(name: str, type: Any = str, default: Any = None) -> Any:  # noqa: A002 - as in configurations
+    text = current().arguments.get(name)
+    if text is None:
+        return default
+    if type is bool:
+        return text.lower() in ("1", "true", "yes", "on")
+    try:
+        return type(text)
+    except ValueError as error:
+        raise UserError(f"--config_args: {name}={text!r} is not of type {type.__name__}.") from error
+
+
+def outputs(*given: Any) -> None:
+    for each in given:
+        current().outputs += [each] if isinstance(each, LayerOutput) else list(each)
+
+
+def inputs(*given: Any) -> None:
+    """Accepted: the order of inputs is that in which data layers were described."""
+
+
+def _evaluator(*given: Any, **options: Any) -> None:
+    """The error rate of a classification is always reported."""
+
+
+def names() -> dict[str, Any]:
+    """What `from paddle.trainer_config_helpers import *` brings."""
+    public = {
+        name: value
+        for name, value in vars(attributes).items()
+        if name[0].isupper() and name != "Any"
+    }
+    public.update({name: getattr(layers, name) for name in layers.__all__})
+    for function in (settings, define_py_data_sources2, get_config_arg, outputs, inputs):
+        public[function.__name__] = function
+    for evaluator in ("classification_error", "auc", "sum", "precision_recall", "value_printer"):
+        public[f"{evaluator}_evaluator"] = _evaluator
+    public["xrange"] = range
+    return public
+
+
+def unsupported(name: str) -> UserError:
+    close = did_you_mean(name, names())
+    layer = name.endswith(("_layer", "_cost", "_projection", "_pool", "_operator"))
+    return UserError(
+        f"{name} is not supported{f' as a layer of {HELPERS}' if layer else ''}.{close}",
+        hint="docs/paddle-kubernetes.md lists the layers; a fleet program of Paddle 2.6 can use all of Paddle's.",
+    )
+
+
+class _OldModule(ModuleType):
+    """Says what is nearest to a name that it does not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise unsupported(name)
+
+
+def modules() -> dict[str, ModuleType]:
+    """The old modules, for `sys.modules` while a configuration is loaded."""
+    helpers = _OldModule(HELPERS)
+    vars(helpers).update(names())
+    slots = _OldModule(PROVIDERS)
+    vars(slots).update({name: value for name, value in vars(providers).items() if not name.startswith("_")})
+    trainer = ModuleType("paddle.trainer")
+    # A package, whose other modules do not exist.
+    cast(Any, trainer).__path__ = []
+    cast(Any, trainer).PyDataProvider2 = slots
+    found: dict[str, ModuleType] = {HELPERS: helpers, "paddle.trainer": trainer, PROVIDERS: slots}
+    for part in ("layers", "networks", "activations", "poolings", "attrs", "optimizers", "data_sources"):
+        found[f"{HELPERS}.{part}"] = helpers
+    cast(Any, helpers).__path__ = []
+    return found
