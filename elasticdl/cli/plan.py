@@ -88,9 +88,9 @@ def _read_live() -> ClusterState:
     import asyncio
 
     from elasticdl.catalog.kubernetes.cluster_documents import ClusterDocuments, read_cluster_documents
+    from elasticdl.catalog.kubernetes.cluster_state import state_from_documents
     from elasticdl.catalog.lookup import is_cluster_configured
     from elasticdl.platforms.kubernetes.client import Cluster
-    from elasticdl.catalog.kubernetes.cluster_state import state_from_documents
 
     if not is_cluster_configured():
         raise UserError(

@@ -2,8 +2,8 @@
 
 `spec.job` is a JobSpec already; it gets the name and namespace of the object and what the spec adds to its pods.
 Otherwise the trainers run `trainer.entrypoint` in `trainer.workspace` as a job command, and find in their environment
-what PaddlePaddle EDL put there (`edl_environment`). The counts in it are the minimum, as they were there: a program that
-takes its data from the master does not need them, and one that does not is not scaled.
+what PaddlePaddle EDL put there (`edl_environment`). The counts in it are the minimum, as they were there: a program
+that takes its data from the master does not need them, and one that does not is not scaled.
 
 Parameter servers of a job command belong to its framework, which knows their addresses: there are always
 `pserver.min-instance` of them. ElasticDL's own servers, of a job with a model definition, are scaled between minimum
@@ -106,13 +106,14 @@ def _of_job(job: TrainingJob) -> JobSpec:
         num_workers=min(max(given.nodes.num_workers, trainer.min_instance), trainer.max_instance),
         min_workers=trainer.min_instance,
         max_workers=trainer.max_instance,
-        **({"min_ps": servers.min_instance, "max_ps": servers.max_instance} if servers.max_instance else {}),
     )
+    if servers.max_instance:
+        nodes = dataclasses.replace(nodes, min_ps=servers.min_instance, max_ps=servers.max_instance)
     if name := job.spec.priority_class_name:
-        nodes = dataclasses.replace(
-            nodes,
-            **{f"{role}_pod_priority": given.nodes.pod_priority(role) or name for role in _ROLES},
-        )
+        priorities: dict[str, Any] = {
+            f"{role}_pod_priority": given.nodes.pod_priority(role) or name for role in _ROLES
+        }
+        nodes = dataclasses.replace(nodes, **priorities)
     cluster = dataclasses.replace(given.cluster, namespace=job.namespace)
     if added := _pod_fields(job.spec):
         own = parse_pod_fields(given.cluster.cluster_spec_json or "{}")

@@ -28,10 +28,8 @@ from elasticdl.jobs.training_job.job_document import read_job_document
 from elasticdl.jobs.training_job.resource import (
     API_VERSIONS,
     KIND,
-    MasterSpec,
     PserverSpec,
     RoleResources,
-    TrainerSpec,
     TrainingJob,
     TrainingJobSpec,
 )
@@ -216,7 +214,7 @@ class _Reader:
         return spec
 
 
-# -- what must hold between fields ---------------------------------------------------------------------------------------
+# -- what must hold between fields ------------------------------------------------------------
 
 
 def _with_job(spec: TrainingJobSpec, raw: Mapping[str, Any], name: str, reader: _Reader) -> TrainingJobSpec:

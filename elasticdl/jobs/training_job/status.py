@@ -5,8 +5,8 @@ Conditions carry a typed reason and the time of their last transition; the phase
 and is for people. Times are seconds since 1970 in Python and RFC 3339 in the document.
 
 Wire format
-    `version` and camelCase keys. Adding a field needs no new version: older readers ignore it. `summary` holds the texts
-    of the columns of `kubectl get`, which can show fields only; it is written and never read.
+    `version` and camelCase keys. Adding a field needs no new version: older readers ignore it. `summary` holds the
+    texts of the columns of `kubectl get`, which can show fields only; it is written and never read.
 
 Failure modes
     A document of a wrong type or a newer version: `StatusError`, which says where. An empty document is an empty
