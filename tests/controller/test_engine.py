@@ -130,6 +130,7 @@ def test_missing_master_is_created_again_with_its_record() -> None:
     assert start.record["metadata"]["uid"] == "record-one"
     assert start.spec.job_name == "one"
     assert status_of(actions).restarts == 1
+    assert [each.reason for each in of_kind(EmitEvent, actions)] == ["MasterRestarted"]
 
 
 def test_master_on_a_lost_machine_is_deleted_by_force() -> None:

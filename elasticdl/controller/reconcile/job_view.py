@@ -94,7 +94,10 @@ class JobView:
     def trouble(self) -> str:
         """Why a pod of the job does not run. Empty: none is known."""
         observed = self.observed
-        if observed is not None and self.record is not None and not self.record.trouble and observed.trouble:
+        if self.record is not None and self.record.trouble:
+            return self.record.trouble
+        # A master that is gone is created again: no trouble of the job.
+        if observed is not None and self.master is not None and observed.trouble:
             return f"master: {observed.trouble}"
         for name, pod in sorted(self.pods.items()):
             status = node_status(pod)
