@@ -269,6 +269,22 @@ def test_missing_image_stalls_the_job() -> None:
     assert "there is no such image" in stalled.message
 
 
+def test_alternating_words_of_one_trouble_are_one_event() -> None:
+    cluster = FakeCluster()
+    spec = cluster.started(training_job())["one"]
+    waiting = pod(spec, "master-0", phase="Pending")
+    reasons = []
+    status = None
+    for word in ("ErrImagePull", "ImagePullBackOff", "ErrImagePull"):
+        state = {"waiting": {"reason": word, "message": word}}
+        waiting["status"]["containerStatuses"] = [{"name": "master", "state": state}]
+        cluster.show(record(spec), waiting, training_job(status=status))
+        actions = cluster.actions()
+        reasons += [each.reason for each in of_kind(EmitEvent, actions)]
+        status = status_of(actions)
+    assert reasons == ["ImageMissing"]
+
+
 def test_deleted_job_is_left_to_the_garbage_collector() -> None:
     cluster = FakeCluster()
     job = training_job()

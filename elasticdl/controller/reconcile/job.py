@@ -214,7 +214,11 @@ def _events(
         (ConditionType.STALLED, True),
     ):
         old, new = before.condition(kind), after.condition(kind)
-        if new is not None and new.is_true is is_bad and (old is None or old.message != new.message):
+        if new is None or new.is_true is not is_bad:
+            continue
+        # Words of a pod's trouble alternate (ErrImagePull, ImagePullBackOff); its reason does not.
+        is_edited = kind is ConditionType.VALID and old is not None and old.message != new.message
+        if old is None or is_edited or (old.status, old.reason) != (new.status, new.reason):
             found.append(EmitEvent(job=job, reason=new.reason, message=new.message, is_warning=True))
     if after.phase.is_final:
         message = after.message or f"The job has {after.phase.value.lower()}."

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of, state_from_documents
 from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import PodPhase
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.planner import plan
 from elasticdl.scheduling.requirements import TaintEffect
-from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of, state_from_documents
 
 
 def node(name: str, **changes: Any) -> dict[str, Any]:
