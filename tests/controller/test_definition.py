@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from elasticdl.jobs.training_job.definition import definitions, text
 
@@ -14,7 +15,7 @@ def test_manifest_is_up_to_date() -> None:
 
 
 def test_every_field_is_described() -> None:
-    def walk(schema: dict, path: str) -> None:
+    def walk(schema: dict[str, Any], path: str) -> None:
         for key, part in schema.get("properties", {}).items():
             assert part.get("description"), f"{path}.{key}"
             walk(part, f"{path}.{key}")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 
 from elasticdl.controller.election import Election, ElectionTiming
+from elasticdl.platforms.kubernetes.client import Document
 
 TIMING = ElectionTiming(lease_seconds=10.0, renew_deadline_seconds=7.0)
 MOMENT = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
 
-def lease_of(election: Election, *, now: float, before: dict | None = None, version: str = "1") -> dict:
+def lease_of(
+    election: Election, *, now: float, before: Document | None = None, version: str = "1"
+) -> Document:
     write = election.observe(before, now)
     assert write is not None
     document = election.document(write, namespace="default", moment=MOMENT)

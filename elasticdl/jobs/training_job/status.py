@@ -276,7 +276,7 @@ def parse_time(text: str) -> float | None:
 def format_duration(seconds: float) -> str:
     """Returns a duration as kubectl writes ages: the two largest units."""
     whole = max(int(seconds), 0)
-    parts = []
+    parts: list[tuple[str, int]] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         count, whole = divmod(whole, size)
         if count or parts:
