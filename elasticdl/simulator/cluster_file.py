@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elasticdl.catalog.kubernetes.cluster_state import state_from_documents
 from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota
 from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGroup
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.requirements import Taint, TaintEffect
 from elasticdl.simulator.inputs import entry, items, load_yaml, quantity
-from elasticdl.catalog.kubernetes.cluster_state import state_from_documents
 from elasticdl.simulator.traces import Row
 from elasticdl.simulator.workload import CPU, GPU, MEMORY, parse_machines
 

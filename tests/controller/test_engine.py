@@ -103,6 +103,14 @@ def test_desired_size_is_not_written_twice() -> None:
     assert not of_kind(WriteDesired, cluster.actions())
 
 
+def test_worker_that_has_finished_changes_no_desired_size() -> None:
+    # No room for a third worker.
+    cluster = FakeCluster(cpu="3")
+    spec = cluster.run(training_job(high=3))
+    cluster.show(node("m0", cpu="1500m"), pod(spec, "worker-1", phase="Succeeded"))
+    assert not of_kind(WriteDesired, cluster.actions())
+
+
 def test_users_stop_is_never_replaced_by_a_size() -> None:
     cluster = FakeCluster(cpu="2")
     spec = cluster.run(training_job(high=3))

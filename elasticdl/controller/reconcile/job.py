@@ -169,7 +169,10 @@ def _resize(view: JobView, size: int) -> tuple[Action, ...]:
         # A user's stop is never replaced by a size.
         return ()
     nodes: dict[str, int] = {}
-    if size != view.workers_desired:
+    low, high = size_range(view.managed)
+    # The planner counts pods: of a job whose workers finish, or are being replaced, it holds fewer than desired.
+    is_held = isinstance(view.decision, Hold) and low <= view.workers_desired <= high
+    if size != view.workers_desired and not is_held:
         nodes[WORKER] = size
     low, high = server_range(view.managed, view.spec)
     if high > low:
