@@ -64,9 +64,7 @@ _RESOURCES = {
         Resource(kind="NetworkPolicy", group="networking.k8s.io", plural="networkpolicies"),
         Resource(kind="Node", plural="nodes", namespaced=False),
         Resource(kind="Pod", plural="pods"),
-        Resource(
-            kind="PriorityClass", group="scheduling.k8s.io", plural="priorityclasses", namespaced=False
-        ),
+        Resource(kind="PriorityClass", group="scheduling.k8s.io", plural="priorityclasses", namespaced=False),
         Resource(kind="Secret", plural="secrets"),
         Resource(kind="Service", plural="services"),
         TRAINING_JOB,
