@@ -38,6 +38,9 @@ COMMANDS = {
     "simulate": Entry(
         place="elasticdl.cli.simulate:simulate", help="Replay a workload under scheduling policies."
     ),
+    "controller": Entry(
+        place="elasticdl.cli.controller:controller", help="Run the controller of a cluster's TrainingJobs."
+    ),
     "zoo": Entry(place="elasticdl.cli.zoo:zoo", help="Put a model zoo into an image."),
     "ps": Entry(place="elasticdl.cli.ps:ps", help="Run one parameter server of a job by hand."),
     "paddle": Entry(

@@ -56,7 +56,7 @@ class ApiServer:
             def do(self) -> None:
                 server.answer(self)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = do
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do
 
             def log_message(self, *words: Any) -> None: ...
 
@@ -141,6 +141,7 @@ class ApiServer:
         in_namespace = path.partition(f"/namespaces/{NAMESPACE}/")[2]
         # Lists of all namespaces, and of kinds that have none, end with the kind.
         kind, _, name = in_namespace.partition("/") if in_namespace else (path.rpartition("/")[2], "", "")
+        name = name.removesuffix("/status")
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):
@@ -179,8 +180,14 @@ class ApiServer:
         if method == "GET":
             return 200, document
         conditions = body.get("preconditions") or {} if method == "DELETE" else body.get("metadata") or {}
-        if any(document["metadata"][key] != value for key, value in conditions.items()):
+        if any(
+            document["metadata"][key] != value
+            for key, value in conditions.items()
+            if key in ("uid", "resourceVersion")
+        ):
             return 409, {"reason": "Conflict", "message": "it has changed"}
+        if method == "PUT":
+            return 200, self.change(kind, name, {key: body[key] for key in ("data", "status") if key in body})
         if method == "PATCH":
             return 200, self.change(kind, name, body)
         self.deletions.append((name, body))

@@ -87,9 +87,20 @@ def _pod_fields(path: Path) -> str:
         raise UserError(f"--cluster_spec: {path}: {problem}") from None
 
 
-async def create_job(cluster: Cluster, spec: JobSpec, *, observer: JobObserver, timing: Timing) -> None:
-    """Creates all objects of the job, or none. `spec`: from `complete_spec`."""
+async def create_job(
+    cluster: Cluster,
+    spec: JobSpec,
+    *,
+    observer: JobObserver,
+    timing: Timing,
+    record_owner: Document | None = None,
+) -> None:
+    """Creates all objects of the job, or none. `spec`: from `complete_spec`. `record_owner`: what the job record, and
+    with it the job, is deleted with (a TrainingJob).
+    """
     record, *others = manifests(spec, Credentials.make(spec.job_name))
+    if record_owner is not None:
+        record = owned(record, record_owner)
     try:
         owner = await cluster.create(marked(record, secrets.token_hex(8)))
     except ClusterError as error:
@@ -108,6 +119,16 @@ async def create_job(cluster: Cluster, spec: JobSpec, *, observer: JobObserver, 
         # Also when cancelled: half a job is no job.
         await cluster.delete("ConfigMap", record["metadata"]["name"], uid=uid_of(owner))
         raise
+
+
+async def create_missing(
+    cluster: Cluster, record: Document, spec: JobSpec, *, observer: JobObserver, timing: Timing
+) -> None:
+    """Creates what is missing of the objects that a job record owns, the pod of the master last."""
+    _, *others = manifests(spec, Credentials.make(spec.job_name))
+    for document in others:
+        made = owned(document, {**record, "kind": "ConfigMap"})
+        await _create_owned(cluster, made, observer=observer, timing=timing)
 
 
 async def _create_owned(

@@ -1,0 +1,151 @@
+"""The controller as a process: leads or stands by, watches, plans on changes, and carries out what the engine decides.
+
+A change wakes the loop; plans follow each other at least `plan_interval_seconds` apart, and without a change one comes
+every `resync_seconds`. Jobs are worked on concurrently; the actions of one job never overlap.
+
+Failure modes
+    Before all kinds have been listed once, nothing is planned: a cluster without machines would preempt everything. A
+    replica that does not lead watches as well, and takes over with a warm cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elasticdl.controller.cached_documents import slim_node, slim_pod, slim_record, slim_training_job
+from elasticdl.controller.effects import Effects
+from elasticdl.controller.election import ElectionTiming, LeaderElector
+from elasticdl.controller.engine import Engine
+from elasticdl.controller.informer import Informer, Watched
+from elasticdl.controller.reconcile.actions import Action
+from elasticdl.platforms.kubernetes.api_resources import PADDLE_TRAINING_JOB, TRAINING_JOB, resource_of
+from elasticdl.platforms.kubernetes.client import Cluster
+from elasticdl.platforms.kubernetes.manifests import JOB_ROLE
+from elasticdl.platforms.kubernetes.naming import APP, ROLE_LABEL
+from elasticdl.platforms.kubernetes.watch import Change
+
+log = logging.getLogger("elasticdl.controller")
+
+WATCHED = (
+    Watched(resource="Node", transform=slim_node),
+    Watched(resource="Pod", transform=slim_pod),
+    Watched(resource="ConfigMap", labels={"app": APP, ROLE_LABEL: JOB_ROLE}, transform=slim_record),
+    Watched(resource="PriorityClass"),
+    Watched(resource=TRAINING_JOB, transform=slim_training_job, is_custom=True),
+    Watched(resource=PADDLE_TRAINING_JOB, transform=slim_training_job, is_custom=True),
+)
+# Jobs whose actions are carried out at the same time.
+_CONCURRENT_JOBS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerTiming:
+    plan_interval_seconds: float = 1.0
+    resync_seconds: float = 5.0
+    # How often the resources of the cluster are logged, and whenever a machine comes or goes.
+    resources_seconds: float = 30.0
+
+
+class Controller:
+    """`cluster`: of the namespace in which the Lease is. `wall_clock`: seconds since 1970."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        identity: str,
+        timing: ControllerTiming | None = None,
+        election: ElectionTiming | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster = cluster
+        self._timing = timing or ControllerTiming()
+        self._clock, self._wall_clock = clock, wall_clock
+        self.engine = Engine()
+        self._wake = asyncio.Event()
+        self._elector = LeaderElector(
+            cluster, identity, clock=clock, on_change=lambda leads: self._wake.set(), timing=election
+        )
+        self._effects = Effects(
+            cluster,
+            generation=lambda: self._elector.generation,
+            is_leader=lambda: self._elector.is_leader,
+        )
+        everywhere = cluster.all_namespaces()
+        self._informers = [
+            Informer(cluster=everywhere, watched=each, on_change=self._changed, on_sync=self._wake.set)
+            for each in WATCHED
+        ]
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(_CONCURRENT_JOBS)
+        self._resources_at = float("-inf")
+        self._machines: frozenset[str] = frozenset()
+
+    @property
+    def is_synced(self) -> bool:
+        return all(informer.is_synced for informer in self._informers)
+
+    @property
+    def is_leader(self) -> bool:
+        return self._elector.is_leader
+
+    async def run(self) -> None:
+        """Runs until cancelled; then gives the Lease up."""
+        tasks = [asyncio.create_task(self._elector.run())]
+        tasks += [asyncio.create_task(informer.run()) for informer in self._informers]
+        loop = asyncio.create_task(self._loop())
+        try:
+            # Each of them runs indefinitely: one that ends has failed.
+            done, _ = await asyncio.wait([*tasks, loop], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            under_way = [loop, *self._busy.values(), *tasks]
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _loop(self) -> None:
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._timing.resync_seconds)
+            self._wake.clear()
+            if self.is_synced:
+                self._log_resources()
+                if self.is_leader:
+                    self._step()
+            await asyncio.sleep(self._timing.plan_interval_seconds)
+
+    def _step(self) -> None:
+        step = self.engine.step(self._wall_clock(), busy=self._busy)
+        for job_id, actions in step.actions.items():
+            self._busy[job_id] = asyncio.create_task(self._carry_out(job_id, actions))
+
+    async def _carry_out(self, job_id: str, actions: tuple[Action, ...]) -> None:
+        try:
+            async with self._slots:
+                await self._effects.carry_out(actions)
+        except Exception:
+            # A job that breaks the controller must not stop the others.
+            log.exception("Cannot carry out the actions of %s", job_id)
+        finally:
+            del self._busy[job_id]
+            self._wake.set()
+
+    def _changed(self, watched: Watched, change: Change) -> None:
+        self.engine.apply(resource_of(watched.resource).kind, change.document, gone=change.gone)
+        self._wake.set()
+
+    def _log_resources(self) -> None:
+        machines = frozenset(self.engine.view.machines)
+        now = self._clock()
+        if machines == self._machines and now - self._resources_at < self._timing.resources_seconds:
+            return
+        self._machines, self._resources_at = machines, now
+        log.info("%s", self.engine.resources().line())

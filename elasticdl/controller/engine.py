@@ -1,0 +1,189 @@
+"""The controller's decisions: changes of objects in, actions out, one step at a time. No client, no clock of its own.
+
+A step plans for all jobs together, then reconciles each of them. It may come at any time and any number of times:
+nothing depends on having seen every state in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from elasticdl.controller.cluster_resources import ClusterResources
+from elasticdl.controller.cluster_view import ClusterView, ManagedJob
+from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
+from elasticdl.controller.reconcile.actions import Action, WriteStatus
+from elasticdl.controller.reconcile.job import reconcile
+from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training_job.job_spec import job_spec_of
+from elasticdl.platforms.kubernetes.client import Document
+from elasticdl.scheduling.cluster import ClusterState
+from elasticdl.scheduling.decisions import Decision
+from elasticdl.scheduling.demand import JobDemand
+from elasticdl.scheduling.errors import SchedulingInputError
+from elasticdl.scheduling.planner import Planner
+
+log = logging.getLogger("elasticdl.controller")
+
+# How often the progress alone is written into the status of a job.
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BuiltSpec:
+    """The JobSpec of one generation of a TrainingJob, or why there is none."""
+
+    uid: str
+    generation: int
+    spec: JobSpec | None
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """`actions`: by the id of the TrainingJob; those of a job are to be carried out in order."""
+
+    actions: dict[str, tuple[Action, ...]] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
+
+
+class Engine:
+    """`progress_seconds`: how often the progress alone is written into the status of a job."""
+
+    def __init__(self, *, progress_seconds: float = PROGRESS_SECONDS, planner: Planner | None = None) -> None:
+        self.view = ClusterView(on_job_change=lambda key: None)
+        self._planner = planner or Planner()
+        self._progress_seconds = progress_seconds
+        self._specs: dict[str, _BuiltSpec] = {}
+        self._histories: dict[str, SpeedHistory] = {}
+        self._status_at: dict[str, float] = {}
+
+    def apply(self, kind: str, document: Document, *, gone: bool = False) -> None:
+        """Takes a change of an object into the view."""
+        appliers: dict[str, Callable[..., None]] = {
+            "Node": self.view.apply_node,
+            "Pod": self.view.apply_pod,
+            "TrainingJob": self.view.apply_training_job,
+            "ConfigMap": self.view.apply_record,
+            "PriorityClass": self.view.apply_priority_class,
+        }
+        appliers[kind](document, gone=gone)
+
+    def resources(self) -> ClusterResources:
+        return ClusterResources.of(self.view)
+
+    def step(self, now: float, *, busy: Collection[str] = ()) -> Step:
+        """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone."""
+        self._forget()
+        views = {job_id: self._view_of(managed) for job_id, managed in sorted(self.view.jobs.items())}
+        demands: dict[str, JobDemand] = {}
+        for view in views.values():
+            try:
+                demand = self._demand(view, now)
+            except (UserError, SchedulingInputError) as error:
+                log.warning("Leaving out job %s: %s", view.managed.job.key, error)
+                continue
+            if demand is not None:
+                demands[demand.key] = demand
+        decisions = self._plan(demands, now)
+        actions: dict[str, tuple[Action, ...]] = {}
+        for job_id, view in views.items():
+            if job_id in busy:
+                continue
+            decision = None if view.is_name_taken else decisions.get(view.managed.job.key)
+            is_due = now - self._status_at.get(job_id, float("-inf")) >= self._progress_seconds
+            found = reconcile(_with_decision(view, decision), now=now, progress_is_due=is_due)
+            if any(isinstance(each, WriteStatus) for each in found):
+                self._status_at[job_id] = now
+            if found:
+                actions[job_id] = found
+        return Step(actions=actions, decisions=decisions)
+
+    def _plan(self, demands: dict[str, JobDemand], now: float) -> dict[str, Decision]:
+        state = ClusterState(
+            now_seconds=now,
+            machines=tuple(self.view.machines.values()),
+            pods=tuple(self.view.pods.values()),
+            jobs=tuple(demands.values()),
+        )
+        return {decision.job: decision for decision in self._planner.plan(state).decisions}
+
+    def _view_of(self, managed: ManagedJob) -> JobView:
+        key = managed.job.key
+        owner = self.view.owner_of(key)
+        is_owner = owner is not None and owner.id == managed.id
+        if not is_owner:
+            built = self._spec_of(managed)
+            return JobView(managed=managed, spec=built.spec, problem=built.problem, is_name_taken=True)
+        built = self._spec_of(managed)
+        pods = self.view.pods_of(key)
+        lost = (
+            name
+            for name, pod in pods.items()
+            if self.view.is_lost_machine((pod.get("spec") or {}).get("nodeName"))
+        )
+        return JobView(
+            managed=managed,
+            spec=built.spec,
+            problem=built.problem,
+            record=self.view.records.get(key),
+            pods=pods,
+            lost_pods=frozenset(lost),
+        )
+
+    def _spec_of(self, managed: ManagedJob) -> _BuiltSpec:
+        job = managed.job
+        built = self._specs.get(managed.id)
+        if built is None or (built.uid, built.generation) != (job.uid, job.generation):
+            spec, problem = None, " ".join(str(each) for each in managed.problems)
+            if not managed.problems:
+                try:
+                    spec = job_spec_of(job)
+                except UserError as error:
+                    problem = error.message
+            built = _BuiltSpec(uid=job.uid, generation=job.generation, spec=spec, problem=problem)
+            self._specs[managed.id] = built
+        return built
+
+    def _demand(self, view: JobView, now: float) -> JobDemand | None:
+        """Returns None for a job that the planner is not asked about: it is over, suspended, or cannot be run."""
+        managed, record = view.managed, view.record
+        if view.spec is None or view.is_name_taken or managed.is_suspended or managed.job.is_deleted:
+            return None
+        if view.written_status.phase.is_final or (record is not None and record.status.state.is_final):
+            return None
+        history = self._histories.setdefault(managed.id, SpeedHistory())
+        if record is not None:
+            machines = {
+                (pod.get("spec") or {}).get("nodeName")
+                for name, pod in view.pods.items()
+                if pod is not view.master
+            }
+            history.observe(
+                machines=len(machines - {None}),
+                workers=record.status.ready_nodes("worker"),
+                samples_per_second=record.status.samples_per_second,
+                now=now,
+            )
+        return demand_of(
+            managed,
+            view.spec,
+            record,
+            priority=self.view.priority(priority_class(view.spec)),
+            history=history,
+            workers_desired=view.workers_desired,
+        )
+
+    def _forget(self) -> None:
+        """Drops what is kept of jobs that are gone."""
+        jobs = self.view.jobs
+        self._specs = {job_id: each for job_id, each in self._specs.items() if job_id in jobs}
+        self._histories = {job_id: each for job_id, each in self._histories.items() if job_id in jobs}
+        self._status_at = {job_id: each for job_id, each in self._status_at.items() if job_id in jobs}
+
+
+def _with_decision(view: JobView, decision: Decision | None) -> JobView:
+    return replace(view, decision=decision)

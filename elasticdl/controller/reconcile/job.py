@@ -1,0 +1,236 @@
+"""Reconciles one TrainingJob: a view of it and the time in, actions out.
+
+    no record, admitted            → StartJob with the planned size
+    record, no master, admitted    → StartMaster: it recovers with its ledger
+    master ended or lost           → DeletePod first; its end is an event that comes back here
+    planned size ≠ desired size    → WriteDesired; the job's master scales, and drains the victims first
+    suspended or preempted         → DeletePod for all pods; the record stays, and a later master recovers from it
+    finished                       → the final status, which stays; DeleteTrainingJob after the time to live
+
+The status is written whenever something but the progress has changed; progress only if `progress_is_due`. Every change
+that the planner has decided on becomes an Event and an entry of `status.decisions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range
+from elasticdl.controller.reconcile.actions import (
+    Action,
+    DeletePod,
+    DeleteTrainingJob,
+    EmitEvent,
+    StartJob,
+    StartMaster,
+    WriteDesired,
+    WriteStatus,
+)
+from elasticdl.controller.reconcile.job_status import next_status
+from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.errors import UserError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training_job.status import (
+    ConditionType,
+    DecisionRecord,
+    TrainingJobStatus,
+    format_time,
+    parse_time,
+)
+from elasticdl.platforms.kubernetes.client import uid_of
+from elasticdl.platforms.kubernetes.naming import node_of
+from elasticdl.platforms.kubernetes.pods.status import leaving
+from elasticdl.scheduling.decisions import Hold
+
+_ENDED = ("Succeeded", "Failed")
+
+
+def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tuple[Action, ...]:
+    """Returns what is to be done about a job now, in order. `now`: seconds since 1970."""
+    job, before = view.managed.job, view.written_status
+    if job.is_deleted:
+        # What it owns goes with it.
+        return ()
+    if before.phase.is_final:
+        return _after_the_end(view, before, now)
+    changes = () if _is_over(view) else _changes(view)
+    status = next_status(view, before, now=now, is_starting=any(isinstance(a, StartJob) for a in changes))
+    events = _events(view, before, status, changes)
+    decision = view.decision
+    if decision is not None and any(isinstance(each, StartJob | WriteDesired) for each in changes):
+        status = status.with_decision(
+            DecisionRecord(
+                time=format_time(now),
+                kind=type(decision).__name__,
+                sentence=decision.reason,
+                before=view.workers_desired,
+                after=view.planned_size,
+            )
+        )
+    if any(isinstance(each, StartMaster) for each in changes):
+        status = replace(status, restarts=status.restarts + 1)
+    writes: tuple[Action, ...] = ()
+    if replace(status, progress=before.progress) != before or (
+        progress_is_due and status.progress != before.progress
+    ):
+        writes = (WriteStatus(job=job, status=status),)
+    return (*changes, *writes, *events)
+
+
+def _after_the_end(view: JobView, status: TrainingJobStatus, now: float) -> tuple[Action, ...]:
+    ttl, ended = view.managed.job.spec.ttl_seconds_after_finished, parse_time(status.completion_time)
+    if ttl is not None and ended is not None and now >= ended + ttl:
+        return (DeleteTrainingJob(job=view.managed.job),)
+    return ()
+
+
+def _is_over(view: JobView) -> bool:
+    return view.record is not None and view.record.status.state.is_final
+
+
+def _changes(view: JobView) -> tuple[Action, ...]:
+    """What is to be changed of the job itself."""
+    job = view.managed.job
+    if view.is_name_taken or view.managed.problems or view.spec is None:
+        # A running job goes on as it was before an edit that cannot be run.
+        return ()
+    if view.managed.is_suspended:
+        return _stop_pods(view, "the job is suspended")
+    decision = view.decision
+    if decision is None:
+        return ()
+    if decision.size < 1:
+        # A waiting job has no pods; one that is preempted has.
+        is_preempted = not isinstance(decision, Hold) or view.record is not None
+        return _stop_pods(view, decision.reason) if is_preempted and view.pods else ()
+    if view.record is None:
+        return (StartJob(job=job, spec=sized(view, view.spec, view.planned_size)),)
+    return (*_master(view), *_resize(view, view.planned_size))
+
+
+def sized(view: JobView, spec: JobSpec, workers: int) -> JobSpec:
+    """The job with so many workers, and the parameter servers that go with them."""
+    nodes = replace(spec.nodes, num_workers=workers)
+    if spec.nodes.num_ps and spec.program != "command":
+        nodes = replace(nodes, num_ps=_servers(view, spec, workers))
+    return replace(spec, nodes=nodes)
+
+
+def _servers(view: JobView, spec: JobSpec, workers: int) -> int:
+    return servers_for(workers, trainers=size_range(view.managed), servers=server_range(view.managed, spec))
+
+
+def _stop_pods(view: JobView, reason: str) -> tuple[Action, ...]:
+    """The master first: it would replace the others."""
+    master = view.master
+    name_of_master = master["metadata"]["name"] if master is not None else ""
+    names = sorted(view.pods, key=lambda name: (name != name_of_master, name))
+    return tuple(
+        DeletePod(
+            job=view.managed.job,
+            name=name,
+            uid=uid_of(view.pods[name]),
+            reason=reason,
+            is_forced=name in view.lost_pods,
+        )
+        for name in names
+        if not leaving(view.pods[name]) or name in view.lost_pods
+    )
+
+
+def _master(view: JobView) -> tuple[Action, ...]:
+    record, master = view.record, view.master
+    assert record is not None
+    job = view.managed.job
+    if master is None:
+        try:
+            spec = record.record.spec()
+        except UserError:
+            # Of a newer version, say. The status has it as a trouble.
+            return ()
+        return (StartMaster(job=job, record=record.document, spec=spec),)
+    name = str(master["metadata"]["name"])
+    is_lost = name in view.lost_pods
+    if is_lost:
+        return (
+            DeletePod(job=job, name=name, uid=uid_of(master), reason="its machine is lost", is_forced=True),
+        )
+    if (master.get("status") or {}).get("phase") in _ENDED and not leaving(master):
+        return (DeletePod(job=job, name=name, uid=uid_of(master), reason="it has ended before the job"),)
+    return ()
+
+
+def _resize(view: JobView, size: int) -> tuple[Action, ...]:
+    record, desired = view.record, view.desired
+    assert record is not None
+    assert view.spec is not None
+    if desired.stop:
+        # A user's stop is never replaced by a size.
+        return ()
+    nodes: dict[str, int] = {}
+    low, high = size_range(view.managed)
+    # The planner counts pods: of a job whose workers finish, or are being replaced, it holds fewer than desired.
+    is_held = isinstance(view.decision, Hold) and low <= view.workers_desired <= high
+    if size != view.workers_desired and not is_held:
+        nodes[WORKER] = size
+    low, high = server_range(view.managed, view.spec)
+    if high > low:
+        servers = _servers(view, view.spec, size)
+        there = desired.nodes.get(PS) or record.status.desired_nodes.get(PS) or view.spec.nodes.num_ps
+        if servers != there:
+            nodes[PS] = servers
+    if not nodes:
+        return ()
+    # What has been observed is done with, its victims too; sizes are levels and stay.
+    base = desired if not record.record.has_observed(desired.generation) else replace(desired, victims=())
+    after = base.with_nodes(nodes, victims=_victims(view))
+    return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)
+
+
+def _victims(view: JobView) -> tuple[str, ...]:
+    """Names of nodes, for those are what masters know."""
+    pods: Mapping[str, object] = view.pods
+    found = (key.partition("/")[2] for key in getattr(view.decision, "victims", ()))
+    names = (node_of(dict(view.pods[name])) for name in found if name in pods)
+    return tuple(name for name in names if name.startswith(f"{WORKER}-"))
+
+
+def _events(
+    view: JobView, before: TrainingJobStatus, after: TrainingJobStatus, changes: tuple[Action, ...]
+) -> tuple[EmitEvent, ...]:
+    job, decision = view.managed.job, view.decision
+    found = []
+    if decision is not None and any(isinstance(each, StartJob | WriteDesired) for each in changes):
+        found.append(EmitEvent(job=job, reason=type(decision).__name__, message=decision.reason))
+    if any(isinstance(each, StartMaster) for each in changes):
+        found.append(
+            EmitEvent(job=job, reason="MasterRestarted", message="The master was gone and is created again.")
+        )
+    for each in changes:
+        if isinstance(each, DeletePod):
+            words = f"Deleting pod {each.name}: {each.reason.rstrip('.')}."
+            found.append(EmitEvent(job=job, reason="PodDeleted", message=words))
+    for kind, is_bad in (
+        (ConditionType.VALID, False),
+        (ConditionType.ADMITTED, False),
+        (ConditionType.STALLED, True),
+    ):
+        old, new = before.condition(kind), after.condition(kind)
+        if new is None or new.is_true is not is_bad:
+            continue
+        # Words of a pod's trouble alternate (ErrImagePull, ImagePullBackOff); its reason does not.
+        is_edited = kind is ConditionType.VALID and old is not None and old.message != new.message
+        if old is None or is_edited or (old.status, old.reason) != (new.status, new.reason):
+            found.append(EmitEvent(job=job, reason=new.reason, message=new.message, is_warning=True))
+    if after.phase.is_final:
+        message = after.message or f"The job has {after.phase.value.lower()}."
+        found.append(
+            EmitEvent(
+                job=job,
+                reason=after.phase.value,
+                message=message,
+                is_warning=after.phase.value == "Failed",
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,110 @@
+"""Everything that the controller knows of one TrainingJob at one moment: the input of `reconcile`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.catalog.kubernetes.observed_job import ObservedJob
+from elasticdl.controller.cluster_view import CachedRecord, ManagedJob
+from elasticdl.controller.demands import size_range
+from elasticdl.errors import UserError
+from elasticdl.jobs.desired import Desired, DesiredError
+from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.status import StatusError
+from elasticdl.jobs.training_job.status import TrainingJobStatus
+from elasticdl.platforms.kubernetes.client import Document
+from elasticdl.platforms.kubernetes.naming import ROLE_LABEL
+from elasticdl.platforms.kubernetes.pods.status import leaving, node_status
+from elasticdl.platforms.platform import MASTER_ROLE, NodePhase
+from elasticdl.scheduling.decisions import Decision
+
+_WORKER = "worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """`spec`: None if it cannot be built; `problem` then says why. `decision`: None if the planner was not asked.
+    `is_name_taken`: the name is in use by something that this TrainingJob does not own. `lost_pods`: names of pods
+    whose machine is gone or not ready.
+    """
+
+    managed: ManagedJob
+    spec: JobSpec | None = None
+    problem: str = ""
+    record: CachedRecord | None = None
+    pods: Mapping[str, Document] = field(default_factory=dict)
+    lost_pods: frozenset[str] = frozenset()
+    decision: Decision | None = None
+    is_name_taken: bool = False
+
+    @property
+    def master(self) -> Document | None:
+        return next((pod for pod in self.pods.values() if _role(pod) == MASTER_ROLE), None)
+
+    @property
+    def observed(self) -> ObservedJob | None:
+        if self.record is None:
+            return None
+        return ObservedJob(name=self.managed.job.name, document=self.record.document, master=self.master)
+
+    @property
+    def desired(self) -> Desired:
+        """What the record asks for; nothing if there is no record, or if it cannot be read."""
+        if self.record is None:
+            return Desired()
+        try:
+            return self.record.record.desired()
+        except DesiredError:
+            return Desired(generation=self.record.status.observed_generation)
+
+    @property
+    def workers_desired(self) -> int:
+        """The size that the job has been asked to have: by its desired state, else by its master, else by its spec."""
+        if self.record is None:
+            return 0
+        count = self.desired.nodes.get(_WORKER) or self.record.status.desired_nodes.get(_WORKER)
+        if count:
+            return count
+        # No master has reported yet.
+        try:
+            return self.record.record.spec().nodes.num_workers
+        except UserError:
+            return 0
+
+    @property
+    def planned_size(self) -> int:
+        """The number of workers by the plan, within the range of now; 0 if the job is to wait. The planner keeps what
+        is running above a maximum that has been lowered meanwhile.
+        """
+        if self.decision is None or self.decision.size < 1:
+            return 0
+        low, high = size_range(self.managed)
+        return min(max(self.decision.size, low), high)
+
+    @property
+    def written_status(self) -> TrainingJobStatus:
+        """The status that the TrainingJob has now; an empty one if it cannot be read."""
+        try:
+            return TrainingJobStatus.from_document(self.managed.job.status)
+        except StatusError:
+            return TrainingJobStatus()
+
+    @property
+    def trouble(self) -> str:
+        """Why a pod of the job does not run. Empty: none is known."""
+        observed = self.observed
+        if self.record is not None and self.record.trouble:
+            return self.record.trouble
+        # A master that is gone is created again: no trouble of the job.
+        if observed is not None and self.master is not None and observed.trouble:
+            return f"master: {observed.trouble}"
+        for name, pod in sorted(self.pods.items()):
+            status = node_status(pod)
+            if status.phase is NodePhase.PENDING and status.message and not leaving(pod):
+                return f"{name}: {status.message}"
+        return ""
+
+
+def _role(pod: Document) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.catalog.api_server import api as api
