@@ -59,8 +59,9 @@ class FakeCluster:
     def path(self, kind: str, name: str = "") -> str:
         return f"/{kind}/{name}"
 
-    async def list(self, kind: str, *, labels: Any, fields: dict[str, str]) -> Listing:
+    async def list(self, kind: str, *, labels: Any, fields: dict[str, str], transform: Any = None) -> Listing:
         assert (kind, fields) == ("ConfigMap", {"metadata.name": NAME})
+        assert transform is None
         return Listing(items=(self._object(),), version="1")
 
     @contextlib.asynccontextmanager
