@@ -26,6 +26,7 @@ PURPOSES = {
     "dashboard": "metrics of jobs",
     "controller": "TrainingJobs on Kubernetes",
     "simulator": "replays workloads through the planner",
+    "paddle_compat": "Paddle's Kubernetes guide",
     "catalog": "jobs seen from outside",
     "master": "one a job: ledger, journal, nodes",
     "worker": "the loop around a model definition",

@@ -93,16 +93,28 @@ def data(
 
 
 @paddle.command(context_settings={"ignore_unknown_options": True})
-@click.option("--nodes", type=click.IntRange(min=1, max=200), default=3, show_default=True, help="Number of nodes.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1, max=200), default=3, show_default=True, help="Number of nodes."
+)
 @click.option(
     "--job_path", type=click.Path(path_type=Path), default=Path(), help="Folder of jobs.  [default: this one]"
 )
 @click.option("--job_name", default="paddle-cluster-job", show_default=True, help="Folder of the job in it.")
-@click.option("--train_config_dir", default="recommendation", show_default=True, help="Folder in that of the job.")
-@click.option("--port", type=click.IntRange(1, 65000), default=7164, show_default=True, help="First port of servers.")
-@click.option("--ports_num", type=click.IntRange(min=1), default=2, show_default=True, help="Servers of a node.")
 @click.option(
-    "--ports_num_for_sparse", type=click.IntRange(min=0), default=2, show_default=True, help="Ports kept free."
+    "--train_config_dir", default="recommendation", show_default=True, help="Folder in that of the job."
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65000), default=7164, show_default=True, help="First port of servers."
+)
+@click.option(
+    "--ports_num", type=click.IntRange(min=1), default=2, show_default=True, help="Servers of a node."
+)
+@click.option(
+    "--ports_num_for_sparse",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Ports kept free.",
 )
 @click.option("--nics", default="lo", show_default=True, help="Network interface.")
 @click.option(
@@ -154,7 +166,9 @@ def run(
         "config": _config_of(variables.config_folder),
     }
     if given.get("local", "0") not in ("0", "false"):
-        raise UserError("--local=1 is for one trainer without servers.", hint="`elasticdl paddle train --local=1 …`")
+        raise UserError(
+            "--local=1 is for one trainer without servers.", hint="`elasticdl paddle train --local=1 …`"
+        )
     flags = [f"--{name}={value}" for name, value in {**defaults, **given, "local": "0"}.items()]
     return LocalRun(variables=variables, words=flags, restarts=restarts).run()
 

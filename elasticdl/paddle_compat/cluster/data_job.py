@@ -1,7 +1,7 @@
 """The data job of the guide: OUT_DIR with a folder of data for each node, the configurations, and `output`.
 
-Idempotent: a second run finds the data complete and changes nothing. Atomic: each folder is written beside its place and
-renamed, and `.data.json` comes last; a run that was killed is repeated from the start.
+Idempotent: a second run finds the data complete and changes nothing. Atomic: each folder is written beside its place
+and renamed, and `.data.json` comes last; a run that was killed is repeated from the start.
 
 Variables
     OUT_DIR, SPLIT_COUNT     as in the guide
@@ -19,7 +19,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticdl.errors import UserError
@@ -41,7 +41,7 @@ class DataJob:
     seed: int = 0
     quick_start: str = ""
     recommendation: str = ""
-    sizes: sources.Sizes = sources.Sizes()
+    sizes: sources.Sizes = field(default_factory=sources.Sizes)
 
     def run(self) -> bool:
         """Returns whether anything had to be made."""
@@ -92,7 +92,9 @@ class DataJob:
         )
         for name, data in (("quick_start", reviews), ("recommendation", ratings)):
             if len(data.train) < self.split_count:
-                raise UserError(f"{name} has {len(data.train)} samples, fewer than SPLIT_COUNT={self.split_count}.")
+                raise UserError(
+                    f"{name} has {len(data.train)} samples, fewer than SPLIT_COUNT={self.split_count}."
+                )
         self.out_dir.mkdir(parents=True, exist_ok=True)
         for left in self.out_dir.glob(".*.part"):
             shutil.rmtree(left, ignore_errors=True)
@@ -103,7 +105,9 @@ class DataJob:
             self._publish(part, str(number))
         for demo in ("quick_start", "recommendation"):
             part = self._part()
-            shutil.copytree(DEMOS / demo, part, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+            shutil.copytree(
+                DEMOS / demo, part, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+            )
             self._publish(part, demo)
         (self.out_dir / "output").mkdir(exist_ok=True)
 
@@ -147,7 +151,11 @@ def _write_data(folder: Path, data: sources.TextData, number: int, count: int) -
 
 def read_data_job(environment: Mapping[str, str]) -> DataJob:
     """Raises one `UserError` that names every variable that is missing or wrong."""
-    wrong = [f"{name} is not set (the guide: {value})" for name, value in _GUIDE.items() if not environment.get(name)]
+    wrong = [
+        f"{name} is not set (the guide: {value})"
+        for name, value in _GUIDE.items()
+        if not environment.get(name)
+    ]
     defaults = sources.Sizes()
     numbers = {"DATA_SEED": 0, "DATA_REVIEWS": defaults.reviews, "DATA_RATINGS": defaults.ratings}
     found = {}

@@ -88,7 +88,9 @@ class Node:
                 return self._attempt(quorum)
             except MemberLost as loss:
                 log.warning("Restarting from the newest complete pass: %s", loss)
-        log.info("All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output)
+        log.info(
+            "All %d passes are complete in %s", self.arguments.number("num_passes"), self.variables.output
+        )
         return 0
 
     def _is_complete(self) -> bool:
@@ -123,9 +125,7 @@ class Node:
             with contextlib.suppress(MembershipUnavailable):
                 members = self.membership.members()
                 quorum = find_quorum(members, wanted=self.variables.gradient_num)
-                if quorum is not None and any(
-                    each.uid == self.membership.own_uid for each in quorum.members
-                ):
+                if quorum is not None and any(each.uid == self.membership.own_uid for each in quorum.members):
                     return quorum
                 seen = ", ".join(f"{each.name} {each.phase.value}" for each in members)
                 if seen != waiting:
@@ -191,7 +191,9 @@ class Node:
                 if trainer.poll() == 0:
                     return 0
                 code = ended or trainer.poll() or ExitCode.JOB_FAILED
-                log.error("The parameter servers exited with code %d:\n%s", ended, tail(folder / "server.log"))
+                log.error(
+                    "The parameter servers exited with code %d:\n%s", ended, tail(folder / "server.log")
+                )
             if code is not None:
                 return self._blame(quorum, code)
             if self.clock() - looked >= self.intervals.members_seconds:
@@ -247,10 +249,12 @@ class Node:
         return ["pserver", *self._shared_words(quorum), *more, f"--address={address}"]
 
     def _train_words(self, quorum: Quorum, number: int) -> list[str]:
-        replaced = {*(word[2:].partition("=")[0] for word in self._shared_words(quorum)), "trainer_id", "save_dir"}
-        given = [
-            f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced
-        ]
+        replaced = {
+            *(word[2:].partition("=")[0] for word in self._shared_words(quorum)),
+            "trainer_id",
+            "save_dir",
+        }
+        given = [f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced]
         return [
             "train",
             *self._shared_words(quorum),
@@ -274,7 +278,10 @@ def _process(
         process = subprocess.Popen(
             command,
             cwd=work,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_package_root(), os.environ.get("PYTHONPATH"))))},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, (_package_root(), os.environ.get("PYTHONPATH")))),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if shown else sink,
             stderr=subprocess.STDOUT,
@@ -361,7 +368,9 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        log.error("There is no space left on the volume (%s). Free some and start the job again.", error.filename)
+        log.error(
+            "There is no space left on the volume (%s). Free some and start the job again.", error.filename
+        )
         return ExitCode.JOB_FAILED
 
 

@@ -88,9 +88,7 @@ def reviews(lines: list[str], origin: str) -> TextData:
 def generated_ratings(sizes: Sizes, seed: int) -> dict[str, str]:
     """The three files of MovieLens 1M."""
     random_of = random.Random(f"ratings-{seed}")
-    tastes = {
-        (gender, age): [random_of.gauss(0, 1) for _ in _GENRES] for gender in "FM" for age in _AGES
-    }
+    tastes = {(gender, age): [random_of.gauss(0, 1) for _ in _GENRES] for gender in "FM" for age in _AGES}
     movies, users, ratings = [], [], []
     genres_of: dict[int, list[int]] = {}
     fame = {}
@@ -146,7 +144,9 @@ def ratings(files: dict[str, str], origin: str) -> TextData:
     for fields in _rows(files, "ratings.dat", 3, origin):
         user, movie, stars = fields[:3]
         if user not in users or movie not in movies:
-            raise UserError(f"{origin}: ratings.dat rates movie {movie} by user {user}, which are not both known.")
+            raise UserError(
+                f"{origin}: ratings.dat rates movie {movie} by user {user}, which are not both known."
+            )
         lines.append("\t".join([movie, *movies[movie], user, *users[user], stars]))
     meta = {
         "movie_id": 1 + max(map(int, movies)),
@@ -166,7 +166,9 @@ def ratings(files: dict[str, str], origin: str) -> TextData:
 
 def _rows(files: dict[str, str], name: str, least: int, origin: str) -> Iterator[list[str]]:
     if name not in files:
-        raise UserError(f"{origin} has no {name}: it needs movies.dat, users.dat and ratings.dat of MovieLens.")
+        raise UserError(
+            f"{origin} has no {name}: it needs movies.dat, users.dat and ratings.dat of MovieLens."
+        )
     for number, line in enumerate(files[name].splitlines(), start=1):
         fields = line.split("::")
         if line and len(fields) < least:
@@ -207,7 +209,9 @@ def read_ratings(origin: str) -> dict[str, str]:
                     if Path(inner).name in wanted
                 }
         except (OSError, zipfile.BadZipFile) as error:
-            raise UserError(f"{origin} is neither a folder nor a zip archive of MovieLens: {error}") from error
+            raise UserError(
+                f"{origin} is neither a folder nor a zip archive of MovieLens: {error}"
+            ) from error
 
 
 @contextlib.contextmanager

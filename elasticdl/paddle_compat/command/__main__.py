@@ -49,13 +49,11 @@ def version() -> str:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of
 
-    from elasticdl import __version__
-
     try:
         found = version_of("paddlepaddle")
     except PackageNotFoundError as error:
         raise UserError("PaddlePaddle is not installed.", hint="pip install 'elasticdl[paddle]'") from error
-    return f"PaddlePaddle {found}, commands of the Kubernetes guide by elasticdl {__version__}"
+    return f"PaddlePaddle {found}, commands of the Kubernetes guide by elasticdl {version_of('elasticdl')}"
 
 
 if __name__ == "__main__":

@@ -39,13 +39,15 @@ def serve(arguments: Arguments) -> int:
             os.environ.update(server_variables(arguments, address, port))
             code = 1
             try:
-                code = _serve_script(config, arguments) if is_script else _serve_configuration(config, arguments)
+                code = (
+                    _serve_script(config, arguments) if is_script else _serve_configuration(config, arguments)
+                )
             except UserError as error:
                 print(f"error: {error}", file=sys.stderr, flush=True)
                 code = 2
             except SystemExit as error:
                 code = error.code if isinstance(error.code, int) else int(error.code is not None)
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - the exit code of the process
                 import traceback
 
                 traceback.print_exc()
@@ -68,7 +70,9 @@ def _wait(children: dict[int, int]) -> int:
         code = os.waitstatus_to_exitcode(status)
         if code != 0 and result == 0:
             result = 128 - code if code < 0 else code
-            print(f"The parameter server on port {port} exited with code {result}", file=sys.stderr, flush=True)
+            print(
+                f"The parameter server on port {port} exited with code {result}", file=sys.stderr, flush=True
+            )
             for other in children:
                 os.kill(other, signal.SIGKILL)
     return result

@@ -27,7 +27,9 @@ def _common(arguments: Arguments) -> dict[str, str]:
         arguments.number("port") + arguments.number("ports_num") + arguments.number("ports_num_for_sparse")
     )
     # Every node has a trainer; with fewer nodes than trainers (by hand, on one host) the ports count up.
-    trainers = [f"{hosts[index % len(hosts)]}:{trainer_port + index // len(hosts) * 2}" for index in range(wanted)]
+    trainers = [
+        f"{hosts[index % len(hosts)]}:{trainer_port + index // len(hosts) * 2}" for index in range(wanted)
+    ]
     return {
         "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(arguments.servers),
         "PADDLE_TRAINERS_NUM": str(wanted),

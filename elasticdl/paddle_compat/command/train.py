@@ -48,8 +48,10 @@ def train(arguments: Arguments) -> int:
     provider = load_provider(configuration, config)
     _say(f"The input order is [{', '.join(each.name for each in configuration.inputs)}]")
     _say(f"The output order is [{', '.join(each.name for each in configuration.outputs)}]")
-    trainer = _local(configuration, provider, arguments) if arguments.switch("local") else _remote(
-        configuration, provider, arguments
+    trainer = (
+        _local(configuration, provider, arguments)
+        if arguments.switch("local")
+        else _remote(configuration, provider, arguments)
     )
     trainer.run()
     return 0
@@ -286,7 +288,9 @@ class Trainer:
                 print(".", end="", flush=True)
                 dots = True
         print("\n" if dots else "", end="")
-        _say(f"Pass={number} Batch={steps} samples={total_seen} AvgCost={total_cost / total_seen:g}{_eval(found)}")
+        _say(
+            f"Pass={number} Batch={steps} samples={total_seen} AvgCost={total_cost / total_seen:g}{_eval(found)}"
+        )
 
     def _load(self, file_list: str, *, is_train: bool) -> PassData:
         sources = self.configuration.sources
@@ -345,7 +349,7 @@ def _prefetched(batches: Iterator[Any]) -> Iterator[Any]:
             for each in batches:
                 ready.put(each)
             ready.put(end)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the loop
             ready.put(error)
 
     threading.Thread(target=fill, daemon=True).start()

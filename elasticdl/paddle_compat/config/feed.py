@@ -83,7 +83,9 @@ class PassData:
 def _as_mapping(sample: Any, names: Sequence[str]) -> dict[str, Any]:
     values = list(sample) if isinstance(sample, (list, tuple)) else [sample]
     if len(values) != len(names):
-        raise UserError(f"A sample of the data provider has {len(values)} slots, not {len(names)}: {', '.join(names)}.")
+        raise UserError(
+            f"A sample of the data provider has {len(values)} slots, not {len(names)}: {', '.join(names)}."
+        )
     return dict(zip(names, values, strict=True))
 
 
@@ -105,7 +107,9 @@ def _column(name: str, kind: InputType, values: list[Any]) -> Array | _Ragged:
         ids = _checked_ids(name, kind, np.asarray(entries, np.int64).reshape(len(entries)))
         return _Ragged(values=ids, offsets=offsets, weights=weights)
     except (TypeError, ValueError) as error:
-        raise UserError(f"The slot {name} of the data provider is not a {kind.kind.value}: {error}") from error
+        raise UserError(
+            f"The slot {name} of the data provider is not a {kind.kind.value}: {error}"
+        ) from error
 
 
 def _checked_ids(name: str, kind: InputType, ids: Array) -> Array:

@@ -29,7 +29,9 @@ def settings(
     **more: Any,
 ) -> None:
     if algorithm not in _ALGORITHMS:
-        raise UserError(f"settings: there is no algorithm {algorithm!r}.{did_you_mean(algorithm, _ALGORITHMS)}")
+        raise UserError(
+            f"settings: there is no algorithm {algorithm!r}.{did_you_mean(algorithm, _ALGORITHMS)}"
+        )
     if more.get("learning_rate_schedule") not in (None, "constant"):
         log.warning("settings: learning_rate_schedule=%s has no effect", more["learning_rate_schedule"])
     current().settings = Settings(
@@ -81,11 +83,7 @@ def _evaluator(*given: Any, **options: Any) -> None:
 
 def names() -> dict[str, Any]:
     """What `from paddle.trainer_config_helpers import *` brings."""
-    public = {
-        name: value
-        for name, value in vars(attributes).items()
-        if name[0].isupper() and name != "Any"
-    }
+    public = {name: value for name, value in vars(attributes).items() if name[0].isupper() and name != "Any"}
     public.update({name: getattr(layers, name) for name in layers.__all__})
     for function in (settings, define_py_data_sources2, get_config_arg, outputs, inputs):
         public[function.__name__] = function

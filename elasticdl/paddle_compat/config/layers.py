@@ -65,7 +65,9 @@ class ProgramBuilder:
         if name in self.parameters:
             known = self.parameters[name]
             if list(known.shape) != shape:
-                raise UserError(f"The parameter {name} is shared by layers of shapes {list(known.shape)} and {shape}.")
+                raise UserError(
+                    f"The parameter {name} is shared by layers of shapes {list(known.shape)} and {shape}."
+                )
             return known
         decay = paddle.regularizer.L2Decay(attribute.l2_rate) if attribute.l2_rate is not None else None
         parameter = paddle.static.create_parameter(
@@ -133,7 +135,9 @@ def _activated(tensor: Any, activation: BaseActivation | None) -> Any:
 
 def _dense(value: Value, layer: LayerOutput) -> Any:
     if value.is_ids or value.weights is not None:
-        raise UserError(f"The layer {layer.name} ({layer.kind}) takes no ids; put an embedding_layer before it.")
+        raise UserError(
+            f"The layer {layer.name} ({layer.kind}) takes no ids; put an embedding_layer before it."
+        )
     return value.tensor
 
 
@@ -154,7 +158,9 @@ def _multiplied(value: Value, weight: Any) -> Any:
 # -- layers --------------------------------------------------------------------------------------------------
 
 
-def data_layer(name: str, size: int, height: int | None = None, width: int | None = None, **_: Any) -> LayerOutput:
+def data_layer(
+    name: str, size: int, height: int | None = None, width: int | None = None, **_: Any
+) -> LayerOutput:
     """A slot of the data provider."""
     return current().add(LayerOutput(name=name, kind="data", size=size))
 
@@ -371,9 +377,7 @@ def interpolation_layer(
         first, second, share = (_dense(each, layer) for each in values)
         return replace_value(values[0], tensor=share * first + (1.0 - share) * second)
 
-    return _described(
-        "interpolation_layer", "interpolation", name, input[0].size, [*input, weight], build
-    )
+    return _described("interpolation_layer", "interpolation", name, input[0].size, [*input, weight], build)
 
 
 def maxid_layer(input: LayerOutput, name: str | None = None, **_: Any) -> LayerOutput:  # noqa: A002
@@ -439,7 +443,11 @@ def identity_projection(input: LayerOutput, offset: int | None = None) -> Projec
     return Projection(origin=input, size=input.size if offset is None else 0, build=build)
 
 
-def dotmul_projection(input: LayerOutput, param_attr: ParameterAttribute | None = None, **_: Any) -> Projection:  # noqa: A002
+def dotmul_projection(
+    input: LayerOutput,  # noqa: A002
+    param_attr: ParameterAttribute | None = None,
+    **_: Any,
+) -> Projection:
     def build(builder: ProgramBuilder, name: str, value: Value, width: int, layer: LayerOutput) -> Any:
         return _dense(value, layer) * builder.weight(name, [width], param_attr)
 
@@ -574,7 +582,9 @@ def simple_lstm(
     """A sequence of the states of an LSTM."""
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        return _recurrent(builder, layer, values[0], size, cell="LSTM", reverse=reverse, attribute=lstm_cell_attr)
+        return _recurrent(
+            builder, layer, values[0], size, cell="LSTM", reverse=reverse, attribute=lstm_cell_attr
+        )
 
     return _described("simple_lstm", "lstmemory", name, size, [input], build)
 
@@ -588,7 +598,9 @@ def simple_gru(
     **_: Any,
 ) -> LayerOutput:
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        return _recurrent(builder, layer, values[0], size, cell="GRU", reverse=reverse, attribute=gru_layer_attr)
+        return _recurrent(
+            builder, layer, values[0], size, cell="GRU", reverse=reverse, attribute=gru_layer_attr
+        )
 
     return _described("simple_gru", "gated_recurrent", name, size, [input], build)
 
@@ -623,7 +635,9 @@ def _recurrent(
     spread = 1.0 / math.sqrt(size)
 
     def named(part: str) -> Any:
-        return paddle.ParamAttr(name=f"_{layer.name}.{part}", initializer=paddle.nn.initializer.Uniform(-spread, spread))
+        return paddle.ParamAttr(
+            name=f"_{layer.name}.{part}", initializer=paddle.nn.initializer.Uniform(-spread, spread)
+        )
 
     kind = paddle.nn.LSTMCell if cell == "LSTM" else paddle.nn.GRUCell
     made = kind(

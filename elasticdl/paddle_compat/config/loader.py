@@ -15,14 +15,18 @@ from elasticdl.paddle_compat.config.graph import Configuration, Running
 from elasticdl.paddle_compat.config.helpers import modules, unsupported
 from elasticdl.paddle_compat.config.provider import Provider
 
-_PYTHON_2 = "It may be written for Python 2: `print` is a function, and `xrange`, `iteritems` and `unicode` are gone."
+_PYTHON_2 = (
+    "It may be written for Python 2: `print` is a function, and `xrange`, `iteritems` and `unicode` are gone."
+)
 
 
 def is_fleet_script(path: Path) -> bool:
     """Whether a file is a program for Paddle's fleet and no configuration. Does not run it."""
     tree = _parse(path)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import) and any(each.name.startswith("paddle.distributed") for each in node.names):
+        if isinstance(node, ast.Import) and any(
+            each.name.startswith("paddle.distributed") for each in node.names
+        ):
             return True
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paddle.distributed"):
             return True
@@ -34,7 +38,7 @@ def load_configuration(path: Path, *, config_args: str = "") -> Configuration:
     code = compile(_parse(path), str(path), "exec")
     configuration = Configuration(arguments=_config_arguments(config_args))
     with old_modules(), Running(configuration), _explained(path):
-        exec(code, {"__name__": "__paddle_config__", "__file__": str(path)})  # noqa: S102 - the user's own file
+        exec(code, {"__name__": "__paddle_config__", "__file__": str(path)})
     if not configuration.outputs and not configuration.test_only:
         raise UserError(f"{path} has no outputs.", hint="End it with outputs(COST).")
     return configuration
@@ -48,7 +52,9 @@ def load_provider(configuration: Configuration, path: Path) -> Provider:
         module = importlib.import_module(sources.module)
     provider = getattr(module, sources.obj, None)
     if not isinstance(provider, Provider):
-        raise UserError(f"{sources.module}.{sources.obj} is not a data provider.", hint="Decorate it with @provider(...).")
+        raise UserError(
+            f"{sources.module}.{sources.obj} is not a data provider.", hint="Decorate it with @provider(...)."
+        )
     return provider
 
 
@@ -88,7 +94,9 @@ def _explained(path: Path) -> Iterator[None]:
     except SyntaxError as error:
         raise UserError(f"{error.filename}:{error.lineno}: {error.msg}.", hint=_PYTHON_2) from error
     except ImportError as error:
-        raise UserError(f"{_place(error, path)}: {error}.", hint="Put it beside the configuration.") from error
+        raise UserError(
+            f"{_place(error, path)}: {error}.", hint="Put it beside the configuration."
+        ) from error
     except Exception as error:
         raise UserError(f"{_place(error, path)}: {type(error).__name__}: {error}") from error
 

@@ -98,7 +98,9 @@ def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
     if name == "momentum" and not options.get("momentum"):
         name = "sgd"
     if on_servers and name not in _SERVER_RULES:
-        log.warning("Replacing the rule %s with adam: Paddle's parameter servers have sgd and adam alone", name)
+        log.warning(
+            "Replacing the rule %s with adam: Paddle's parameter servers have sgd and adam alone", name
+        )
         name, options = "adam", {}
     common: dict[str, Any] = {"learning_rate": settings.learning_rate}
     if settings.regularization is not None:

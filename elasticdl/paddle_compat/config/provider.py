@@ -98,7 +98,9 @@ class Provider:
         if settings.input_types is None:
             settings.input_types = settings.slots
         if settings.input_types is None:
-            raise UserError("The data provider says no input_types: give them to @provider, or set them in init_hook.")
+            raise UserError(
+                "The data provider says no input_types: give them to @provider, or set them in init_hook."
+            )
         return settings
 
     def samples(self, settings: ProviderSettings, file_list: str) -> Iterator[Any]:
@@ -159,6 +161,7 @@ def slots_of(input_types: Any, names: Sequence[str]) -> dict[str, InputType]:
     types = list(input_types)
     if len(types) != len(names):
         raise UserError(
-            f"The data provider has {len(types)} slots, and the configuration {len(names)} data layers: {', '.join(names)}."
+            f"The data provider has {len(types)} slots, and the configuration {len(names)} data layers: "
+            f"{', '.join(names)}."
         )
     return dict(zip(names, types, strict=True))
