@@ -19,7 +19,7 @@ from elasticdl.ps.embedding.row_requests import squared_norm
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.keras.custom_optimizer import CustomOptimizer
 from elasticdl.worker.keras.errors import definition_error
-from elasticdl.worker.keras.variables import read, stable_names, write_all
+from elasticdl.worker.keras.variable_values import read, stable_names, write_all
 from elasticdl.worker.model.learning_rates import Rates
 
 Array = NDArray[Any]

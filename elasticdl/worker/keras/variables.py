@@ -1,27 +1,18 @@
-"""A model's variables by names that are the same in every process.
-
-Keras counts the layers that a process has made: the second Dense is dense_1, in whichever model it is. A worker
-that built another model before, or built this one twice, would have other names than its neighbour. What never
-differs is the order in which a model lists its variables, so that goes into the name.
-"""
+"""The variables of a Keras model: trained parameters and state, read and written as NumPy arrays."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from elasticdl.errors import UserError
 from elasticdl.keras import table_layers
-from elasticdl.worker.trainer import Parameters, check_same_names
+from elasticdl.worker.keras.variable_values import misfit, read, stable_names
+from elasticdl.worker.trainer import Parameters
 
 Array = NDArray[Any]
-
-_COUNTER = re.compile(r"_\d+(?=_|$)")
 
 
 class ModelVariables:
@@ -57,43 +48,10 @@ class ModelVariables:
     def write(self, parameters: Parameters) -> None:
         given = {**parameters.trainable, **parameters.state}
         if {name: value.shape for name, value in given.items()} != self._shapes:
-            raise _misfit("These are not the parameters of this model", self._shapes, given)
+            raise misfit("These are not the parameters of this model", self._shapes, given)
         if self._assign is None:
             self._assign = _assignment([*self.trainable.values(), *self.state.values()])
         self._assign(*(tf.convert_to_tensor(given[name]) for name in self._shapes))
-
-
-def stable_names(variables: Iterable[Any]) -> list[str]:
-    """Number, layer and name: "3:dense/bias"."""
-    names = []
-    for index, variable in enumerate(variables):
-        path = getattr(variable, "path", None) or variable.name
-        parts = [_COUNTER.sub("", part) for part in path.partition(":")[0].split("/")]
-        names.append(f"{index}:{'/'.join(parts[-2:])}")
-    return names
-
-
-def read(variable: Any) -> Array:
-    """A copy: what NumPy gets from a variable may be the variable's own memory."""
-    return np.array(variable.numpy())
-
-
-def write_all(variables: Mapping[str, Any], values: Mapping[str, Array], *, what: str) -> None:
-    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    if {name: np.shape(value) for name, value in values.items()} != shapes:
-        raise _misfit(f"{what} does not fit this model", shapes, values)
-    for name, variable in variables.items():
-        variable.assign(np.asarray(values[name]).astype(tf.as_dtype(variable.dtype).as_numpy_dtype))
-
-
-def _misfit(what: str, shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array]) -> UserError:
-    expected = {name: np.broadcast_to(np.zeros(()), shape) for name, shape in shapes.items()}
-    problems = check_same_names(expected, given)
-    more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
-    return UserError(
-        f"{what}: {'; '.join(problems[:5])}{more}.",
-        hint="A checkpoint can only be loaded into the model that it was taken of.",
-    )
 
 
 def _assignment(variables: Sequence[Any]) -> Any:

@@ -12,7 +12,7 @@ import paddle
 
 from elasticdl.errors import UserError
 from elasticdl.ps.embedding.custom_optimizer import CustomRule, Optimizer
-from elasticdl.worker.paddle.parameters import copy_into, dense, gradient_of, to_array
+from elasticdl.worker.paddle.tensors import copy_into, dense, gradient_of, to_array
 
 _STEP = "step"
 

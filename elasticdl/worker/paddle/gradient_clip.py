@@ -15,7 +15,7 @@ import paddle
 
 from elasticdl.ps.embedding.row_requests import RowGradients
 from elasticdl.worker.paddle.optimizer import groups_of
-from elasticdl.worker.paddle.parameters import gradient_of
+from elasticdl.worker.paddle.tensors import gradient_of
 
 # With the names of their tables.
 Layers = Sequence[tuple[str, Any]]

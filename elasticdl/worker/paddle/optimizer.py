@@ -27,7 +27,7 @@ from elasticdl.errors import UserError
 from elasticdl.ps.embedding.custom_optimizer import Optimizer, to_config
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.paddle.custom_optimizer import CustomOptimizer, as_paddle
-from elasticdl.worker.paddle.parameters import copy_into, to_array
+from elasticdl.worker.paddle.tensors import copy_into, to_array
 
 Array = NDArray[Any]
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import paddle
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
 from elasticdl.paddle import table_layers
+from elasticdl.worker.paddle.tensors import copy_into, dense, gradient_of, to_array
 from elasticdl.worker.trainer import Parameters, check_same_names
 
 Array = NDArray[Any]
@@ -100,22 +100,6 @@ class ModelParameters:
         return found
 
 
-def gradient_of(parameter: Any) -> Any:
-    """Returns the gradient of a parameter, None if it has none. `parameter.grad` would make another tensor of it."""
-    return None if parameter.stop_gradient else parameter._grad_ivar()
-
-
-def dense(gradient: Any) -> Array:
-    if not gradient.is_selected_rows():
-        return to_array(gradient)
-    # That of an embedding made with sparse=True: some rows, which may come more than once.
-    selected = gradient.get_selected_rows()
-    values = np.array(selected.get_tensor())
-    whole: Array = np.zeros((selected.height(), *values.shape[1:]), values.dtype)
-    np.add.at(whole, np.asarray(selected.rows(), np.int64), values)
-    return whole
-
-
 @contextlib.contextmanager
 def unchanged(parameters: Mapping[str, Any], *, closely: bool) -> Iterator[None]:
     """In here gradients are computed, for servers. Raises `UserError` if parameters were changed on the way: those of
@@ -146,21 +130,6 @@ def looks_closely(batch: int) -> bool:
     every batch, or from some time on; and reading all of them each time would take as long as computing with them may.
     """
     return batch & (batch - 1) == 0
-
-
-def to_array(tensor: Any) -> Array:
-    """Returns a copy of the tensor's values."""
-    if tensor.dtype == paddle.bfloat16:
-        tensor = tensor.astype("float32")
-    array: Array = tensor.numpy()
-    return array
-
-
-def copy_into(tensor: Any, array: Array) -> None:
-    if tensor.dtype == paddle.bfloat16:
-        tensor.set_value(paddle.to_tensor(np.asarray(array, np.float32)).astype("bfloat16"))
-    else:
-        tensor.set_value(array if array.flags.c_contiguous else np.ascontiguousarray(array))
 
 
 def _differences(own: Mapping[str, Any], given: Mapping[str, Array]) -> list[str]:

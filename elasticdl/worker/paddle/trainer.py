@@ -38,7 +38,8 @@ from elasticdl.worker.paddle.forward import Forward, to_tensors
 from elasticdl.worker.paddle.gradient_clip import clip_gradients, clips, step_clipped
 from elasticdl.worker.paddle.learning_rate_schedule import Schedule
 from elasticdl.worker.paddle.optimizer import held_by, load_slots, make_optimizer, server_config, slots
-from elasticdl.worker.paddle.parameters import ModelParameters, looks_closely, to_array, unchanged
+from elasticdl.worker.paddle.parameters import ModelParameters, looks_closely, unchanged
+from elasticdl.worker.paddle.tensors import to_array
 from elasticdl.worker.scoring.evaluation_metrics import EvaluationMetrics, outputs_by_name
 from elasticdl.worker.table_layers import Tables
 from elasticdl.worker.trainer import (

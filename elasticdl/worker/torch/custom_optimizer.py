@@ -12,7 +12,7 @@ import torch
 
 from elasticdl.errors import UserError
 from elasticdl.ps.embedding.custom_optimizer import CustomRule, Optimizer
-from elasticdl.worker.torch.parameters import to_array
+from elasticdl.worker.torch.tensors import to_array
 
 
 class CustomOptimizer(torch.optim.Optimizer):  # type: ignore[misc]

@@ -27,7 +27,7 @@ from elasticdl.ps.embedding.custom_optimizer import Optimizer, to_config
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.torch.compiler import defer_compiler
 from elasticdl.worker.torch.custom_optimizer import CustomOptimizer, as_torch
-from elasticdl.worker.torch.parameters import to_array
+from elasticdl.worker.torch.tensors import to_array
 
 Array = NDArray[Any]
 

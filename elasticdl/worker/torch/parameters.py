@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.nn.parameter import is_lazy
 
 from elasticdl.errors import UserError
 from elasticdl.torch import table_layers
+from elasticdl.worker.torch.tensors import copy_into, to_array
 from elasticdl.worker.trainer import Parameters, check_same_names
 
 Array = NDArray[Any]
@@ -153,26 +153,6 @@ def looks_closely(batch: int) -> bool:
     as long as computing with them may.
     """
     return batch & (batch - 1) == 0
-
-
-def to_array(tensor: Any) -> Array:
-    """The tensor's values: its own memory, if that is memory NumPy can look at."""
-    tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()
-    array: Array = tensor.numpy()
-    return array
-
-
-def copy_into(tensor: Any, array: Array) -> None:
-    tensor = tensor.detach()
-    if tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16:
-        # Not by a tensor of the array: those of messages are read-only, which PyTorch cannot express.
-        np.copyto(tensor.numpy(), array, casting="same_kind")
-    else:
-        tensor.copy_(torch.from_numpy(np.array(array)))
 
 
 def _differences(own: Mapping[str, Any], given: Mapping[str, Array]) -> list[str]:

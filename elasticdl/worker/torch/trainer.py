@@ -51,7 +51,8 @@ from elasticdl.worker.torch.optimizer import (
     slots,
 )
 from elasticdl.worker.torch.optimizer_hooks import check_steps, run_pre_hooks, step_with_rows
-from elasticdl.worker.torch.parameters import ModelParameters, is_built, looks_closely, to_array, unchanged
+from elasticdl.worker.torch.parameters import ModelParameters, is_built, looks_closely, unchanged
+from elasticdl.worker.torch.tensors import to_array
 from elasticdl.worker.trainer import (
     Array,
     Batch,
