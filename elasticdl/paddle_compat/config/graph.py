@@ -27,13 +27,6 @@ class Value:
     weights: Any = None
 
 
-class Builder:
-    """Names parameters as the original does. Its methods are in `layers.py`, where Paddle is imported."""
-
-    def __init__(self) -> None:
-        self.is_test = False
-
-
 Build = Callable[[Any, "LayerOutput", Sequence[Value]], Value]
 
 
@@ -48,11 +41,6 @@ class LayerOutput:
     build: Build | None = None
     # Costs are summed over the samples of a batch.
     is_cost: bool = False
-
-    def __add__(self, other: LayerOutput) -> LayerOutput:
-        from elasticdl.paddle_compat.config.layers import addto_layer
-
-        return addto_layer(input=[self, other])
 
 
 @dataclass(kw_only=True)

@@ -88,6 +88,13 @@ class ProgramBuilder:
 # -- describing ----------------------------------------------------------------------------------------------
 
 
+class Layer(LayerOutput):
+    """A layer that configurations may add to another with `+`."""
+
+    def __add__(self, other: LayerOutput) -> LayerOutput:
+        return addto_layer(input=[self, other])
+
+
 def _several(layers: Layers) -> list[LayerOutput]:
     return [layers] if isinstance(layers, LayerOutput) else list(layers)
 
@@ -113,7 +120,7 @@ def _described(
 ) -> LayerOutput:
     configuration = current()
     return configuration.add(
-        LayerOutput(
+        Layer(
             name=name or configuration.next_name(prefix),
             kind=kind,
             size=size,
@@ -162,7 +169,7 @@ def data_layer(
     name: str, size: int, height: int | None = None, width: int | None = None, **_: Any
 ) -> LayerOutput:
     """A slot of the data provider."""
-    return current().add(LayerOutput(name=name, kind="data", size=size))
+    return current().add(Layer(name=name, kind="data", size=size))
 
 
 def fc_layer(
