@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elasticdl.scheduling.admission import serve_claims
-from elasticdl.scheduling.allocation import MarketAllocator
 from elasticdl.scheduling.cluster import Changes, ClusterState, Pod
 from elasticdl.scheduling.decisions import Admit, Decision, Grow, Hold, Move, Plan, Preempt, Reject, Shrink
 from elasticdl.scheduling.errors import SchedulingInputError
-from elasticdl.scheduling.growth import SpeedTable, candidate_sizes, speed_table, work_left
+from elasticdl.scheduling.growth.allocation import MarketAllocator
+from elasticdl.scheduling.growth.shares import LoadLimit, balance_fair_shares, fill_fair_shares
+from elasticdl.scheduling.growth.speed import SpeedCache, SpeedModel
+from elasticdl.scheduling.growth.target_sizes import SpeedTable, candidate_sizes, speed_table, work_left
 from elasticdl.scheduling.inventory import count_fits
 from elasticdl.scheduling.planner_settings import PlannerSettings
-from elasticdl.scheduling.shares import LoadLimit, balance_fair_shares, fill_fair_shares
-from elasticdl.scheduling.speed import SpeedCache, SpeedModel
 from elasticdl.scheduling.workspace import Run, Workspace
 
 # Rounds of admission and growth until nothing changes; two are usual.

@@ -13,7 +13,7 @@ import numpy as np
 
 from elasticdl.scheduling.cluster import ClusterState, Pod, Quota
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
-from elasticdl.scheduling.growth import SpeedTable
+from elasticdl.scheduling.growth.target_sizes import SpeedTable
 from elasticdl.scheduling.inventory import Ints, Inventory, Mask, Spots
 
 

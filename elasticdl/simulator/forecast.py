@@ -16,7 +16,7 @@ import numpy as np
 
 from elasticdl.scheduling.cluster import ClusterState, Machine
 from elasticdl.scheduling.demand import JobDemand, Observation, Progress
-from elasticdl.scheduling.speed import SpeedModel, fit_speed, goodputs
+from elasticdl.scheduling.growth.speed import SpeedModel, fit_speed, goodputs
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies.elasticdl import PlannerPolicy
 from elasticdl.simulator.run_result import JobResult, RunResult

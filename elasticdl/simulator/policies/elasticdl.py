@@ -11,9 +11,9 @@ from __future__ import annotations
 from elasticdl.scheduling.cluster import ClusterState, Pod, PodPhase
 from elasticdl.scheduling.decisions import Admit, Grow, Hold, Move, Plan, Preempt, Reject, Shrink
 from elasticdl.scheduling.demand import JobDemand, Observation
+from elasticdl.scheduling.growth.speed import SpeedModel, choose_batch, fit_speed
 from elasticdl.scheduling.planner import Planner
 from elasticdl.scheduling.planner_settings import PlannerSettings
-from elasticdl.scheduling.speed import SpeedModel, choose_batch, fit_speed
 from elasticdl.simulator.policy import ClusterView, JobView, PodView, PolicyPlan
 from elasticdl.simulator.work import BatchChooser, TracedProgress, split_batch
 from elasticdl.simulator.workload import WorkloadJob

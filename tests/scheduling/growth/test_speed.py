@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from elasticdl.scheduling.demand import BatchLimits, GradientNoise, Observation, usable_observations
-from elasticdl.scheduling.speed import SpeedModel, choose_batch, efficiency, fit_speed, fit_speeds, goodputs
+from elasticdl.scheduling.growth.speed import (
+    SpeedModel,
+    choose_batch,
+    efficiency,
+    fit_speed,
+    fit_speeds,
+    goodputs,
+)
 
 TRUTH = SpeedModel(
     compute_fixed_seconds=0.05,

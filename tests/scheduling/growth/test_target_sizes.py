@@ -9,7 +9,7 @@ import pytest
 from elasticdl.scheduling.cluster import ClusterState, Machine
 from elasticdl.scheduling.decisions import Hold
 from elasticdl.scheduling.demand import BatchLimits, GradientNoise, JobDemand, Observation, Progress
-from elasticdl.scheduling.growth import candidate_sizes, work_left
+from elasticdl.scheduling.growth.target_sizes import candidate_sizes, work_left
 from elasticdl.scheduling.planner import plan
 from tests.scheduling.builders import decision, job, machines, pods_of, sizes, state, workers
 

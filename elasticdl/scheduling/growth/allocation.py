@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from elasticdl.scheduling.growth import Bids, Market, SpeedTable
-from elasticdl.scheduling.resize import resize_whole, shrink_to
-from elasticdl.scheduling.shares import LoadLimit, allowed
+from elasticdl.scheduling.growth.resize import resize_whole, shrink_to
+from elasticdl.scheduling.growth.shares import LoadLimit, allowed
+from elasticdl.scheduling.growth.target_sizes import Bids, Market, SpeedTable
 from elasticdl.scheduling.workspace import Run, Workspace
 
 

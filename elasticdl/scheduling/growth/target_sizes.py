@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.scheduling.demand import JobDemand
-from elasticdl.scheduling.speed import SpeedModel, goodputs
+from elasticdl.scheduling.growth.speed import SpeedModel, goodputs
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]

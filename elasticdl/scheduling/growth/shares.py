@@ -15,10 +15,10 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.scheduling.growth import candidate_sizes
+from elasticdl.scheduling.growth.resize import resize_whole
+from elasticdl.scheduling.growth.target_sizes import candidate_sizes
 from elasticdl.scheduling.inventory import Ints
 from elasticdl.scheduling.preemption import release_for
-from elasticdl.scheduling.resize import resize_whole
 from elasticdl.scheduling.workspace import Run, Workspace
 
 
