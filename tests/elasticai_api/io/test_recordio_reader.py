@@ -118,7 +118,7 @@ def test_snappy_without_a_package_for_it(write: Write) -> None:
         f"reader = RecordIOReader({str(write('snappy')[0])!r})\n"
         "print(len(reader)); list(reader.read_records(0, 1))"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.stdout == "20\n"
     assert "pip install cramjam" in done.stderr.splitlines()[-1]
