@@ -55,7 +55,8 @@ unit: $(TEST_ENV)/$(STAMP)
 # What touches Keras, once more with Keras 3.
 unit-keras3: $(KERAS3_ENV)/$(STAMP)
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/embedding/optimizers/test_keras_optimizers.py \
-	  tests/elasticai_api/tensorflow --ignore=tests/worker/torch -k "not torch and not estimator"
+	  tests/elasticai_api/tensorflow --ignore=tests/worker/torch -k "not torch and not estimator" \
+	  -m "not keras2" --ignore=tests/worker/keras/optimizer/test_legacy_optimizers.py
 
 ## Whole jobs with real processes, and processes really killed. Three at a time, also on two cores: a test waits, for
 ## processes to start and for deadlines to pass, about as long as it computes.

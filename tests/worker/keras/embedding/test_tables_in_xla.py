@@ -81,7 +81,7 @@ def test_in_a_job_what_is_behind_the_embeddings_can_be_compiled(
     assert last < first
 
 
-@pytest.mark.skipif(hasattr(tf.keras, "ops"), reason="Keras 3 does without XLA by itself, and says so")
+@pytest.mark.keras2  # Keras 3 does without XLA by itself, and says so.
 def test_outside_of_a_job() -> None:
     ids = tf.keras.Input((3,), dtype="int64")
     rows = elasticdl.keras.Embedding(4, combiner="sum", name="users")(ids)

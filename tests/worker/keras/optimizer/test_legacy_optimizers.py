@@ -1,4 +1,4 @@
-"""Optimizers of tf.keras before 2.11: a server does what they do, or they are refused."""
+"""Optimizers of tf.keras before 2.11: a server does what they do, or they are refused. Keras 3 has none of them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,6 @@ import tensorflow as tf
 from elasticdl.errors import UserError
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.worker.keras.optimizer import KerasOptimizer
-
-if tf.keras.Model.__module__.startswith("keras.src.models"):
-    pytest.skip("Keras 3 has none of them", allow_module_level=True)
 
 legacy = tf.keras.optimizers.legacy
 SHRUNK = {
