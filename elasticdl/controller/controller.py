@@ -86,10 +86,19 @@ class Controller:
         self._slots = asyncio.Semaphore(_CONCURRENT_JOBS)
         self._resources_at = float("-inf")
         self._machines: frozenset[str] = frozenset()
+        self._looped_at = clock()
 
     @property
     def is_synced(self) -> bool:
-        return all(informer.is_synced for informer in self._informers)
+        return not self.unsynced()
+
+    def unsynced(self) -> list[str]:
+        """Returns the kinds of objects that have not been listed yet."""
+        return [informer.watched.name for informer in self._informers if not informer.is_synced]
+
+    def loop_age(self) -> float:
+        """Returns the seconds since the loop came round last."""
+        return self._clock() - self._looped_at
 
     @property
     def is_leader(self) -> bool:
@@ -116,6 +125,7 @@ class Controller:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._timing.resync_seconds)
             self._wake.clear()
+            self._looped_at = self._clock()
             if self.is_synced:
                 self._log_resources()
                 if self.is_leader:
