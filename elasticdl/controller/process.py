@@ -7,12 +7,17 @@ import contextlib
 import logging
 import signal
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elasticdl.controller.controller import Controller
 from elasticdl.controller.serving.health import health_routes
 from elasticdl.controller.serving.http_server import HttpServer
+from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.kubeconfig import Access
+
+if TYPE_CHECKING:
+    from elasticdl.controller.serving.metrics import ControllerMetrics
 
 log = logging.getLogger("elasticdl.controller")
 
@@ -31,14 +36,28 @@ class Listening:
 async def run_controller(access: Access, *, identity: str, listening: Listening) -> None:
     """Runs until SIGINT or SIGTERM; then gives the Lease up."""
     async with Cluster(access, patience=_PATIENCE_SECONDS) as cluster:
-        controller = Controller(cluster, identity=identity)
+        metrics = _metrics() if listening.http_port is not None else None
+        controller = Controller(cluster, identity=identity, metrics=metrics)
         with contextlib.ExitStack() as servers:
-            if listening.http_port is not None:
+            if listening.http_port is not None and metrics is not None:
                 routes = health_routes(loop_age=controller.loop_age, unsynced=controller.unsynced)
-                server = HttpServer(bind=listening.bind, port=listening.http_port, gets=routes)
+                server = HttpServer(
+                    bind=listening.bind, port=listening.http_port, gets={**routes, **metrics.routes()}
+                )
                 servers.enter_context(server)
                 log.info("Serving probes and metrics at %s:%d", listening.bind, server.port)
             await _until_signalled(controller)
+
+
+def _metrics() -> ControllerMetrics:
+    try:
+        from elasticdl.controller.serving.metrics import ControllerMetrics
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"Metrics of the controller need the package {error.name}.",
+            hint="pip install 'elasticdl[kubernetes]'",
+        ) from error
+    return ControllerMetrics()
 
 
 async def _until_signalled(controller: Controller) -> None:
