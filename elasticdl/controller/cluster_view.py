@@ -60,7 +60,7 @@ class ManagedJob:
     @property
     def id(self) -> str:
         """Tells apart TrainingJobs of both API groups."""
-        return f"{self.job.api_version.partition('/')[0]}/{self.job.key}"
+        return job_id_of(self.job)
 
     @property
     def is_suspended(self) -> bool:
@@ -224,6 +224,10 @@ class ClusterView:
         """Returns what has changed since the last call."""
         changes, self.changes = self.changes, PlannerChanges()
         return changes
+
+
+def job_id_of(job: TrainingJob) -> str:
+    return f"{job.api_version.partition('/')[0]}/{job.key}"
 
 
 def job_key(document: Document) -> str:

@@ -51,7 +51,9 @@ class StaleView(UserError):
 
 
 class Effects:
-    """`generation`: of this leader; `is_leader`: asked before every action."""
+    """`generation`: of this leader; `is_leader`: asked before every action. `on_failure`: called with an action that
+    the API server has refused or not answered, unless only the cache was behind.
+    """
 
     def __init__(
         self,
@@ -59,9 +61,11 @@ class Effects:
         *,
         generation: Callable[[], int],
         is_leader: Callable[[], bool],
+        on_failure: Callable[[Action, UserError], None] | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._cluster = cluster
+        self._on_failure = on_failure
         self._generation = generation
         self._is_leader = is_leader
         self._timing = timing or timings.DEFAULT
@@ -81,6 +85,8 @@ class Effects:
                     log.debug("Dropping %s of %s: conflict", type(action).__name__, action.job.key)
                 else:
                     log.warning("Cannot carry out %s of %s: %s", type(action).__name__, action.job.key, error)
+                    if self._on_failure is not None:
+                        self._on_failure(action, error)
                 return False
         return True
 

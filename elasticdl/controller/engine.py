@@ -10,15 +10,17 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from elasticdl.backoff import Backoff
 from elasticdl.controller.cluster_resources import ClusterResources
 from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
-from elasticdl.controller.reconcile.actions import Action, WriteStatus
+from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
 from elasticdl.controller.reconcile.job import reconcile
-from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.controller.reconcile.job_view import JobView, written_status
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.training_job.job_spec import job_spec_of
+from elasticdl.jobs.training_job.status import TrainingJobPhase
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.scheduling.cluster import ClusterState
 from elasticdl.scheduling.decisions import Decision
@@ -28,6 +30,8 @@ from elasticdl.scheduling.planner import Planner
 
 log = logging.getLogger("elasticdl.controller")
 
+# After a refused action: a right or an account that is missing is not there a second later.
+_RETRY = Backoff(initial_seconds=2.0, max_seconds=60.0)
 # How often the progress alone is written into the status of a job.
 PROGRESS_SECONDS = 5.0
 
@@ -40,6 +44,15 @@ class _BuiltSpec:
     generation: int
     spec: JobSpec | None
     problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """An action of a job that was refused; nothing of the job is attempted again before `retry_at`."""
+
+    message: str
+    retry_at: float
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +73,7 @@ class Engine:
         self._specs: dict[str, _BuiltSpec] = {}
         self._histories: dict[str, SpeedHistory] = {}
         self._status_at: dict[str, float] = {}
+        self._failures: dict[str, _Failure] = {}
 
     def apply(self, kind: str, document: Document, *, gone: bool = False) -> None:
         """Takes a change of an object into the view."""
@@ -74,6 +88,37 @@ class Engine:
 
     def resources(self) -> ClusterResources:
         return ClusterResources.of(self.view)
+
+    def phases(self) -> list[TrainingJobPhase]:
+        """Returns the phase of each job, as its status says."""
+        return [written_status(managed).phase for managed in self.view.jobs.values()]
+
+    def longest_waiting_seconds(self, now: float) -> float:
+        """Returns the age of the oldest job that waits for its first start; 0 if none does."""
+        waiting = (
+            now - managed.job.created_seconds
+            for managed in self.view.jobs.values()
+            if managed.job.key not in self.view.records
+            and written_status(managed).phase is TrainingJobPhase.PENDING
+        )
+        return max(waiting, default=0.0)
+
+    def failed(self, job_id: str, action: Action, error: UserError, *, now: float) -> None:
+        """An action was refused. Its job is left alone for a while, and its status says why."""
+        if isinstance(action, WriteStatus | EmitEvent):
+            return
+        before = self._failures.get(job_id)
+        count = before.count + 1 if before is not None else 1
+        self._failures[job_id] = _Failure(
+            message=f"{type(action).__name__}: {error}".replace("\n", " "),
+            retry_at=now + _RETRY.delay(count),
+            count=count,
+        )
+
+    def carried_out(self, job_id: str, actions: Collection[Action]) -> None:
+        """All actions of a job were carried out."""
+        if not all(isinstance(each, WriteStatus | EmitEvent) for each in actions):
+            self._failures.pop(job_id, None)
 
     def step(self, now: float, *, busy: Collection[str] = ()) -> Step:
         """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone."""
@@ -93,14 +138,30 @@ class Engine:
         for job_id, view in views.items():
             if job_id in busy:
                 continue
-            decision = None if view.is_name_taken else decisions.get(view.managed.job.key)
-            is_due = now - self._status_at.get(job_id, float("-inf")) >= self._progress_seconds
-            found = reconcile(_with_decision(view, decision), now=now, progress_is_due=is_due)
+            found = self._reconcile(job_id, view, decisions.get(view.managed.job.key), now)
             if any(isinstance(each, WriteStatus) for each in found):
                 self._status_at[job_id] = now
             if found:
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
+
+    def _reconcile(
+        self, job_id: str, view: JobView, decision: Decision | None, now: float
+    ) -> tuple[Action, ...]:
+        failure = self._failures.get(job_id)
+        is_backing_off = failure is not None and now < failure.retry_at
+        view = replace(
+            view,
+            decision=None if view.is_name_taken else decision,
+            failure=failure.message if failure is not None and is_backing_off else "",
+        )
+        is_due = now - self._status_at.get(job_id, float("-inf")) >= self._progress_seconds
+        try:
+            return reconcile(view, now=now, progress_is_due=is_due)
+        except Exception:
+            # A job that breaks the controller must not stop the others.
+            log.exception("Cannot reconcile %s", job_id)
+            return ()
 
     def _plan(self, demands: dict[str, JobDemand], now: float) -> dict[str, Decision]:
         state = ClusterState(
@@ -183,7 +244,4 @@ class Engine:
         self._specs = {job_id: each for job_id, each in self._specs.items() if job_id in jobs}
         self._histories = {job_id: each for job_id, each in self._histories.items() if job_id in jobs}
         self._status_at = {job_id: each for job_id, each in self._status_at.items() if job_id in jobs}
-
-
-def _with_decision(view: JobView, decision: Decision | None) -> JobView:
-    return replace(view, decision=decision)
+        self._failures = {job_id: each for job_id, each in self._failures.items() if job_id in jobs}

@@ -15,6 +15,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.errors import UserError
 from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from tests.controller.builders import (
@@ -329,3 +330,33 @@ def test_resources_line_has_requests_totals_and_idle() -> None:
     )
     assert "CPUTotalMilli:4000" in line
     assert "NodesCPUIdleMilli:{m0:1500}" in line
+
+
+def test_refused_start_is_reported_and_retried_after_a_backoff() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    start = cluster.actions()[0]
+    words = 'pods "elasticdl-one-master" is forbidden: serviceaccount "elasticdl" not found'
+    cluster.engine.failed("elasticdl.org/default/one", start, UserError(words), now=NOW)
+    actions = cluster.actions(now=NOW + 1)
+    assert not of_kind(StartJob, actions)
+    status = status_of(actions)
+    stalled = status.condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", "ActionRefused")
+    assert words in status.message
+    assert [each.reason for each in of_kind(EmitEvent, actions)] == ["ActionRefused"]
+    assert of_kind(StartJob, cluster.actions(now=NOW + 2))
+
+
+def test_backoff_grows_with_each_refusal_and_ends_with_a_success() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    actions = cluster.actions()
+    for now in (NOW, NOW + 2):
+        cluster.engine.failed("elasticdl.org/default/one", actions[0], UserError("refused"), now=now)
+    assert not of_kind(StartJob, cluster.actions(now=NOW + 5))
+    assert of_kind(StartJob, cluster.actions(now=NOW + 6))
+    cluster.engine.carried_out("elasticdl.org/default/one", actions)
+    cluster.engine.failed("elasticdl.org/default/one", actions[0], UserError("refused"), now=NOW + 6)
+    assert of_kind(StartJob, cluster.actions(now=NOW + 8))

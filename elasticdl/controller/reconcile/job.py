@@ -54,7 +54,7 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
         return ()
     if before.phase.is_final:
         return _after_the_end(view, before, now)
-    changes = () if _is_over(view) else _changes(view)
+    changes = () if _is_over(view) or view.failure else _changes(view)
     status = next_status(view, before, now=now, is_starting=any(isinstance(a, StartJob) for a in changes))
     events = _events(view, before, status, changes)
     decision = view.decision

@@ -149,7 +149,8 @@ def _conditions(
     is_ready = reported.has_report and not is_final and ready >= max(status.trainer.min, 1)
     put(ConditionType.READY, is_ready, "MinimumReady" if is_ready else "MinimumNotReady")
     trouble = "" if is_final else view.trouble
-    put(ConditionType.STALLED, bool(trouble), _stall(trouble) if trouble else "NoTrouble", trouble)
+    reason = "ActionRefused" if view.failure else _stall(trouble) if trouble else "NoTrouble"
+    put(ConditionType.STALLED, bool(trouble), reason, trouble)
     is_resizing = not is_final and view.record is not None and ready != desired
     error = reported.desired_result.error if is_resizing else ""
     put(ConditionType.RESIZING, is_resizing, "SizeDiffers" if is_resizing else "SizeReached", error)

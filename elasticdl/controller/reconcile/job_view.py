@@ -26,7 +26,7 @@ _WORKER = "worker"
 class JobView:
     """`spec`: None if it cannot be built; `problem` then says why. `decision`: None if the planner was not asked.
     `is_name_taken`: the name is in use by something that this TrainingJob does not own. `lost_pods`: names of pods
-    whose machine is gone or not ready.
+    whose machine is gone or not ready. `failure`: an action that was refused a moment ago; nothing is attempted now.
     """
 
     managed: ManagedJob
@@ -37,6 +37,7 @@ class JobView:
     lost_pods: frozenset[str] = frozenset()
     decision: Decision | None = None
     is_name_taken: bool = False
+    failure: str = ""
 
     @property
     def master(self) -> Document | None:
@@ -84,15 +85,13 @@ class JobView:
 
     @property
     def written_status(self) -> TrainingJobStatus:
-        """The status that the TrainingJob has now; an empty one if it cannot be read."""
-        try:
-            return TrainingJobStatus.from_document(self.managed.job.status)
-        except StatusError:
-            return TrainingJobStatus()
+        return written_status(self.managed)
 
     @property
     def trouble(self) -> str:
         """Why a pod of the job does not run. Empty: none is known."""
+        if self.failure:
+            return self.failure
         observed = self.observed
         if self.record is not None and self.record.trouble:
             return self.record.trouble
@@ -104,6 +103,14 @@ class JobView:
             if status.phase is NodePhase.PENDING and status.message and not leaving(pod):
                 return f"{name}: {status.message}"
         return ""
+
+
+def written_status(managed: ManagedJob) -> TrainingJobStatus:
+    """The status that a TrainingJob has now; an empty one if it cannot be read."""
+    try:
+        return TrainingJobStatus.from_document(managed.job.status)
+    except StatusError:
+        return TrainingJobStatus()
 
 
 def _role(pod: Document) -> str:
