@@ -45,6 +45,8 @@ class ApiServer:
         # Pods whose end is never confirmed.
         self.stuck: set[str] = set()
         self.logs: dict[str, Log] = {}
+        # The definition of TrainingJobs is installed.
+        self.has_training_jobs = False
         self.deletions: list[tuple[str, Document]] = []
         self.log_queries: list[tuple[str, dict[str, str]]] = []
         self.over = threading.Event()
@@ -161,6 +163,9 @@ class ApiServer:
     def _do(
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
+        if kind == "v1":
+            names = ["trainingjobs"] if self.has_training_jobs else []
+            return 200, {"resources": [{"name": each} for each in names]}
         if method == "POST":
             if (kind, body["metadata"]["name"]) in self.objects:
                 message = f'{kind} "{body["metadata"]["name"]}" already exists'
