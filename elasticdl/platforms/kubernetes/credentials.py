@@ -1,10 +1,10 @@
-"""What the nodes of one job know each other by where they do not share a machine: a token, and a certificate.
+"""Credentials that authenticate the nodes of one job to each other across machines: a token and a certificate.
 
-A certification authority is made for each job, signs one certificate and is forgotten: nobody, we included, can ever
-make a second certificate that the nodes of this job would believe. The certificate is for a name (`elasticdl-JOB`) and
-for no address, because pods change theirs; whoever connects says which name it expects.
+Each job gets its own certification authority, which signs one certificate and is then discarded: no second
+certificate that the nodes of this job accept can ever be issued. The certificate is for a name (`elasticdl-JOB`), not
+for an address, because pods change theirs; clients state the name that they expect.
 
-Elliptic curves (P-256): such a key is made in a millisecond, and everything that speaks TLS knows the curve.
+Elliptic curves (P-256): generating such a key takes a millisecond, and every TLS implementation supports the curve.
 """
 
 from __future__ import annotations

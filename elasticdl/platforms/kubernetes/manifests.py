@@ -18,8 +18,8 @@ from elasticdl.platforms.platform import MASTER_ROLE
 
 Document = dict[str, Any]
 
-# An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
-# the same one; the clocks of machines differ.
+# An annotation: when the master last wrote its status, in seconds by the clock of the API server. Readers compare it
+# with the same clock; the clocks of machines differ.
 WRITTEN_AT = "elasticdl-written-at"
 # A master writes its status at least as often, whether it has changed or not.
 SIGN_OF_LIFE_SECONDS = 120.0
@@ -41,7 +41,7 @@ def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
 
 
 def marked(record: Document, mark: str) -> Document:
-    """The record with what tells it from that of the same job, submitted by somebody else at the same time."""
+    """Returns the record with a mark that distinguishes it from a simultaneous submission of the same job."""
     return {**record, "metadata": {**record["metadata"], "annotations": {_SUBMISSION: mark}}}
 
 
