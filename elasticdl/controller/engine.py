@@ -17,9 +17,13 @@ from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
 from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
 from elasticdl.controller.reconcile.job import reconcile
 from elasticdl.controller.reconcile.job_view import JobView, written_status
+from elasticdl.controller.started_spec import read_started_spec, started_text
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training_job.edits import followed, unapplied_edits
 from elasticdl.jobs.training_job.job_spec import job_spec_of
+from elasticdl.jobs.training_job.parsing import FieldProblem
+from elasticdl.jobs.training_job.resource import TrainingJobSpec
 from elasticdl.jobs.training_job.status import TrainingJobPhase
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.scheduling.cluster import ClusterState
@@ -38,12 +42,20 @@ PROGRESS_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class _BuiltSpec:
-    """The JobSpec of one generation of a TrainingJob, or why there is none."""
+    """The JobSpec of one generation of a TrainingJob, or why there is none. `running`: of a job that has started, what
+    it was started with and those edits that it follows; `edits` are the others.
+    """
 
-    uid: str
-    generation: int
+    key: tuple[object, ...]
     spec: JobSpec | None
     problem: str
+    running: TrainingJobSpec | None = None
+    edits: tuple[FieldProblem, ...] = ()
+
+    def of(self, managed: ManagedJob) -> ManagedJob:
+        if self.running is None:
+            return managed
+        return replace(managed, job=replace(managed.job, spec=self.running), problems=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +187,11 @@ class Engine:
     def _view_of(self, managed: ManagedJob) -> JobView:
         key = managed.job.key
         owner = self.view.owner_of(key)
-        is_owner = owner is not None and owner.id == managed.id
-        if not is_owner:
-            built = self._spec_of(managed)
+        if owner is None or owner.id != managed.id:
+            built = self._built(managed, started_from="")
             return JobView(managed=managed, spec=built.spec, problem=built.problem, is_name_taken=True)
-        built = self._spec_of(managed)
+        record = self.view.records.get(key)
+        built = self._built(managed, started_from=started_text(record.document) if record is not None else "")
         pods = self.view.pods_of(key)
         lost = (
             name
@@ -187,26 +199,21 @@ class Engine:
             if self.view.is_lost_machine((pod.get("spec") or {}).get("nodeName"))
         )
         return JobView(
-            managed=managed,
+            managed=built.of(managed),
             spec=built.spec,
             problem=built.problem,
-            record=self.view.records.get(key),
+            edits=built.edits,
+            record=record,
             pods=pods,
             lost_pods=frozenset(lost),
         )
 
-    def _spec_of(self, managed: ManagedJob) -> _BuiltSpec:
+    def _built(self, managed: ManagedJob, *, started_from: str) -> _BuiltSpec:
         job = managed.job
+        key = (job.uid, job.generation, managed.problems, started_from)
         built = self._specs.get(managed.id)
-        if built is None or (built.uid, built.generation) != (job.uid, job.generation):
-            spec, problem = None, " ".join(str(each) for each in managed.problems)
-            if not managed.problems:
-                try:
-                    spec = job_spec_of(job)
-                except UserError as error:
-                    problem = error.message
-            built = _BuiltSpec(uid=job.uid, generation=job.generation, spec=spec, problem=problem)
-            self._specs[managed.id] = built
+        if built is None or built.key != key:
+            built = self._specs[managed.id] = _build(managed, started_from, key)
         return built
 
     def _demand(self, view: JobView, now: float) -> JobDemand | None:
@@ -245,3 +252,24 @@ class Engine:
         self._histories = {job_id: each for job_id, each in self._histories.items() if job_id in jobs}
         self._status_at = {job_id: each for job_id, each in self._status_at.items() if job_id in jobs}
         self._failures = {job_id: each for job_id, each in self._failures.items() if job_id in jobs}
+
+
+def _build(managed: ManagedJob, started_from: str, key: tuple[object, ...]) -> _BuiltSpec:
+    job, problems = managed.job, managed.problems
+    running: TrainingJobSpec | None = None
+    edits: tuple[FieldProblem, ...] = ()
+    started = read_started_spec(
+        started_from, name=job.name, namespace=job.namespace, api_version=job.api_version
+    )
+    if started is not None:
+        # A running job goes on as it was before an edit that it cannot follow.
+        edits = problems or unapplied_edits(started, job.spec)
+        running = started if problems else followed(started, job.spec)
+        job, problems = replace(job, spec=running), ()
+    spec, problem = None, " ".join(str(each) for each in problems)
+    if not problems:
+        try:
+            spec = job_spec_of(job)
+        except UserError as error:
+            problem = error.message
+    return _BuiltSpec(key=key, spec=spec, problem=problem, running=running, edits=edits)

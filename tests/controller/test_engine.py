@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from elasticdl.controller.reconcile.actions import (
+    Action,
     DeletePod,
     DeleteTrainingJob,
     EmitEvent,
@@ -15,11 +17,13 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from tests.controller.builders import (
     NOW,
+    Document,
     FakeCluster,
     desired_of,
     node,
@@ -360,3 +364,66 @@ def test_backoff_grows_with_each_refusal_and_ends_with_a_success() -> None:
     cluster.engine.carried_out("elasticdl.org/default/one", actions)
     cluster.engine.failed("elasticdl.org/default/one", actions[0], UserError("refused"), now=NOW + 6)
     assert of_kind(StartJob, cluster.actions(now=NOW + 8))
+
+
+def started(cluster: FakeCluster, document: Document, workers: int) -> None:
+    """Runs a job whose record says what it was started with, as the effects write it."""
+    [start] = of_kind(StartJob, started_actions(cluster, document))
+    running = record(start.spec, report=report(workers))
+    running["metadata"]["annotations"] = started_annotations(start.started_from)
+    cluster.show(running, pod(start.spec, "master-0"))
+    cluster.show(*(pod(start.spec, f"worker-{number}") for number in range(workers)))
+
+
+def started_actions(cluster: FakeCluster, document: Document) -> tuple[Action, ...]:
+    cluster.show(document)
+    return cluster.actions()
+
+
+def edited(document: Document, **fields: Any) -> Document:
+    return {
+        **document,
+        "spec": {**document["spec"], **fields},
+        "metadata": {**document["metadata"], "generation": 2},
+    }
+
+
+def test_edit_that_a_running_job_cannot_follow_is_reported_and_not_applied() -> None:
+    cluster = FakeCluster(cpu="3")
+    job = training_job(high=2)
+    started(cluster, job, workers=2)
+    trainer = {**job["spec"]["trainer"], "max-instance": 9}
+    cluster.show(node("m1", cpu="8"), edited(job, image="image:2", trainer=trainer))
+    actions = cluster.actions()
+    assert not of_kind(WriteDesired, actions)
+    status = status_of(actions)
+    valid = status.condition(ConditionType.VALID)
+    assert valid is not None
+    assert (valid.status, valid.reason) == ("False", "EditNotApplied")
+    assert "spec.image: cannot be changed" in valid.message
+    assert "9 is more than 2" in valid.message
+    assert status.phase is TrainingJobPhase.RUNNING
+    assert str(status.trainer) == "2/2 (1–2)"
+    assert [each.reason for each in of_kind(EmitEvent, actions)] == ["EditNotApplied"]
+
+
+def test_job_stays_elastic_while_an_edit_of_it_is_invalid() -> None:
+    cluster = FakeCluster(cpu="2")
+    job = training_job(high=3)
+    started(cluster, job, workers=1)
+    cluster.show(edited(job, fault_tolernt=True), node("m1"))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 3}
+    assert "fault_tolerant" in status_of(actions).message
+
+
+def test_range_is_narrowed_while_the_job_runs() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    cluster.show(edited(job, trainer={**job["spec"]["trainer"], "max-instance": 2}))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 2}
+    valid = status_of(actions).condition(ConditionType.VALID)
+    assert valid is not None
+    assert valid.is_true

@@ -130,7 +130,10 @@ def _conditions(
         )
 
     problem = " ".join(str(each) for each in view.managed.problems) or view.problem
-    put(ConditionType.VALID, not problem, "InvalidSpec" if problem else "Accepted", problem)
+    if view.edits and not problem:
+        put(ConditionType.VALID, False, "EditNotApplied", " ".join(str(each) for each in view.edits))
+    else:
+        put(ConditionType.VALID, not problem, "InvalidSpec" if problem else "Accepted", problem)
     is_final = status.phase.is_final
     if view.managed.is_suspended:
         by_queue = bool(view.managed.job.queue_name)

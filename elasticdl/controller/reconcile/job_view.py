@@ -12,6 +12,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired, DesiredError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import StatusError
+from elasticdl.jobs.training_job.parsing import FieldProblem
 from elasticdl.jobs.training_job.status import TrainingJobStatus
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.platforms.kubernetes.naming import ROLE_LABEL
@@ -27,6 +28,7 @@ class JobView:
     """`spec`: None if it cannot be built; `problem` then says why. `decision`: None if the planner was not asked.
     `is_name_taken`: the name is in use by something that this TrainingJob does not own. `lost_pods`: names of pods
     whose machine is gone or not ready. `failure`: an action that was refused a moment ago; nothing is attempted now.
+    `edits`: of the spec, which the running job cannot follow; `managed` is without them.
     """
 
     managed: ManagedJob
@@ -38,6 +40,7 @@ class JobView:
     decision: Decision | None = None
     is_name_taken: bool = False
     failure: str = ""
+    edits: tuple[FieldProblem, ...] = ()
 
     @property
     def master(self) -> Document | None:
