@@ -427,3 +427,62 @@ def test_range_is_narrowed_while_the_job_runs() -> None:
     valid = status_of(actions).condition(ConditionType.VALID)
     assert valid is not None
     assert valid.is_true
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, "CrashLoop"),
+        ({"waiting": {"reason": "InvalidImageName", "message": "no name"}}, "ImageMissing"),
+        ({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}, "PodNotRunning"),
+    ],
+)
+def test_master_that_cannot_start_stalls_the_job(state: Document, reason: str) -> None:
+    cluster = FakeCluster()
+    spec = cluster.started(training_job())["one"]
+    waiting = pod(spec, "master-0", phase="Pending")
+    waiting["status"]["containerStatuses"] = [{"name": "master", "state": state}]
+    cluster.show(record(spec), waiting)
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", reason)
+
+
+def test_worker_that_finds_no_machine_is_reported() -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job())
+    waiting = pod(spec, "worker-2", phase="Pending")
+    del waiting["spec"]["nodeName"], waiting["status"]["containerStatuses"]
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    waiting["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    ]
+    cluster.show(waiting)
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", "Unschedulable")
+    assert "Insufficient cpu" in stalled.message
+
+
+def test_transition_time_changes_with_the_status_of_a_condition_only() -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job(high=3))
+    status = status_of(cluster.actions())
+    cluster.show(training_job(high=3, status=status))
+    cluster.remove(pod(spec, "master-0"))
+    later = status_of(cluster.actions(now=NOW + 30))
+    before, after = status.condition(ConditionType.ADMITTED), later.condition(ConditionType.ADMITTED)
+    assert before is not None
+    assert after is not None
+    assert after.last_transition_time == before.last_transition_time == format_time(NOW)
+    cluster.show(record(spec, report=report(0)), training_job(high=3, status=later))
+    ready = status_of(cluster.actions(now=NOW + 60)).condition(ConditionType.READY)
+    assert ready is not None
+    assert (ready.status, ready.last_transition_time) == ("False", format_time(NOW + 60))
+
+
+def test_job_of_a_queue_runs_with_the_size_that_was_admitted() -> None:
+    cluster = FakeCluster()
+    job = training_job(low=1, high=3, suspend=False)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    assert cluster.started(job)["one"].nodes.num_workers == 1

@@ -71,7 +71,7 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
     if any(isinstance(each, StartMaster) for each in changes):
         status = replace(status, restarts=status.restarts + 1)
     writes: tuple[Action, ...] = ()
-    if replace(status, progress=before.progress) != before or (
+    if replace(status, progress=before.progress, goodput=before.goodput) != before or (
         progress_is_due and status.progress != before.progress
     ):
         writes = (WriteStatus(job=job, status=status),)
