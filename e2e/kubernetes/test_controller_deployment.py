@@ -71,3 +71,31 @@ def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, k
     wait_for_leader(controller, other_than=first)
     kubectl("delete", "tj", "job")
     wait_until(lambda: not kubectl.left_of("job"), "everything of the job is gone")
+
+
+def test_webhook_refuses_what_cannot_be_run(controller: Kubectl, kubectl: Kubectl) -> None:
+    configuration = "validatingwebhookconfiguration/training-job-controller"
+    bundle = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}"
+    wait_until(lambda: controller("get", configuration, bundle), "the leader has registered the authority")
+
+    def refusal(document: dict[str, Any], *words: str) -> str:
+        refused = kubectl.attempt(*(words or ("create",)), "--filename=-", text=json.dumps(document))
+        return refused.stderr if refused.returncode else ""
+
+    wrong = training_job("wrong")
+    wrong["spec"]["trainer"]["min-instance"] = 3
+    # A replica may not have loaded the certificate yet: then the job is stored, and its status says the same.
+    wait_until(lambda: "denied" in refusal(wrong, "replace", "--force"), "the webhook answers")
+    assert "spec.trainer.min-instance: 3 is more than max-instance, 2." in refusal(wrong)
+    kubectl("delete", "tj", "wrong", "--ignore-not-found")
+
+    kubectl("create", "configmap", "programs", "--from-literal=program.py=import time; time.sleep(600)")
+    running = training_job("running")
+    kubectl("create", "--filename=-", text=json.dumps(running))
+    wait_until(lambda: status_of(kubectl, "running").get("phase") == "Running", "the job runs")
+    edit = json.dumps({"spec": {"image": "another:1"}})
+    refused = kubectl.attempt("patch", "tj", "running", "--type=merge", f"--patch={edit}")
+    assert "spec.image: cannot be changed once the job has started" in refused.stderr
+    kubectl("scale", "tj/running", "--replicas=1")
+    kubectl("delete", "tj", "running")
+    wait_until(lambda: not kubectl.left_of("running"), "everything of the job is gone")

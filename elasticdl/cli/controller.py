@@ -39,10 +39,24 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
     help="Port of /healthz, /readyz and /metrics; 0 takes any free one. By default, there is none.",
 )
 @click.option(
+    "--webhook_port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    metavar="PORT",
+    help="Port of the admission webhook, which refuses TrainingJobs that cannot be run. Only inside the cluster; "
+    "edl-controller.yaml has what else it needs. By default, there is none.",
+)
+@click.option(
     "--bind", default="127.0.0.1", metavar="ADDRESS", help="Address to listen at; 0.0.0.0 inside a pod."
 )
 def controller(
-    kubeconfig: Path | None, context: str, namespace: str, identity: str, http_port: int | None, bind: str
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    identity: str,
+    http_port: int | None,
+    webhook_port: int | None,
+    bind: str,
 ) -> None:
     """Run the controller of a cluster's TrainingJobs, inside or outside the cluster, until it is interrupted.
 
@@ -67,5 +81,5 @@ def controller(
     access = find_access(namespace=namespace, context=context, environment=environment)
     name = identity or f"{socket.gethostname()}-{os.getpid()}"
 
-    listening = Listening(bind=bind, http_port=http_port)
+    listening = Listening(bind=bind, http_port=http_port, webhook_port=webhook_port)
     asyncio.run(run_controller(access, identity=name, listening=listening))

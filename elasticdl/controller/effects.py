@@ -30,6 +30,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_record import desired_entry
 from elasticdl.jobs.training_job.resource import KIND, TrainingJob
@@ -120,7 +121,12 @@ class Effects:
             raise StaleView(f"its record is there already{'' if mine else ', and belongs to another job'}.")
         log.info("Starting %s with %d workers", job.key, action.spec.nodes.num_workers)
         await create_job(
-            cluster, action.spec, observer=SILENT, timing=self._timing, record_owner=owner_document(job)
+            cluster,
+            action.spec,
+            observer=SILENT,
+            timing=self._timing,
+            record_owner=owner_document(job),
+            annotations=started_annotations(action.started_from),
         )
 
     async def _write_desired(self, cluster: Cluster, action: WriteDesired) -> None:

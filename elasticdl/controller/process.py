@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.controller.controller import Controller
+from elasticdl.controller.serving.admission import PATH, review
 from elasticdl.controller.serving.health import health_routes
 from elasticdl.controller.serving.http_server import HttpServer
+from elasticdl.controller.serving.webhook import WebhookKeeper, server_context
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.kubeconfig import Access
@@ -27,10 +30,13 @@ _PATIENCE_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where the process listens. `http_port`: of probes and metrics; None: nowhere."""
+    """Where the process listens. `http_port`: of probes and metrics; `webhook_port`: of the admission webhook. None: no
+    such port.
+    """
 
     bind: str = "127.0.0.1"
     http_port: int | None = None
+    webhook_port: int | None = None
 
 
 async def run_controller(access: Access, *, identity: str, listening: Listening) -> None:
@@ -46,7 +52,17 @@ async def run_controller(access: Access, *, identity: str, listening: Listening)
                 )
                 servers.enter_context(server)
                 log.info("Serving probes and metrics at %s:%d", listening.bind, server.port)
-            await _until_signalled(controller)
+            work = [controller.run()]
+            if listening.webhook_port is not None:
+                tls = server_context()
+                server = HttpServer(
+                    bind=listening.bind, port=listening.webhook_port, posts={PATH: review}, tls=tls
+                )
+                servers.enter_context(server)
+                log.info("Serving the admission webhook at %s:%d", listening.bind, server.port)
+                keeper = WebhookKeeper(cluster, tls, is_leader=lambda: controller.is_leader)
+                work.append(keeper.run())
+            await _until_signalled(work)
 
 
 def _metrics() -> ControllerMetrics:
@@ -60,10 +76,19 @@ def _metrics() -> ControllerMetrics:
     return ControllerMetrics()
 
 
-async def _until_signalled(controller: Controller) -> None:
-    work = asyncio.create_task(controller.run())
+async def _until_signalled(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(each) for each in work]
     loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, work.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await work
+        loop.add_signal_handler(number, stopped.set)
+    stop = asyncio.create_task(stopped.wait())
+    try:
+        # Each of them runs indefinitely: one that ends has failed.
+        done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (*tasks, stop):
+            task.cancel()
+        await asyncio.gather(*tasks, stop, return_exceptions=True)

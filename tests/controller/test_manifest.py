@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from elasticdl.cli.controller import controller
 from elasticdl.controller.controller import WATCHED
 from elasticdl.controller.election import LEASE_NAME
+from elasticdl.controller.serving.admission import PATH
+from elasticdl.controller.serving.webhook import CONFIGURATION, NAME, SECRET_NAME
 from elasticdl.platforms.kubernetes.api_resources import resource_of
 
 
@@ -50,7 +52,18 @@ def test_nothing_beyond_what_is_used(documents: list[dict[str, Any]]) -> None:
 
 def test_lease_is_that_of_the_election(documents: list[dict[str, Any]]) -> None:
     rules = of_kind(documents, "Role")["rules"]
-    assert [rule["resourceNames"] for rule in rules if "update" in rule["verbs"]] == [[LEASE_NAME]]
+    names = {rule["resources"][0]: rule["resourceNames"] for rule in rules if "update" in rule["verbs"]}
+    assert names == {"leases": [LEASE_NAME], "secrets": [SECRET_NAME]}
+
+
+def test_webhook_is_asked_where_it_answers(documents: list[dict[str, Any]]) -> None:
+    configuration = of_kind(documents, CONFIGURATION)
+    [webhook] = configuration["webhooks"]
+    service = of_kind(documents, "Service")
+    assert configuration["metadata"]["name"] == service["metadata"]["name"] == NAME
+    assert webhook["clientConfig"]["service"] == {"name": NAME, "namespace": "paddlecloud", "path": PATH}
+    # A cluster without a controller stores TrainingJobs unchecked.
+    assert webhook["failurePolicy"] == "Ignore"
 
 
 def test_command_of_the_deployment_is_a_command(documents: list[dict[str, Any]]) -> None:
