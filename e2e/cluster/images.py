@@ -45,7 +45,8 @@ FRAMEWORKS: dict[str, list[str]] = {
     "light": [],
     "keras": ["tensorflow-cpu", "deepctr"],
     "torch": ["torch"],
-    "paddle": ["paddlepaddle"],
+    # It imports setuptools without requiring it.
+    "paddle": ["paddlepaddle", "setuptools"],
 }
 # TensorFlow imports Keras only when it is first asked for.
 _MODULES = {"keras": "tensorflow, keras", "torch": "torch", "paddle": "paddle, paddle.distributed.fleet"}

@@ -132,7 +132,7 @@ class Node:
                 quorum = find_quorum(members, wanted=self.variables.gradient_num)
                 if quorum is not None and any(each.uid == self.membership.own_uid for each in quorum.members):
                     return quorum
-                seen = ", ".join(f"{each.name} {each.phase.value}" for each in members)
+                seen = ", ".join(sorted(f"{each.name} {each.phase.value}" for each in members))
                 if seen != waiting:
                     log.info("Waiting for %d running nodes: %s", self.variables.gradient_num, seen)
                     waiting = seen
