@@ -26,8 +26,9 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -44,7 +45,8 @@ FRAMEWORKS: dict[str, list[str]] = {
     "light": [],
     "keras": ["tensorflow-cpu", "deepctr"],
     "torch": ["torch"],
-    "paddle": ["paddlepaddle"],
+    # It imports setuptools without requiring it.
+    "paddle": ["paddlepaddle", "setuptools"],
 }
 # TensorFlow imports Keras only when it is first asked for.
 _MODULES = {"keras": "tensorflow, keras", "torch": "torch", "paddle": "paddle, paddle.distributed.fleet"}
@@ -74,6 +76,7 @@ class Image:
     name: str
     base: list[Path]
     code: Path
+    config: dict[str, Any] = field(default_factory=lambda: CONFIG)
 
     @property
     def layers(self) -> list[Path]:
@@ -96,7 +99,7 @@ def make_images(folder: Path, *, frameworks: Iterable[str], tag: str = "") -> li
 
 def write_archive(image: Image, path: Path, *, left_out: Collection[Path] = ()) -> None:
     """`left_out` are layers that whoever reads the archive has already."""
-    write_image(path, name=image.name, layers=image.layers, config=CONFIG, left_out=left_out)
+    write_image(path, name=image.name, layers=image.layers, config=image.config, left_out=left_out)
 
 
 # -- layers ----------------------------------------------------------------------------------------------------
