@@ -126,7 +126,7 @@ class ShardService(MasterServicer, ProgressServicer):
             known = ", ".join(state.data.announced) or "none"
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"Nobody has announced the data set {dataset} (there are: {known}).",
+                f"The data set {dataset} is not announced (there are: {known}).",
             )
         master.detector.program_reported(worker, master.clock())
         given = request_number(context)
