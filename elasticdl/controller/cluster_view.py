@@ -40,7 +40,7 @@ from elasticdl.scheduling.errors import SchedulingInputError
 log = logging.getLogger("elasticdl.controller")
 
 _Read = TypeVar("_Read")
-# Machines that somebody is about to remove.
+# Taints of machines under removal.
 _LEAVING_TAINTS = (
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
@@ -232,7 +232,7 @@ def job_key(document: Document) -> str:
 
 
 def is_gated(pod: Document) -> bool:
-    """Not to be scheduled yet, by somebody's word: it asks for nothing."""
+    """Whether the pod has scheduling gates: the scheduler ignores it, and it requests nothing yet."""
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
