@@ -230,7 +230,9 @@ class ShardService(MasterServicer, ProgressServicer):
         if lease is None:
             given = 0 < task < state.ledger.next_lease
             log.warning(
-                "Shard %d was reported and %s.", task, "is nobody's any more" if given else "never given out"
+                "Shard %d was reported and %s.",
+                task,
+                "is not leased any more" if given else "never given out",
             )
             return
         if error:
