@@ -56,7 +56,7 @@ def main() -> int:
             f"there is no benchmark {', '.join(unknown)}; there are {', '.join((*NAMES, *MORE_NAMES))}"
         )
     repeat = arguments.repeat or (1 if arguments.quick else 5)
-    # As in an installed package, and as in the peers: else every process would compile our modules anew.
+    # As in an installed package, and as in the peers: else every process would compile our modules again.
     for package in ("elasticai_api", "elasticdl", "benchmarks"):
         compileall.compile_dir(str(ROOT / package), quiet=1)
     # What others have written, our environments install without compiling it: the first process that needs it does.
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def _heed_signals() -> None:
-    """Whoever ends a benchmark ends what it has started, too: jobs, processes, namespaces."""
+    """Makes signals also end what the benchmark has started: jobs, processes, namespaces."""
 
     def end(number: int, frame: FrameType | None) -> None:
         # Once: what is under way then is the end.
@@ -81,7 +81,7 @@ def _heed_signals() -> None:
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Under nohup the latter is nobody's wish.
+        # Under nohup the latter is to be ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
 

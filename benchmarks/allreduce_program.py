@@ -1,7 +1,7 @@
 """One training program, three ways: elastic all-reduce, plain DistributedDataParallel, and that under torchrun.
 
 `python -m benchmarks.allreduce_program WAY STEPS STAMPS`: trains a network of 25 million parameters on numbers in
-memory, in as many processes as somebody starts, and writes a line for every step into a file in STAMPS: when it was
+memory, in as many processes as are started, and writes a line for every step into a file in STAMPS: when it was
 done, its number, and how many processes took part.
 """
 

@@ -5,7 +5,7 @@ hand they get a fixed TF_CONFIG and no master: `elasticai_api` then gives each t
 as a list would be read. In the job, shards are fetched from the master and batches reported.
 
 Both sides are started, and when the chief and the worker of each have trained a while, one side is halted (SIGSTOP)
-while the other one's steps are timed, in turns. So both meet the same machine, and none is timed while somebody starts,
+while the other one's steps are timed, in turns. So both meet the same machine, and none is timed during a start,
 or trains alone because the other has not begun or has done its part. Neither checkpoints nor evaluations fall into that
 time: they cost both sides the same, in moments of their own choice. Steps are those that the chief logs.
 """

@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is told: a table on a terminal, plain lines in a pipe, JSON in a file."""
+"""The results of a benchmark: a table on a terminal, plain lines in a pipe, JSON in a file."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def at_least(result: Result, factor: float, *, target: bool = True) -> Result:
     """The result, with us at least so many times the peer as its target (or only the ratio)."""
     assert result.peer is not None
     ratio = result.us / result.peer
-    told = {"target": f"≥ {factor:g}×", "passed": ratio >= factor} if target else {}
-    return Result(**{**asdict(result), "compared": f"{ratio:.3g}×", **told})
+    verdict = {"target": f"≥ {factor:g}×", "passed": ratio >= factor} if target else {}
+    return Result(**{**asdict(result), "compared": f"{ratio:.3g}×", **verdict})
 
 
 def at_most_more(result: Result, limit: float) -> Result:

@@ -112,7 +112,7 @@ class Stamps:
 
 
 def batches_done(folder: Path, node: str) -> int:
-    """So many batches that node has ended; cheap, for whoever asks takes part of the machine."""
+    """Returns how many batches the node has finished; cheap, because polling uses the machine that is measured."""
     path = folder / node
     return path.read_bytes().count(f"{END} ".encode()) if path.exists() else 0
 

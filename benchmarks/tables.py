@@ -3,7 +3,7 @@
 Both hold the same rows and are asked for the same ids, in turns, in one process: batches of DeepFM's size (4096
 samples of 26 categories), of which every id comes once, in the order of their buckets, as workers send them. The plain
 table is compiled here (plain_table.cpp) with full optimization for portable code, as ours is. What memory alone allows
-is told beside it: a gather whose places are known.
+is reported beside it: a gather whose places are known.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
         for start in range(0, rows, 100_000):
             ours.gather(ids[start : start + 100_000])
             plain.gather(ids[start : start + 100_000], ahead=False)
-        told = f"{rows:,} rows of {WIDTH}, {statistics.mean(map(len, batches)):,.0f} different ids a batch"
+        note = f"{rows:,} rows of {WIDTH}, {statistics.mean(map(len, batches)):,.0f} different ids a batch"
         found = _measure(
             {
                 "lookup, ours": (batches, lambda each: ours.gather(each)),
@@ -81,7 +81,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
                 unit="million rows/s",
                 us=found[f"{what}, ours"],
                 peer=found[f"{what}, {peer}"],
-                note=told,
+                note=note,
             )
             results.append(at_least(result, TARGET))
     bound = found["places known"]

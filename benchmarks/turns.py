@@ -1,7 +1,7 @@
 """Sides measured in turns: while one is timed the others are halted (SIGSTOP), all of them long under way.
 
-So all meet the same machine, which on a shared host is another one every minute, and none is timed while somebody
-starts.
+So all meet the same machine, which on a shared host changes every minute, and none is timed during a
+start.
 """
 
 from __future__ import annotations

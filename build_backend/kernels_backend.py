@@ -1,8 +1,8 @@
 """What pip calls to build this project: scikit-build-core, with four things added.
 
 Where no C++ compiler is found, the one of the `ziglang` package is asked for and used, so that nothing but pip is
-needed. An editable install leaves the extension in the source tree, beside the modules that import it: whoever runs
-the tree, by whatever path, finds it there. What is there already, of the same sources and for the same Python, is used
+needed. An editable install leaves the extension in the source tree, beside the modules that import it: a program
+that runs the tree, by whatever path, finds it there. One of the same sources and for the same Python is used
 again: installing a tree into a second environment compiles nothing. And it tells Python where the tree is, no more: by
 itself scikit-build-core also puts a hook before all other imports, so that PYTHONPATH could not name another package.
 """

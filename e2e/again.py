@@ -1,6 +1,6 @@
 """`python -m e2e.again ARGUMENTS`: pytest, and once more, one by one, what has failed in it.
 
-Whole jobs are many processes on a machine of which nobody knows what else it does. A test that fails and then passes by
+Whole jobs are many processes on a machine with unknown other load. A test that fails and then passes by
 itself does not keep a change from landing, but it is named at the end, and what it printed stands above: either the
 test counts on a speed, or the system has a race. Both are defects to be looked for. More than a few of them are no
 accident, and are not run again.

@@ -20,7 +20,7 @@ from elasticdl.catalog.local.master_client import current_status
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 
-# Whoever started the tests may have interrupts and hang-ups ignored, which the jobs started here would inherit.
+# The shell that started the tests may have interrupts and hang-ups ignored, which the jobs started here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -256,7 +256,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Finished
     folder = tmp_path_factory.mktemp("finished")
     gates = Gates(folder / "gates")
     gates.folder.mkdir()
-    # Nobody trains alone.
+    # No worker trains alone.
     gates.hold("train")
     environment = {"ELASTICDL_TEST_GATES": str(gates.folder), "ELASTICDL_THREADS": "1"}
     arguments = [*gated_arguments(digits), "--num_epochs=1", f"--output={folder}/model"]

@@ -12,7 +12,7 @@ What a page says to the tests, in comments that readers do not see
     <!-- exit code: N -->           how the next block ends, if not well
     <!-- background: NAME -->       the next block runs in a second terminal ...
     <!-- end of: NAME -->           ... which is waited for here; the output shown next is that of all its run
-    <!-- run: COMMAND -->           what a reader does without being told; `wait_for JOB WORDS` waits until the
+    <!-- run: COMMAND -->           what a reader does without instructions; `wait_for JOB WORDS` waits until the
                                     status of a job has these words
 
 Every block must be of a language named here, so that none is passed over by mistake.

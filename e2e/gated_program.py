@@ -6,8 +6,8 @@ nodes, it stays there and says so by a file `held-POINT-NODE`. A number in the f
 passed before. So a test lets a job come to a point, kills a process exactly there, and lets it go on.
 
 Each process leaves what it was given in `environment-NODE`. A worker of TensorFlow looks every three seconds, and not
-every thirty, whether the chief has made or restored the model. Where nothing else is tested, less is computed: nobody
-searches for garbage while a graph is made, and PyTorch comes without its compiler.
+every thirty, whether the chief has made or restored the model. Where nothing else is tested, less is computed: no
+garbage collection while a graph is made, and PyTorch comes without its compiler.
 """
 
 from __future__ import annotations

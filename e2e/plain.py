@@ -74,19 +74,19 @@ class Ended:
     def refused(self, *words: str) -> None:
         """Wrong input: found before any process was started."""
         assert self.code == 2, self.output
-        self._told(words)
+        self._assert_printed(words)
         assert not list((self.home / "jobs").glob("*/logs/*.log")), "processes were started"
 
     def failed(self, *words: str) -> None:
         """The job began, and failed."""
         assert self.code == 1, self.output
-        self._told(words)
+        self._assert_printed(words)
 
     def succeeded(self, *words: str) -> None:
         assert self.code == 0, self.output
-        self._told(words)
+        self._assert_printed(words)
 
-    def _told(self, words: tuple[str, ...]) -> None:
+    def _assert_printed(self, words: tuple[str, ...]) -> None:
         for word in words:
             assert word in self.output, f"{word!r} is not in:\n{self.output}"
         assert f'File "{ROOT}/elasticdl/' not in self.output, f"a traceback of ours:\n{self.output}"

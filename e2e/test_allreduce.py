@@ -147,7 +147,7 @@ def test_killed_in_every_phase(start_team: Callable[..., Job], gates: Any, victi
     killed: set[str] = set()
 
     def kill() -> None:
-        # Whoever was killed before has been replaced.
+        # Those that were killed before have been replaced.
         _until(job, lambda: len(set(_members(job)) - killed) == 3, "all three are there")
         first, other, _ = _members(job)
         name = {"first": first, "worker": other, "master": "master"}[victim]
@@ -233,8 +233,8 @@ def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_p
 
 
 def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
-    """Three workers, one of which is killed; sent away until one is left; three again. The losses of all steps are
-    those of a job that is left alone, and nobody was restarted.
+    """Three workers, one of which is killed; scaled down until one is left; three again. The losses of all steps are
+    those of an undisturbed job, and no worker was restarted.
     """
 
     def start(name: str, folder: Path) -> Job:
@@ -248,7 +248,7 @@ def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path:
             environment={"ELASTICDL_TEST_GATES": str(folder)},
         )
 
-    # Nobody holds it in this folder.
+    # Nothing holds it in this folder.
     calm = start("calm", tmp_path)
     _hold(gates, 0)
     job = start("loop", gates.folder)
@@ -282,7 +282,7 @@ def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path:
     # One for the killed, two for those who were sent away, one more than at the start.
     assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(7)}
     expected, found = _printed(calm), _printed(job)
-    # 57 batches an epoch, three a step, whoever is there.
+    # 57 batches an epoch, three a step, with any number of members.
     assert sorted(expected) == list(range(1, 3 * 19 + 1))
     assert found == pytest.approx(expected, rel=1e-3)
 
@@ -325,7 +325,7 @@ def test_a_member_that_hangs(start_team: Callable[..., Job], gates: Any, hang: s
     assert "worker-3" in programs.nodes(job, "worker")
 
 
-def test_keras_is_told_to_go_elsewhere(start_job: Callable[..., Job], digits: Path) -> None:
+def test_keras_model_is_refused_with_the_right_strategy(start_job: Callable[..., Job], digits: Path) -> None:
     job = start_job(
         "train",
         "--model_zoo=model_zoo",

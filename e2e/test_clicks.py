@@ -205,7 +205,7 @@ def test_kills_do_not_change_what_is_learned(
 def _is_safe(job: Job, killed: str) -> bool:
     buckets: dict[str, Any] = job.status().get("buckets") or {}
     there = buckets.get("by_server", {})
-    # As long as nobody has noticed, everything looks as it was.
+    # Until the loss is detected, the map is the old one.
     whole = len(there) == 2 and not buckets["moving"] and not buckets["with_one_copy"]
     return whole and killed not in there
 

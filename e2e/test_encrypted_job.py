@@ -1,4 +1,4 @@
-"""A whole job whose nodes speak to each other encrypted, as on a cluster; its servers answer nobody else."""
+"""A whole job with encryption between its nodes, as on a cluster; its servers refuse all other clients."""
 
 from __future__ import annotations
 

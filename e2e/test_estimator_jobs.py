@@ -219,7 +219,7 @@ def test_each_role_killed_in_every_phase(start_iris: Callable[..., Job], gates: 
 
 
 def _assert_started(job: Job, numbers: dict[str, int]) -> None:
-    """Nobody was restarted because somebody else died."""
+    """No process was restarted because another one died."""
     for role, number in numbers.items():
         assert programs.nodes(job, role) == {f"{role}-{n}" for n in range(number)}
 
@@ -231,7 +231,7 @@ def test_every_role_of_deepfm_killed_one_after_the_other(
         "e2e.gated_program model_zoo.deepctr.deepfm_estimator "
         f"--training_data={clicks}/train --validation_data={clicks}/train "
         f"--features={COLUMNS} --num_epochs={CLICK_EPOCHS} --num_minibatches_per_shard=1 --checkpoint_steps=50 "
-        # Each of them makes its graph anew.
+        # Each of them rebuilds its graph.
         "--evaluation_seconds=30"
     )
     _set_holds(gates, "fetch", MIDDLE)

@@ -20,7 +20,7 @@ BIG = (
 
 
 class Disk:
-    """A small disk. Whoever may not mount one gets it in a name space of its own, where only the command sees it."""
+    """A small disk. Without the right to mount, one in a mount namespace of its own, visible to the command only."""
 
     def __init__(self, folder: Path, kilobytes: int) -> None:
         self.folder = folder

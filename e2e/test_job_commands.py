@@ -32,7 +32,7 @@ while (gates / "hold").exists() or (gates / f"hold-{node}").exists():
     time.sleep(0.01)
 """
 
-# Fetches shards and holds each while it is told to.
+# Leases shards and holds each as long as the gate says.
 SHARDED = """
 import os, sys, time
 from pathlib import Path
@@ -204,7 +204,7 @@ def test_killed_with_a_shard_in_hand(start_script: Callable[..., Job], gates: Ga
 
 
 def test_workers_that_see_different_data(start_script: Callable[..., Job], gates: Gates) -> None:
-    # Whoever comes first is not through before the other is there.
+    # Neither finishes before the other is there.
     (gates.folder / "hold").touch()
     text = SHARDED.replace("int(sys.argv[1])", "100 + int(os.environ['WORKER_ID'])")
     job = start_script(text, "--num_workers=2", "--relaunch_on_worker_failure=0")

@@ -31,7 +31,7 @@ def test_grows_and_shrinks_while_it_runs(start_gated: Callable[..., Any], gates:
     assert shrunk.returncode == 0, shrunk.stderr
     gates.release("train")
     job.assert_exact(epochs=2, size=SIZE)
-    # Nobody was restarted, and those who left had finished their batches first.
+    # No worker was restarted, and those that left had finished their batches first.
     assert {path.stem for path in (job.folder / "logs").glob("worker-*.log")} == {
         "worker-0",
         "worker-1",

@@ -119,10 +119,10 @@ def test_callbacks_hear_everything_and_metrics_are_exact(
     gates.release("train")
     job.assert_exact(epochs=2, size=SIZE)
 
-    told = [json.loads(line) for line in (gates.folder / "events-worker-0.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (gates.folder / "events-worker-0.jsonl").read_text().splitlines()]
     letters = {"train": "T", "epoch": "E", "train_batch": "B", "test": "V", "test_batch": "b"}
     text = ""
-    for event, _, _ in told:
+    for event, _, _ in events:
         named = re.fullmatch(r"on_(.*)_(begin|end)", event)
         assert named is not None, event
         what, side = named.groups()
@@ -130,7 +130,7 @@ def test_callbacks_hear_everything_and_metrics_are_exact(
     # All of an evaluation, and of the second epoch, may have been done by the other worker.
     evaluation = r"(<V(<b>b)*>V)*"
     assert re.fullmatch(f"<T<E(<B>B)+{evaluation}>E<E(<B>B)*{evaluation}>E>T", text), text
-    ends = [(number, logs) for event, number, logs in told if event == "on_epoch_end"]
+    ends = [(number, logs) for event, number, logs in events if event == "on_epoch_end"]
     assert [number for number, _ in ends] == [0, 1]
     assert all(set(logs) == {"loss", "val_loss", "val_auc", "val_accuracy"} for _, logs in ends)
     assert ends[1][1]["loss"] < ends[0][1]["loss"]
@@ -182,7 +182,7 @@ def test_early_stopping_ends_the_job_on_purpose_at_the_end_of_an_epoch(
     ],
     ids=["callback", "schedule"],
 )
-def test_learning_rates_reach_whoever_applies_gradients(
+def test_learning_rates_reach_the_optimizer(
     train: Callable[..., Job], gates: Any, digits: Path, how: str, learns: int
 ) -> None:
     """On a server; each rate is 0 from some epoch on: until then values change, from then on they don't."""
@@ -248,7 +248,7 @@ def test_a_worker_killed_with_a_feed_that_is_shuffling_and_filtering(
 def test_the_only_worker_killed_and_its_learning_rate(
     train: Callable[..., Job], gates: Any, digits: Path, tmp_path: Path, where: tuple[str, ...]
 ) -> None:
-    """The rate that each batch is trained with is that of its epoch, whoever trains it."""
+    """Each batch is trained with the rate of its epoch, on every worker."""
     gates.hold("train-3")
     job = train(
         *where,

@@ -42,7 +42,7 @@ def test_killed_in_every_phase(
     job.assert_exact(epochs=EPOCHS, size=SIZE)
     assert {e["epoch"] for e in job.status()["evaluations"]} >= {0, 1}
     assert (tmp_path / "model" / "state_dict.pt").exists()
-    # A replacement has the next number, and nobody was restarted because somebody else died. The last one killed had
+    # A replacement has the next number, and no process was restarted because another one died. The last one killed had
     # nothing left to do, so it may have none.
     started = {path.stem for path in (job.folder / "logs").glob("worker-*.log")}
     kills = len(PHASES) if victim == "worker" else 0
@@ -88,8 +88,8 @@ WHERE = {
 def test_the_only_worker_killed_and_its_learning_rate(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path, where: str
 ) -> None:
-    """Where it holds the model, the job goes back to its last checkpoint. The rate that each batch is trained with is
-    that of its epoch, whoever trains it: one that a schedule has set, and one that follows from the epochs before.
+    """If the victim holds the model, the job rolls back to its last checkpoint. Each batch is trained with the rate of
+    its epoch, on every worker: one that a schedule has set, and one that follows from the epochs before.
     """
     gates.hold("train-3")
     flags = [flag.format(folder=tmp_path) for flag in WHERE[where]]

@@ -66,7 +66,7 @@ def test_synchronous_training(start_gated: Callable[..., Any], gates: Any) -> No
 
 
 def test_a_lost_worker_does_not_hang_the_step(start_gated: Callable[..., Any], gates: Any) -> None:
-    """Whoever is left has its own gradients added up, however many are waited for."""
+    """The remaining workers' gradients are added up, below the number that is waited for."""
     gates.hold("train")
     job = start_gated("--num_ps=2", "--ps_replicas=1", "--grads_to_wait=3", "--sync_version_tolerance=1")
     pids = gates.wait_for("train", 2)

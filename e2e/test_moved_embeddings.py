@@ -1,4 +1,4 @@
-"""A large ordinary embedding is moved to the parameter servers, trained there, told of, and exported as what it was."""
+"""A large ordinary embedding is moved to the servers, trained there, reported, and exported as what it was."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from e2e.zoo.moved.model import Network
 from elasticdl.data.dataset import open_reader
 
 
-def test_moved_trained_told_and_exported(start_job: Callable[..., Job], digits: Path, tmp_path: Path) -> None:
+def test_moved_embedding_is_trained_reported_and_exported(
+    start_job: Callable[..., Job], digits: Path, tmp_path: Path
+) -> None:
     export = tmp_path / "export"
     job = start_job(
         "train",
@@ -34,12 +36,12 @@ def test_moved_trained_told_and_exported(start_job: Callable[..., Job], digits: 
     moved = "pixels (16,384 rows of 16, 1 MiB)"
     # When it is moved, in one line, though two workers tell of it; and where the export is.
     lines = job.output.splitlines()
-    told = f"Moved to the parameter servers: embedding {moved}."
-    assert lines.count(told) == 1
-    assert lines.index(told) < next(
+    remark = f"Moved to the parameter servers: embedding {moved}."
+    assert lines.count(remark) == 1
+    assert lines.index(remark) < next(
         number for number, line in enumerate(lines) if "Evaluation metrics" in line
     )
-    assert told in job.status()["remarks"]
+    assert remark in job.status()["remarks"]
     assert f"embedding {moved}: was moved to the parameter servers" in job.output
     logs = "".join(path.read_text() for path in (job.folder / "logs").glob("worker-*.log"))
     assert f"Moving the embedding {moved} to the parameter servers" in logs

@@ -1,4 +1,4 @@
-"""Faults of the program itself: told with its own words, retried as often as asked for, and then the end."""
+"""Faults of the program itself: reported with its own message, retried as often as configured, then fatal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_worker_that_fails_is_retried(start_gated: Callable[..., Any], gates: 
     job.assert_exact(epochs=2, size=SIZE)
 
 
-def test_out_of_memory_is_told_apart(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_out_of_memory_has_its_own_reason(start_gated: Callable[..., Any], gates: Any) -> None:
     (gates.folder / "fault").write_text("memory")
     job = start_gated("--num_workers=1", "--relaunch_on_worker_failure=0")
     assert job.wait() == 1

@@ -24,7 +24,7 @@ from e2e.conftest import ROOT, Gates, Job, wait_until
 PUBLIC = ROOT / ".public-client"
 PACKAGES = {"ours": ROOT, "public": PUBLIC}
 
-# Writes down every batch. Before its fourth, the second of a shard, it waits as long as it is told to.
+# Writes down every batch. Before its fourth, the second of a shard, it waits as long as the gate says.
 PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
@@ -165,7 +165,7 @@ def test_records_one_by_one(start_program: Callable[..., Job], gates: Gates) -> 
 
 
 def test_two_sizes_of_one_data_set(start_program: Callable[..., Job]) -> None:
-    """With ours the job fails at once; with the public package, which has no token, by its program, which is told."""
+    """With ours the job fails at once; with the public package, which has no token, by its program's error."""
     job = start_program(TWO_SIZES, "--num_workers=1", "--relaunch_on_worker_failure=0")
     assert job.wait() == 1
     said = " ".join(job.output.split())

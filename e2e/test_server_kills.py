@@ -34,7 +34,7 @@ def _wait_for_two_copies(job: Any, servers: int, *, killed: str) -> set[str]:
         buckets = _buckets(job)
         there = set(buckets.get("by_server", {}))
         whole = len(there) == servers and not buckets["moving"] and buckets["with_one_copy"] == 0
-        # As long as nobody has noticed, everything looks as it was.
+        # Until the loss is detected, the map is the old one.
         return there if whole and killed not in there else set()
 
     found: set[str] = wait_until(settled, f"two copies of everything on {servers} servers")
@@ -124,7 +124,7 @@ def test_one_at_a_time_and_nothing_is_trained_again(
         environment={"ELASTICDL_TEST_SLOW": "0.03"},
     )
     gates.wait_for("start", 2)
-    # Nobody has given it the model yet.
+    # It has no model yet.
     job.kill("ps-0")
     gates.release("start")
     gates.wait_for("epoch-0")
@@ -207,8 +207,8 @@ def test_one_that_hangs_before_it_has_joined_is_ended(start_gated: Callable[...,
 def test_all_copies_of_a_model_that_was_restored_are_that_model(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:
-    """Each server is killed once before anything is trained: all that there is then was a backup. One of them has come
-    later than the other, which was told where the checkpoint is when nobody knew yet what it is to hold of it.
+    """Each server is killed once before anything is trained: what is left then was a backup. One of them joined
+    later than the other, which learned of the checkpoint before the placement of buckets was known.
     """
     checkpoints = tmp_path / "checkpoints"
     # One worker, so that batches come in one order.

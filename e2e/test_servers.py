@@ -1,4 +1,4 @@
-"""Parameter servers are killed, added and sent away while a job trains: nobody restarts, nothing is trained again."""
+"""Parameter servers are killed, added and removed while a job trains: no restarts, nothing is trained again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -
     _wait_for_buckets(job, {"ps-3", "ps-4"})
     gates.release("epoch-1")
     _assert_nothing_lost(job)
-    # None of the servers there are now were told of that batch by the worker.
+    # The worker reported that batch to none of the current servers.
     assert job.status()["batches_without_effect"] == 1
     assert "1 batch had no effect: the gradients were not finite (--max_bad_gradients)." in job.output
     assert "is not finite (NaN or infinity): this batch has no effect. So far 1 had none." in job.logs()

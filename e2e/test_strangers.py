@@ -147,7 +147,7 @@ def test_a_job_without_the_public_package(start_held: Callable[..., Job], gates:
 def test_a_report_of_a_worker_that_is_dead(
     start_held: Callable[..., Job], gates: Gates, stubs: Callable[..., tuple[Any, Any]]
 ) -> None:
-    """It comes from somewhere, late: what the dead worker had is somebody else's, and is trained."""
+    """It arrives from a stranger, late: the dead worker's shard is requeued, and trained."""
     job = start_held("--num_workers=2")
     given = _addresses(job, gates, "worker-0")
     shards, progress = stubs(given)
@@ -173,10 +173,10 @@ def test_a_report_of_a_worker_that_is_dead(
     # There is nothing more for the dead.
     assert shards.get_dataset_task(mine).type == pb.NONE
     for words in (
-        f"Shard {task.task_id} was reported and is nobody's any more.",
+        f"Shard {task.task_id} was reported and is not leased any more.",
         "Shard 12345 was reported and never given out.",
     ):
-        # Whoever answers a call may be quicker than whoever writes the log.
+        # The reply to a call may precede the log line.
         wait_until(lambda words=words: words in programs.log(job, "master"), f"the master says {words}")
     (gates.folder / "hold").unlink()
     programs.assert_exact(job, dataset="numbers", epochs=1, size=200)
@@ -199,7 +199,7 @@ def test_a_size_that_cannot_be(
     size: int,
     words: str,
 ) -> None:
-    """Told without a token, by whoever it may be: it is refused and written down, and the job goes on."""
+    """A report without a token, from any process: it is refused and logged, and the job goes on."""
     job = start_held()
     shards, _ = stubs(_addresses(job, gates, "worker-0"))
     if size == 199:

@@ -43,8 +43,8 @@ log = logging.getLogger("elasticdl.keras")
 # Where an ordinary layer has one of ours inside of it, because it was moved to parameter servers.
 MOVED = "_elasticdl_moved"
 
-# What went wrong with lookups of late. TensorFlow makes an error of its own of it, in which there is nothing but its
-# text: whoever is to do something about it, as about servers that went back to a checkpoint, needs the error itself.
+# Recent errors of lookups. TensorFlow wraps an error into one of its own that keeps only the
+# text; callers that handle it, such as servers restored from a checkpoint, need the original.
 failures: deque[Exception] = deque(maxlen=1)
 
 _COMBINERS = (None, "sum", "mean", "sqrtn")
@@ -359,8 +359,8 @@ def _same_form(forms: Iterable[tuple[Any, Any]], values: Any) -> Any:
 def as_table_initializer(given: Any, *, rows: int = 0, width: int = 0) -> Initializer:
     """What Keras or a user of tables says, as tables know it; `UserError` if they do not.
 
-    `rows` and `width`: of the matrix that Keras would make, for initializers that go by them. How many rows a table
-    will have nobody knows: where they are 0 it is what tables do without.
+    `rows` and `width`: of the matrix that Keras would make, for initializers that go by them. The number of rows of a
+    table is unknown: initializers that need it (0) get the default of tables.
     """
     if isinstance(given, (str, Mapping, Initializer)) and not (
         isinstance(given, Mapping) and "class_name" in given
@@ -400,7 +400,7 @@ class _Alone:
         self._used: Any = None
 
     def settle(self) -> None:
-        """Applies the gradients there are: those of the batch before, for nobody says when a batch is over."""
+        """Applies the pending gradients, those of the batch before: there is no callback at the end of a batch."""
         gradients = self.lookups.take()
         if not gradients:
             return

@@ -322,7 +322,7 @@ class _Alone:
         self._config: Any = None
         # How often the handle's gradient had been changed after the last backward.
         self._changes = 0
-        self._told = False
+        self._warned = False
 
     def note_backward(self, handle: Any) -> None:
         # `zero_grad` takes the handle's gradient away, and means those of the rows too.
@@ -332,9 +332,9 @@ class _Alone:
         self._changes = handle.grad._version
 
     def check_changes(self, handle: Any) -> None:
-        """Whoever changes all gradients of a model changes that of the handle, in which there is nothing."""
-        if handle.grad._version != self._changes and not self._told:
-            self._told = True
+        """Warns once about changed gradients: a change of all gradients also changes the handle's empty one."""
+        if handle.grad._version != self._changes and not self._warned:
+            self._warned = True
             log.warning(
                 "Gradients are changed between backward and step, as by clip_grad_norm_. Outside of a job those of the "
                 "rows of %s are not among them, and stay as they are.",

@@ -1,8 +1,8 @@
 """What the Estimator programs of this zoo have in common: the three things that make an Estimator elastic.
 
 `ShardIndices` turns shards, which the master of the job hands out, into sample indices for `tf.data`, and remembers
-which samples were read but not trained yet. When a parameter server dies, TensorFlow makes the session of a worker anew
-and with it its input, which is to begin where nobody has trained, and not behind what was only read ahead.
+which samples were read but not trained yet. When a parameter server dies, TensorFlow recreates the session of a worker
+and with it its input, which must begin at the first untrained sample, and not behind what was only prefetched.
 
 `ElasticDataShardReportHook` tells after each step that a batch is done.
 

@@ -1,7 +1,7 @@
 // One bucket of a table: some rows, and the index by which they are found. Not thread-safe: the table locks it.
 //
 // A row is its id, the number of its updates if the optimizer counts them, the step of its last update if rows may
-// expire, its values, and its slots, one behind the other: whoever finds the row has its first values in the same
+// expire, its values, and its slots, one behind the other: a lookup finds the row's first values in the same
 // cache line. Rows lie in chunks of 32, of fewer if they are wide, that never move; they are numbered without gaps.
 //
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
@@ -40,7 +40,7 @@ struct Layout {
   std::size_t header() const { return 8 + (counts_steps ? 4 : 0) + (tracks_seen ? 4 : 0); }
   std::size_t bytes() const { return header() + (1 + slots) * width * sizeof(float); }
 
-  // Of how many rows a chunk is, as a power of two. In every bucket the last chunk has room that nobody uses: of wide rows
+  // Rows per chunk, as a power of two. In every bucket the last chunk has unused space: of wide rows
   // that would be more than all else.
   std::uint32_t chunk_shift() const {
     std::uint32_t shift = kMostShift;
@@ -264,7 +264,7 @@ class Bucket {
     rows_ = kept;
     while (chunks_.size() << shift_ >= std::size_t(kept) + chunk_rows()) drop_last_chunk(freezes, memory);
     chunks_.shrink_to_fit();
-    if (forgotten_.size() > rows_ / kForgottenShare + kForgottenAnyway) begin_anew(freezes);
+    if (forgotten_.size() > rows_ / kForgottenShare + kForgottenAnyway) reset(freezes);
     const bool is_claimed = leave_index_to_claims();
     if (!kept) {
       index_.clear();
@@ -277,8 +277,8 @@ class Bucket {
     return removed;
   }
 
-  // What comes from now on has nothing to do with what was here before.
-  void begin_anew(const Freezes& freezes) {
+  // Rows from before the reset have no history: later differences start here.
+  void reset(const Freezes& freezes) {
     emptied_ = freezes.count;
     std::vector<Forgotten>().swap(forgotten_);
   }
@@ -345,7 +345,7 @@ class Bucket {
   }
 
   // Whether more has happened since a freeze than that rows have changed, come, and been forgotten one by one.
-  bool has_begun_anew(std::uint32_t since) const { return emptied_ >= since || forgotten_from_ > since; }
+  bool was_reset(std::uint32_t since) const { return emptied_ >= since || forgotten_from_ > since; }
 
   // The ids whose rows were removed between an earlier freeze and the claim's; some may be back.
   std::vector<std::int64_t> forgotten(const Claim& claim, std::uint32_t since) const {
@@ -480,7 +480,7 @@ class Bucket {
       memory.rows.give(chunk.rows);
   }
 
-  // Before the first mark nobody can ask, and what was before the last but one nobody does.
+  // Before the first mark no difference is requested, nor is one from before the last mark but one.
   void note_forgotten(std::int64_t id, const Freezes& freezes) {
     if (!freezes.mark) {
       emptied_ = freezes.count;
@@ -496,7 +496,7 @@ class Bucket {
   }
 
   std::uint32_t rows_ = 0, shift_ = 0;
-  // How many freezes there were when the bucket last began anew, and when sightings last changed.
+  // The number of freezes at the last reset of the bucket, and at the last change of the sightings.
   std::uint32_t emptied_ = 0, sightings_written_ = 0;
   // Since this freeze it is known which rows were removed.
   std::uint32_t forgotten_from_ = 0;

@@ -30,7 +30,7 @@ inline std::uint32_t bucket_of(std::uint64_t hash, std::uint32_t buckets) {
   return std::uint32_t(((hash >> 32) * buckets) >> 32);
 }
 
-// Bits between those: by them rows are told apart in a bucket's index, and parts of a bucket are made.
+// Bits between those: they distinguish rows in a bucket's index, and divide a bucket into parts.
 inline std::uint32_t tag_of(std::uint64_t hash) { return std::uint32_t(hash >> 32) & 0xffu; }
 
 constexpr std::uint32_t kTags = 256;

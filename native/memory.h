@@ -114,7 +114,7 @@ class Slabs {
     return bytes_;
   }
 
-  // What of that was given back, and is there for whoever takes next.
+  // Bytes that were given back and are free for the next allocation.
   std::size_t spare() {
     std::lock_guard<std::mutex> lock(mutex_);
     return spare_;

@@ -330,7 +330,7 @@ class Table {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
     forget_sightings(bucket, [](const Sighting&) { return true; });
-    bucket.begin_anew(freezes_);
+    bucket.reset(freezes_);
     return remove(bucket, [](const char*) { return true; });
   }
 
@@ -353,8 +353,8 @@ class Table {
 
   // -- copies ----------------------------------------------------------------------------------------------------
 
-  // From now on the table can be seen as it is now: with all of each update or nothing of it. Returns the number by
-  // which it is seen. `mark`: somebody is going to ask what has changed since.
+  // From now on the table can be read as it is now: with all of each update or nothing of it. Returns the number that
+  // identifies the copy. `mark`: a later difference will be relative to this freeze.
   std::uint32_t freeze(bool mark) {
     Gate::Closed closed(gate_);
     std::vector<std::unique_lock<std::mutex>> all;
@@ -369,7 +369,7 @@ class Table {
     return freezes_.count;
   }
 
-  // Nobody will look at a bucket of a frozen copy any more.
+  // Ends the reading of a bucket of a frozen copy.
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));
@@ -402,7 +402,7 @@ class Table {
       return copy_of;
     }
     const Claim& claim = bucket.claim_of(freeze);
-    copy_of.complete = !since || bucket.has_begun_anew(since);
+    copy_of.complete = !since || bucket.was_reset(since);
     if (copy_of.complete) copy_of.reserve(claim.rows, layout_);
     else copy_of.forgotten = bucket.forgotten(claim, since);
     for (std::uint32_t number = 0; number < claim.rows; ++number)

@@ -1,4 +1,4 @@
-"""What holds for all tests: signals mean what they usually mean, whoever started the tests, no test counts on a
+"""What holds for all tests: signals have their default handlers, in any environment, no test counts on a
 speed of the machine, and a forked process leaves alone what it inherited.
 
 A shell that runs them in the background has interrupts ignored, nohup hang-ups; processes that tests start would

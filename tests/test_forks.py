@@ -9,7 +9,7 @@ import multiprocessing
 import grpc.aio
 
 
-def test_a_server_that_nobody_has_any_more() -> None:
+def test_forked_process_of_a_discarded_server_ends() -> None:
     async def leave_one() -> None:
         server = grpc.aio.server()
         server.add_insecure_port("127.0.0.1:0")

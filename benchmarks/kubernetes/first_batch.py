@@ -136,7 +136,7 @@ def _job(place: Place, framework: training.Framework, run: str) -> Way:
         f"--envs={FOLDER}={PRINTED}",
         f"--worker_resource_request={resources}",
     )
-    # Nobody looks at anything meanwhile but the watch: this machine is the cluster's too.
+    # Only the watch polls meanwhile: this machine is the cluster's too.
     place.wait_for(worker, lambda seen: seen.phase not in ("Pending", "Unknown"), "runs")
     finish(command)
     worked = _work_of_commands() - worked

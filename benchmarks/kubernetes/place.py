@@ -244,5 +244,5 @@ def finish(command: subprocess.Popen[str]) -> None:
 
 
 def load() -> str:
-    """How busy the machine is, to be told beside a figure."""
+    """Returns the load of the machine, for the note of a result."""
     return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"

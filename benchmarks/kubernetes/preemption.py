@@ -2,12 +2,12 @@
 
 A worker of this measurement waits for each batch, as one does whose model is on a device of its own. Its batches are
 counted in windows of a second: the slowest from the preemption until the three are replaced (by pods that wait) and the
-Deployment runs, against the median before. Six pods that come and go at once are felt on a small machine whoever they
-are: beside it runs a bare pod with the same loop and no master, and what is held against the target is how much deeper
-the worker's dip is than the bare pod's: the median of all times, and the worst of them is told beside it.
+Deployment runs, against the median before. Six pods that come and go at once slow a small machine, with any
+owner: beside it runs a bare pod with the same loop and no master, and what is held against the target is how much
+deeper the worker's dip is than the bare pod's: the median of all times; the note has the worst of them.
 
-The room they fight for is a resource that only this measurement knows (`SLOT`), put on one node while it lasts: nobody
-else's pods are in the way, and none are preempted.
+The slots they compete for are an extended resource of this measurement only (`SLOT`), put on one node while it lasts:
+no other pods use it, and none are preempted.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             compared=f"{ratio:.2f}×, worst {min(ratios):.2f}×",
             target=f"≥ {TARGET:g}×",
             passed=ratio >= TARGET,
-            note=f"the worker: {_told(ours)}; the peer, a bare pod with the same loop: {_told(bare)}; compared is the "
-            f"one dip with the other; {times} times; {load()}",
+            note=f"the worker: {_summary(ours)}; the peer, a bare pod with the same loop: {_summary(bare)}; "
+            f"compared is the one dip with the other; {times} times; {load()}",
         )
     ]
 
 
-def _told(paces: list[Pace]) -> str:
+def _summary(paces: list[Pace]) -> str:
     worst = min(pace.dip for pace in paces)
     return (
         f"{_median(paces, lambda pace: pace.dip):.2f}× (worst {worst:.2f}×) of its usual "
@@ -224,7 +224,7 @@ def _deployment(job: str) -> Document:
 
 @contextlib.contextmanager
 def _slots(place: Place) -> Iterator[None]:
-    """Room for the workers, and for nobody more, on one node."""
+    """Slots for exactly the workers, on one node."""
     node = place.machines()[0]
     _offer(place, node, str(WORKERS))
     try:
@@ -234,6 +234,6 @@ def _slots(place: Place) -> Iterator[None]:
 
 
 def _offer(place: Place, node: str, amount: str | None) -> None:
-    """As somebody does who knows of a device that the machine has."""
+    """Publishes an extended resource, as a device plugin does."""
     room = {SLOT: amount}
     place.change(f"/api/v1/nodes/{node}/status", {"status": {"capacity": room, "allocatable": room}})

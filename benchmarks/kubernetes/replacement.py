@@ -1,8 +1,8 @@
 """A worker's pod is deleted: how soon the one that takes its place is there.
 
 The clock starts with the command (`kubectl delete pod`), as for the person who types it, and ends when a watch from
-outside sees the new pod. What is between the deletion that the watch sees and the new pod is told too: the first part
-is kubectl's.
+outside sees the new pod. The time between the deletion that the watch sees and the new pod is reported too: the first
+part is kubectl's.
 """
 
 from __future__ import annotations

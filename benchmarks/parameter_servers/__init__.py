@@ -4,7 +4,7 @@
 units, *light* with 64 and 32, where communication is what counts. Every side is a set of real processes, long under
 way, and they are timed in turns. Where a side can be arranged in several ways on two cores (workers, threads), all are
 tried, and the best counts, on both sides. All have the data in mapped memory (`clicks.py`), and every loss has to fall.
-A peer that cannot be had on this machine is told, and the others are measured all the same.
+A peer that cannot be installed on this machine is reported, and the others are measured all the same.
 """
 
 from __future__ import annotations

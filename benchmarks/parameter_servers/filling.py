@@ -22,7 +22,7 @@ from elasticdl.ps.storage.bucket_store import BucketStore, InitialModel, ServerS
 from elasticdl.wire import ps_pb2
 
 _BUCKET = 0
-# Whoever waits for a part waits for one that is on its way, too.
+# A wait for a part also covers one that is in flight.
 _SECONDS = 0.5
 _ADAGRAD = ps_pb2.OptimizerConfig(name="adagrad", flavor="keras")
 

@@ -29,8 +29,8 @@ from benchmarks.processes import DEADLINE, ROOT, free_port, running, tail, wait_
 
 FOLDER = ROOT / ".go-server"
 _REQUIREMENTS = ROOT / "requirements" / "go-server.txt"
-# The server ends at once where there is no Kubernetes around it: no token in a place that cannot be chosen. So it is
-# given one, in a view of the file system that it has to itself. Nobody answers at the address; it only complains.
+# The server exits where there is no Kubernetes around it: no token at a fixed path. So it
+# gets a dummy one, in a mount namespace of its own. Nothing listens at the address; it only complains.
 _POD = """
 run=$(readlink -f /var/run) && mount -t tmpfs tmpfs "$run" && cd "$run" &&
 mkdir -p secrets/kubernetes.io/serviceaccount && echo none > secrets/kubernetes.io/serviceaccount/token &&
@@ -53,8 +53,8 @@ def installed() -> Path:
             subprocess.run(install, check=True, timeout=DEADLINE, capture_output=True)
             _generate(FOLDER)
         except subprocess.SubprocessError as error:
-            told = getattr(error, "stderr", None) or str(error).encode()
-            raise Missing(f"elasticdl 0.2.0rc3 cannot be installed: {told.decode()[-300:]}") from error
+            output = getattr(error, "stderr", None) or str(error).encode()
+            raise Missing(f"elasticdl 0.2.0rc3 cannot be installed: {output.decode()[-300:]}") from error
         binary = _binary()
         binary.chmod(binary.stat().st_mode | stat.S_IXUSR)
         complete.touch()

@@ -1,4 +1,4 @@
-"""Peers that cannot be had on this machine: told, and left out."""
+"""Peers that cannot be installed on this machine: reported, and left out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Missing(Exception):
     """A peer that cannot be had, and why."""
 
 
-def need(module: str, told: str) -> None:
+def need(module: str, name: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise Missing(f"{told} is not installed")
+        raise Missing(f"{name} is not installed")
 
 
 def need_paddle() -> None:

@@ -1,4 +1,4 @@
-"""The bound: the PyTorch model of all sides with its rows already there, and nobody that their gradients go to.
+"""The bound: the PyTorch model of all sides with its rows already there, and its gradients discarded.
 
 Nothing that has to fetch rows and send gradients can train it faster on the same cores. It keeps its memory from batch
 to batch as our workers do, or it would not be the bound of ours.

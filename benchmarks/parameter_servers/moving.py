@@ -1,8 +1,8 @@
 """How long workers stand still while buckets move: the longest gap between two batches of any worker, from the command
 that asks for another number of servers until every bucket is where it belongs, and twice.
 
-Two workers train the light model on two servers; a third one comes, fills up, and goes again. What the longest gap was
-in as long a time before is told beside it. The new server starts on the same cores: that is a part of what a user sees.
+Two workers train the light model on two servers; a third one joins, gets its buckets, and leaves. The longest gap in
+as long a time before is reported beside it. The new server starts on the same cores: users see that too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def measure(benchmark: str, setting: sides.Setting, *, rounds: int) -> list[Resu
             found["2 to 3"].append(_move(side, 3))
             found["3 to 2"].append(_move(side, 2))
         side.check_learning()
-    return [_told(benchmark, case, moves) for case, moves in found.items()]
+    return [_summary(benchmark, case, moves) for case, moves in found.items()]
 
 
-def _told(benchmark: str, case: str, moves: list[Move]) -> Result:
+def _summary(benchmark: str, case: str, moves: list[Move]) -> Result:
     """Of several the longest: a pause that is there now and then is one."""
     result = Result(
         benchmark=benchmark,

@@ -53,10 +53,10 @@ def measure(benchmark: str, sizes: clicks.Sizes, *, rounds: int) -> Result:
                 whole = saving.save()
                 rounds_found.append((saving.save(since=saving.last), whole))
             client.close()
-    return _told(benchmark, sizes, rounds_found)
+    return _summary(benchmark, sizes, rounds_found)
 
 
-def _told(benchmark: str, sizes: clicks.Sizes, found: list[tuple[Saved, Saved]]) -> Result:
+def _summary(benchmark: str, sizes: clicks.Sizes, found: list[tuple[Saved, Saved]]) -> Result:
     seconds, work, size = (
         statistics.median(
             getattr(changes, what) / max(getattr(whole, what), 1e-9) for changes, whole in found

@@ -27,7 +27,7 @@ def write_image(
     config: dict[str, Any],
     left_out: Collection[Path] = (),
 ) -> None:
-    """`left_out` are layers that whoever reads the archive has already: only their digests are in it."""
+    """`left_out` are layers that the reader of the archive has already: only their digests are in it."""
     digests = [digest_of(layer) for layer in layers]
     settings = _json(
         {

@@ -1,7 +1,7 @@
 """The images of the tests: Debian with its Python, the packages of the environment that the tests run in, and our code.
 
 Each is a pile of layers, the large ones below and kept between runs, so that after a change of the code only the top
-one of a few megabytes is made and loaded anew:
+one of a few megabytes is rebuilt and loaded again:
 
     code                elasticdl, elasticai_api, the command, the model zoo in /model_zoo, and the benchmarks, compiled
     keras|torch|paddle  a framework; `light` has none: it is for masters, parameter servers and plain programs
@@ -11,7 +11,7 @@ one of a few megabytes is made and loaded anew:
 Packages are taken from where they are installed already, with what is compiled beside them: no index is asked, and what
 runs in pods is what runs in the tests of this machine. That wants the Python of the tests to be of Debian's version.
 What elasticdl needs is compiled, as in images that `elasticdl zoo build` makes: environments of the tests are installed
-without that, and in a pod every process would compile it anew. Of a framework, which is large, what its import needs.
+without that, and in a pod every process would compile it again. Of a framework, which is large, what its import needs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def make_images(folder: Path, *, frameworks: Iterable[str], tag: str = "") -> li
 
 
 def write_archive(image: Image, path: Path, *, left_out: Collection[Path] = ()) -> None:
-    """`left_out` are layers that whoever reads the archive has already."""
+    """`left_out` are layers that the reader of the archive has already."""
     write_image(path, name=image.name, layers=image.layers, config=image.config, left_out=left_out)
 
 
@@ -152,7 +152,7 @@ def framework_layer(folder: Path, framework: str) -> Path:
 
 
 def code_layer(folder: Path) -> Path:
-    """A few megabytes, made anew after each change."""
+    """A few megabytes, rebuilt after each change."""
     places = {"elasticdl": PACKAGES, "elasticai_api": PACKAGES, "model_zoo": "", "benchmarks": ""}
     state = hashlib.sha256()
     for top in places:

@@ -1,4 +1,4 @@
-"""Whether a cluster can be made on this machine at all: told before anything is begun, in words that say what to do."""
+"""Checks that a cluster can be made on this machine, before anything starts, with errors that say what to do."""
 
 from __future__ import annotations
 

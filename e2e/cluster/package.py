@@ -20,7 +20,7 @@ _FILES = ("CMakeLists.txt", "pyproject.toml", "README.md")
 
 
 def make_wheel(folder: Path) -> Path:
-    """In the folder, if it is not there: made anew after each change."""
+    """In the folder, if it is not there: rebuilt after each change."""
     state = hashlib.sha256()
     for path in [
         *(ROOT / name for name in _FILES),

@@ -107,7 +107,7 @@ class Given:
     kubeconfig: str
 
     def enter(self) -> None:
-        """Whoever set KUBECONFIG reaches it."""
+        """Makes the cluster that KUBECONFIG names reachable."""
 
     def load(self, archive: Path) -> None:
         command = os.environ.get("ELASTICDL_TEST_LOAD")
@@ -119,17 +119,17 @@ class Given:
 
     def stop_node(self, node: str) -> None:
         raise NotImplementedError(
-            f"{node} is nobody's to stop: use a cluster of kind, of minikube or of our own"
+            f"{node} cannot be stopped here: use a cluster of kind, of minikube or of our own"
         )
 
     def start_node(self, node: str) -> None:
-        raise NotImplementedError(f"{node} is nobody's to start")
+        raise NotImplementedError(f"{node} cannot be started here")
 
     def stop_api_server(self) -> None:
-        raise NotImplementedError("its API server is nobody's to stop")
+        raise NotImplementedError("its API server cannot be stopped here")
 
     def start_api_server(self) -> None:
-        raise NotImplementedError("its API server is nobody's to start")
+        raise NotImplementedError("its API server cannot be started here")
 
 
 def wait_for_api_server(kubeconfig: str) -> None:

@@ -42,7 +42,7 @@ def who_reaches(pods: Sequence[Document], policies: Sequence[Document]) -> dict[
 
 @contextlib.contextmanager
 def heeded(look: Look) -> Iterator[None]:
-    """From the beginning of the block to its end, by whoever is in the cluster's network.
+    """Watches from the beginning of the block to its end, in the cluster's network.
 
     Raises what has kept it from looking, at the end: what was seen until then may not be what policies say.
     """

@@ -65,7 +65,7 @@ class Processes:
                     os.kill(int(process.parent.name), signal.SIGKILL)
 
     def kill_all_inside(self) -> None:
-        """Whoever else is in the cluster's network: commands of tests that did not come to their end. Not this process,
+        """Kills all else in the cluster's network: commands of tests that did not finish. Not this process,
         nor those that it was started by.
         """
         place = Path("/run/netns", self.network)

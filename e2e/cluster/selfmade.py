@@ -27,7 +27,7 @@ SERVICE_NETWORK = "198.19.0.0/16"
 API_SERVICE_IP = "198.19.0.1"
 # Far beyond what a loaded machine needs: it ends what hangs.
 _SECONDS = 180.0
-_LINES_TOLD = 15
+_LINES_SHOWN = 15
 _CLONE_NEWNET = 0x40000000
 
 
@@ -67,7 +67,7 @@ class SelfMade:
         self._start_node(node)
 
     def stop_api_server(self) -> None:
-        """Nobody else starts it again."""
+        """Has no supervisor that restarts it."""
         self.stop_part("apiserver")
 
     def start_api_server(self) -> None:
@@ -119,7 +119,7 @@ class SelfMade:
     def tell_logs(self) -> None:
         """What its parts said last, before it is taken down with their logs."""
         for log in sorted(self._run.glob("*.log")):
-            lines = log.read_text(errors="replace").splitlines()[-_LINES_TOLD:]
+            lines = log.read_text(errors="replace").splitlines()[-_LINES_SHOWN:]
             print("\n".join([f"--- {log.name}", *(line[:500] for line in lines)]), flush=True)
 
     def down(self) -> None:

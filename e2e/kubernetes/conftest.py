@@ -7,7 +7,7 @@ A cluster that KUBECONFIG names has to let pods be root on its machines and moun
 FlowSchemas (Kubernetes 1.20 and later have them). It is given images as `e2e/cluster/places.py` says. Tests are skipped
 there, each with its reason, and never on a cluster of our own, if they want what it does not have:
 
-- several machines that take pods, and that can be stopped: kind and minikube stop theirs, of others nobody knows how;
+- several machines that take pods, and that can be stopped: kind and minikube stop theirs, other clusters do not;
 - an API server that stays away when it is stopped: those of kind and minikube are started again by their kubelets;
 - a folder of this machine that all nodes see by the same path, for the page of the documentation that mounts
   `$PWD/data`: ELASTICDL_TEST_SHARED names it;
@@ -50,7 +50,7 @@ MANIFESTS = ROOT / "elasticdl" / "manifests"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that are alone come last: until then nobody waits for anybody. Of the others the longest come first."""
+    """Sorts tests that run alone last, so that none waits for another before. Of the others the longest come first."""
     items.sort(key=lambda item: ("alone" in getattr(item, "fixturenames", ()), "page" not in item.name))
     for item in items:
         if Path(__file__).parent in item.path.parents:
@@ -158,7 +158,7 @@ def room(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
 def shared_folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """One that this machine and all nodes see by the same path."""
     if isinstance(cluster, SelfMade):
-        # Pods are other users than whoever makes the folders.
+        # Pods run as other users than the one who makes the folders.
         for each in (tmp_path, *tmp_path.parents[:2]):
             each.chmod(0o755)
         yield tmp_path
@@ -176,7 +176,7 @@ def shared_folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 def three_machines(cluster: Cluster, whole_cluster: None) -> list[str]:
     """That can be stopped, but for the first: the hall of held workers is there."""
     if isinstance(cluster, Given):
-        pytest.skip("nobody knows how to stop a machine of this cluster")
+        pytest.skip("this cluster has no known way to stop a machine")
     everywhere = Kubectl(namespace="default")
     if isinstance(cluster, SelfMade):
         # A machine that another test has just started again takes no pods for some seconds.
@@ -223,7 +223,7 @@ def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
     kubectl("apply", *files)
     yield kubectl
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
-    # Nobody is left who would replace them, nor anybody whom a notice would help.
+    # Nothing is left that would replace them, nor anything that a notice would help.
     kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
 
 

@@ -61,7 +61,7 @@ class Foothold:
 
     @contextlib.contextmanager
     def locked(self, file: str) -> Iterator[None]:
-        """A file of the folder, from the moment when whoever has its lock lets go of it."""
+        """Holds the lock of a file of the folder, from the moment when its holder releases it."""
         command = ("python3", "-c", _LOCK, f"/machine{self.folder}/{file}")
         holding = subprocess.Popen(
             ["kubectl", f"--namespace={self.kubectl.namespace}", "exec", "--stdin", NAME, "--", *command],

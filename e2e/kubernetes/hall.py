@@ -30,7 +30,7 @@ class Hall:
         return cls(kubectl=kubectl, address=f"{kubectl.get('pod', NAME)['status']['podIP']}:{PORT}")
 
     def without_the_api_server(self) -> Hall:
-        """For whoever is in the cluster's network."""
+        """For processes in the cluster's network."""
         return dataclasses.replace(self, directly=True)
 
     def ask(self, method: str, path: str = "") -> Any:

@@ -51,7 +51,7 @@ class HeldJob:
         self.elasticdl.train(*self._program(*flags, volumes=volumes))
 
     def apply_program(self, *flags: str) -> None:
-        """The same from a file, as by somebody who has no `elasticdl` where the cluster is."""
+        """The same from a file, as a user does who has no `elasticdl` where the cluster is."""
         file = self.folder / "job.yaml"
         self.elasticdl.train(*self._program(*flags), f"--yaml={file}")
         self.kubectl("apply", "-f", str(file))

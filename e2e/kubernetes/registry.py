@@ -119,4 +119,4 @@ class _Handler(BaseHTTPRequestHandler):
         return self.place / name.replace(":", "-", 1)
 
     def log_message(self, *words: object) -> None:
-        """Nobody looks at it."""
+        """Logs nothing."""

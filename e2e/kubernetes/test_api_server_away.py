@@ -30,7 +30,7 @@ def test_workers_end_while_it_is_away_and_afterwards(
     held.start_program("--num_workers=3")
     held.wait_for_held(3, "worker-0", "worker-1", "worker-2")
     victim = process_with(held.marks("worker-1"))
-    # Whatever has changed since the master heard of pods last, a server that is started anew does not remember it.
+    # A restarted server does not remember the changes since the master's last event.
     held.kubectl("create", "configmap", "newer")
 
     own_cluster.stop_api_server()

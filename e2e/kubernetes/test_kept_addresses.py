@@ -1,5 +1,5 @@
-"""Nodes that know each other by TF_CONFIG: a parameter server and a worker are lost, and who takes their place is found
-at the same address by those who were never told.
+"""Nodes that know each other by TF_CONFIG: a parameter server and a worker are lost, and the other nodes find their
+replacements at the same addresses.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> Non
             batches=2,
         )
         held.kubectl("delete", "pod", MASTER, "--wait=true")
-        # There is no master, and nobody stops for that.
+        # There is no master, and no worker stops for that.
         held.limit(3)
         held.wait_for_held(3, *WORKERS)
         held.limit(6)
@@ -74,6 +74,6 @@ def goes_on_exactly(held: HeldJob, before: dict[str, str], *, said: str) -> None
     held.wait_for_held(6, *WORKERS)
     held.wait_for_done(180)
     assert said in held.kubectl("logs", MASTER)
-    # Nobody who knew anything is gone.
+    # No process with state of the job is gone.
     assert held.ends_exactly() == [0, 0]
     assert held.uids() == before

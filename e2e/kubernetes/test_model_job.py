@@ -141,7 +141,7 @@ def a_worker_goes(held: HeldJob) -> None:
     held.wait_for_notice("worker-0")
     held.limit(1000, "worker-0")
     wait_until(lambda: pod not in held.kubectl.phases(), "it has ended")
-    # The others are held still: the third batch was its own, and it told of it.
+    # The others are held still: the third batch was its own, and it reported it.
     held.wait_for_done(5 * BATCH)
 
 

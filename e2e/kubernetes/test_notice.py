@@ -56,7 +56,7 @@ def test_a_program_ends_its_shard(held: HeldJob, flags: tuple[str, ...]) -> None
     held.wait_for_notice("worker-0")
     held.limit(1000, "worker-0")
     wait_until(lambda: held.has_ended("worker-0"), "it comes to its own end")
-    # The other one is held still: what the one that left had begun is done, and nobody else has done it.
+    # The other one is held still: what the one that left had begun is done, by itself.
     held.wait_for_done(70)
     held.wait_for_held(3, "worker-1", "worker-2")
     assert held.ends_exactly() == [0, 0]

@@ -1,7 +1,7 @@
 """A Deployment of a higher priority takes the place of workers: the job goes on with the one that is left, waits with
 the others, and has them all back when there is room again.
 
-What they fight for is a resource that only this test knows, on one machine: nobody else's pods are in the way.
+They compete for an extended resource of this test, on one machine: no other pods are in the way.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def slots(kubectl: Kubectl) -> Iterator[None]:
 
 
 def offer(kubectl: Kubectl, machine: str, amount: str) -> None:
-    """As somebody does who knows of a device that the machine has."""
+    """Publishes an extended resource, as a device plugin does."""
     node = kubectl.get("node", machine)
-    # Whoever has changed it meanwhile.
+    # Overwrites concurrent changes.
     del node["metadata"]["resourceVersion"]
     node["status"]["capacity"][SLOT] = amount
     node["status"]["allocatable"][SLOT] = amount

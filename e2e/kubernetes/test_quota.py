@@ -24,7 +24,7 @@ def test_fewer_pods_than_wanted(held: HeldJob) -> None:
     assert "waits: pods" in held.kubectl("logs", MASTER)
     shown = held.elasticdl.jobs("status", "job")
     assert "exceeded quota: few, requested: pods=1, used: pods=4, limited: pods=4" in shown
-    # Those that wait keep nobody from working.
+    # Those that wait block no others.
     held.limit(7)
     wait_until(lambda: sorted(held.done().values()) == [7, 7], "the others go on")
 

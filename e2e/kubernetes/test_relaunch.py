@@ -51,7 +51,7 @@ def without(kind: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# What is in the way of a pod of each role, and how that is told.
+# What is in the way of a pod of each role, and its message.
 TROUBLES = {
     "ps-0": "ErrImageNeverPull: Container image",
     "worker-0": "Unschedulable: 0/",
@@ -128,9 +128,7 @@ def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elastic
     assert kubectl.left_of("job") == []
 
 
-def test_what_keeps_a_pod_from_running_is_told(
-    kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
-) -> None:
+def test_obstacles_of_pods_are_reported(kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit) -> None:
     fields = {
         "chief_spec": without({"secret": {"secretName": "no-such-secret"}}),
         "evaluator_spec": without({"configMap": {"name": "no-such-map"}}),
@@ -144,11 +142,11 @@ def test_what_keeps_a_pod_from_running_is_told(
         f"--cluster_spec_json={json.dumps(fields)}",
     )
 
-    def told() -> bool:
+    def is_reported() -> bool:
         messages = {node["name"]: node["message"] for node in status(kubectl).get("nodes", [])}
         return all(messages.get(node, "").startswith(words) for node, words in TROUBLES.items())
 
-    wait_until(told, f"the status says {TROUBLES}")
+    wait_until(is_reported, f"the status says {TROUBLES}")
     log = kubectl("logs", "elasticdl-job-master")
     for node, words in TROUBLES.items():
         assert f"{node} waits: {words}" in log
@@ -160,7 +158,7 @@ def test_what_keeps_a_pod_from_running_is_told(
     wait_until(lambda: kubectl.left_of("job") == [], "nothing is left of it")
 
 
-def test_what_keeps_the_master_from_running_is_told_by_the_command(
+def test_obstacle_of_the_master_is_reported_by_the_command(
     kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
 ) -> None:
     said = submit(ENDLESS, "--volume=claim_name=no-such-claim,mount_path=/data")
@@ -171,9 +169,7 @@ def test_what_keeps_the_master_from_running_is_told_by_the_command(
     assert kubectl.left_of("job") == []
 
 
-def test_a_master_that_ends_again_and_again_is_told_and_can_be_stopped(
-    kubectl: Kubectl, elasticdl: Elasticdl
-) -> None:
+def test_crash_looping_master_is_reported_and_can_be_stopped(kubectl: Kubectl, elasticdl: Elasticdl) -> None:
     flags = ("--job_name=job", "--image_name=elasticdl-test:light", "--image_pull_policy=Never")
     # Its Python does not find itself; the master's does not either.
     broken = ("--job_command=true", "--envs=PYTHONHOME=/nowhere")

@@ -1,5 +1,5 @@
 """Many pods are made together, by an API server that takes only a few requests of this master at a time; then all of
-them are deleted together, and replaced, and do what there is to do. (That nobody waits for another's answer is shown by
+them are deleted together, and replaced, and do what there is to do. (That calls run concurrently is shown by
 tests/master/kubernetes/test_pods_together.py.)
 """
 
@@ -22,7 +22,7 @@ _FLOW = "flowcontrol.apiserver.k8s.io"
 
 @pytest.fixture
 def throttled(kubectl: Kubectl) -> Iterator[None]:
-    """Whatever the masters of this namespace ask for beyond the least that a server can be told is refused (429)."""
+    """Limits the masters of this namespace to the server's smallest rate; it refuses what exceeds it (429)."""
     name = kubectl.namespace
     version = next(each for each in kubectl("api-versions").split() if each.startswith(_FLOW))
     shares = (

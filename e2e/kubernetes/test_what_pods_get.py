@@ -183,7 +183,7 @@ def test_everything_at_once(
     kubectl("create", "serviceaccount", "other")
     kubectl("create", "rolebinding", "other", *account)
     monkeypatch.setenv("GIVEN", "by --populate_env_names")
-    monkeypatch.setenv("SHOUTED", "by nobody")
+    monkeypatch.setenv("SHOUTED", "outside of the list")
     spec = fields(machine)
     spec["worker_spec"]["nodeSelector"] = {TAINT: kubectl.namespace}
     (tmp_path / "pods.yaml").write_text(yaml.safe_dump(spec))

@@ -87,7 +87,7 @@ def context(tmp_path: Path) -> Path:
 
 
 def name(context: Path, text: str) -> None:
-    """The model, by which an image is told from another."""
+    """Names the model, which distinguishes one image from another."""
     (context / "model_zoo/mine/model.py").write_text(f"NAME = {text!r}\n")
 
 

@@ -5,8 +5,8 @@ n samples of the shards it holds are the n that it has reported. Where a pipelin
 (several loader processes, parallel reads), the bound is `out_of_order`: a sample is done for certain once so many more
 have been reported, or all that were fetched.
 
-A shard that was lost to another worker or given back because of an error still takes its part in the counting, since
-its samples go on through the pipeline. It only is not told of any more.
+A shard that was lost to another worker or given back because of an error is still counted, since
+its samples go on through the pipeline. Only its progress is not reported any more.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class HeldShards:
             else:
                 samples = max(0, self._uncertain - self.out_of_order)
                 self._uncertain -= samples
-        told = []
+        reports = []
         first = True
         for held in shards:
             part = min(samples, held.left)
@@ -102,13 +102,13 @@ class HeldShards:
             first = False
             progress = held.progress()
             if progress is not None:
-                told.append(progress)
+                reports.append(progress)
             if held.left == 0:
                 del self._held[held.task.task_id]
-        return told
+        return reports
 
     def failed(self, samples: int, task_ids: Sequence[int] = ()) -> list[int]:
-        """Counts a batch that failed. Returns the shards that it is of, which are not to be told of any more."""
+        """Counts a batch that failed. Returns its shards, whose progress must not be reported any more."""
         shards = self._named(task_ids)
         reach = samples if task_ids else samples + self._uncertain
         touched = []
@@ -123,7 +123,7 @@ class HeldShards:
         return touched
 
     def lose(self, task_ids: Iterable[int]) -> None:
-        """These are somebody else's now."""
+        """Marks shards as leased to another worker."""
         for task_id in task_ids:
             if task_id in self._held:
                 self._held[task_id].void = True

@@ -117,7 +117,7 @@ class AloneMaster(Master):
         except KeyError:
             known = ", ".join(map(repr, self._datasets)) or "none"
             raise ShardError(
-                f"Nobody has announced the data set {name!r} (known: {known}). Give its dataset_size and num_epochs."
+                f"The data set {name!r} is not announced (known: {known}). Give its dataset_size and num_epochs."
             ) from None
 
 

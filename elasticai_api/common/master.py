@@ -1,4 +1,4 @@
-"""What a program needs from a master, whoever that is: the job's, over the network, or one in the program itself.
+"""The interface of a master for programs: the job's, over the network, or one in the program itself.
 
 `MasterClient` (master_client.py) and `AloneMaster` (alone.py) both are a `Master`, so that a program behaves the same
 in a job and on its author's desk.
@@ -94,12 +94,12 @@ class FetchedShard:
 
 
 class Master(ABC):
-    """Gives out shards and takes down how far they have come.
+    """Leases shards and records their progress.
 
-    A data set is known by its name from the first time that somebody announces it.
+    A data set is known by its name from its first announcement on.
     """
 
-    # Whether a call may take time: then progress is told beside the training, not in between.
+    # Whether a call may take time: then a thread reports progress beside the training.
     remote: bool
 
     @abstractmethod

@@ -7,7 +7,7 @@ master given up.
 
 Inside a job the process has the address of the master (MASTER_ADDR) and the job's token (in the file
 ELASTICDL_TOKEN_FILE), which every call carries. Without a token there may still be the port for programs with the
-public package (DLROVER_MASTER_ADDR): shards are fetched there the same way, but progress inside them is not told.
+public package (DLROVER_MASTER_ADDR): shards are leased there the same way, without reports of progress inside them.
 Without either the program is alone (alone.py).
 """
 
@@ -39,7 +39,7 @@ log = logging.getLogger("elasticai_api")
 
 _Reply = TypeVar("_Reply")
 
-# Long enough for whoever repairs a cluster, short enough that a forgotten process ends by itself.
+# Long enough to repair a cluster, short enough that a forgotten process ends by itself.
 DEFAULT_PATIENCE_SECONDS = 3600.0
 # A call other than for a shard is answered in milliseconds; if not, its connection is lost.
 _CALL_SECONDS = 60.0
@@ -93,12 +93,12 @@ class MasterClient(Master):
         self._partial = token is not None
         self._memory = ShardMemory()
         self._announced: dict[str, DatasetParams] = {}
-        # Several threads find out at the same time that the master has forgotten something; one tells.
+        # Several threads may find at the same time that the master lost its journal; one of them recovers it.
         self._telling = threading.Lock()
-        # Shards that were not this worker's any more when it told of them: said with the answer to the next report.
+        # Shards that the master rejected during the recovery: returned with the answer to the next report.
         self._lost: list[int] = []
-        # Shards that were told as done: a report on them that was on its way finds nothing any more.
-        self._told_done: set[int] = set()
+        # Shards that the recovery reported as done: the master does not know them in a report that was in flight.
+        self._recovered_done: set[int] = set()
         # Not from 1: another process of the same worker, before this one, must not have used the number.
         self._numbers = itertools.count(time.time_ns() // 1000)
         self._closed = threading.Event()
@@ -195,7 +195,7 @@ class MasterClient(Master):
         self._memory.end(given_back)
         reply: progress_pb2.ProgressReply = self._call(self._progress.Report, request)
         with self._telling:
-            lost = [*(task_id for task_id in reply.lost if task_id not in self._told_done), *self._lost]
+            lost = [*(task_id for task_id in reply.lost if task_id not in self._recovered_done), *self._lost]
             self._lost = []
         self._memory.drop(lost)
         return lost
@@ -244,7 +244,7 @@ class MasterClient(Master):
             self._shards.report_shard_checkpoint, pb.ShardCheckpoint(content=content)
         )
         for dataset in list(self._announced) if reply.success else ():
-            # Those of the others are told again by the master's own account.
+            # The master's own account makes the other workers drop theirs.
             self._memory.drop_dataset(dataset)
         return reply.success
 
@@ -306,7 +306,7 @@ class MasterClient(Master):
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _tell(self) -> None:
-        """The master has lost its journal: it is told what this worker remembers."""
+        """Sends this worker's memory to a master that has lost its journal."""
         with self._telling:
             log.warning(
                 "The master at %s has lost its journal: telling it what it has forgotten.", self.address
@@ -314,7 +314,7 @@ class MasterClient(Master):
             for params in list(self._announced.values()):
                 self._announce(params)
             remembered = self._memory.shards()
-            self._told_done = {shard.shard_id for shard in remembered if not shard.is_held}
+            self._recovered_done = {shard.shard_id for shard in remembered if not shard.is_held}
             request = progress_pb2.TellRequest(
                 worker_id=self.worker_id,
                 worker_type=self.worker_type,

@@ -1,8 +1,8 @@
-"""How often a worker tells its master how far it has come.
+"""The rate at which a worker reports its progress to the master.
 
-A worker that is killed loses what it has not told. A tenth of a second of the whole job's work is little, so that is
-how much one worker may have to tell: all together report at most ten times a second, be they two or two hundred, and
-what their master has to do does not grow with their number.
+A killed worker loses what it has not reported. A tenth of a second of the whole job's work is little, so that is
+how much one worker may have unreported: all together report at most ten times a second, be they two or two hundred, and
+the master's load does not grow with their number.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 # Records that lie ready: enough for a batch, few enough for the buffer of a pipe.
 _LEAST_READY = 16
 _MOST_READY = 1024
-# Batches that a loader process of PyTorch's DataLoader is ahead, unless it is told otherwise.
+# Default number of batches that a loader process of PyTorch's DataLoader prefetches.
 _BATCHES_AHEAD = 2
 
 
@@ -39,7 +39,7 @@ class RecordIndices:
         if isinstance(item, int):
             self._room.release()
             return item
-        # For whoever else takes from this queue.
+        # Wakes the other readers of this queue.
         self._queue.put(item)
         if item is None:
             raise StopIteration
@@ -55,7 +55,7 @@ class RecordIndices:
             yield index
 
     def wait_for_room(self) -> None:
-        """Until somebody takes a record."""
+        """Blocks until a record is taken."""
         self._room.acquire()
 
     def give_room(self) -> None:
@@ -71,7 +71,7 @@ class RecordIndices:
         self._queue.put(reason)
 
     def clear(self) -> None:
-        """Takes out what nobody has taken yet."""
+        """Discards what has not been taken yet."""
         while not self._queue.empty():
             if isinstance(self._queue.get(), int):
                 self._room.release()

@@ -95,8 +95,8 @@ class Reports:
         if self._error is not None:
             raise self._error
 
-    def all_told(self) -> bool:
-        """The master knows all that was noted. Raises what ended the reporting, if something did."""
+    def is_empty(self) -> bool:
+        """Whether the master has acknowledged every report. Raises the error that ended the reporting, if any."""
         self.check()
         with self._moved:
             return not (self._sending or self._pending())
@@ -113,7 +113,7 @@ class Reports:
             self._progress.clear()
 
     def go_along(self) -> None:
-        """The master is about to be asked for something. What was noted is told now, if half of the pause is over."""
+        """Sends pending reports before the next call to the master, if half of the interval has passed."""
         due = self._sent_at + max(_LEAST_PAUSE_SECONDS, self._pause_seconds / 2)
         with self._moved:
             if self._pending() and time.monotonic() >= due:
@@ -133,7 +133,7 @@ class Reports:
         return done
 
     def close(self) -> None:
-        """Flushes and ends the thread. Raises nothing: it is called where nobody could put it right any more."""
+        """Flushes and ends the thread. Raises nothing: its callers cannot handle an error any more."""
         if os.getpid() != self._process:
             return
         try:
@@ -180,7 +180,7 @@ class Reports:
                 self._awaits_turn = False
             try:
                 self._send()
-            # Whatever it is, the program is to hear of it, and nobody may wait for this thread in vain.
+            # Every error must reach the program, and end the waiting for this thread.
             except BaseException as error:  # noqa: BLE001
                 with self._moved:
                     self._error = error

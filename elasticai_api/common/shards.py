@@ -51,7 +51,7 @@ class DataShardService:
         dataset_name: by which all workers mean the same data set.
         remainder: "drop" leaves out the last samples, if they make no whole batch; "fill" and None do not.
         shuffle_records: the records of a shard too come in another order, that of `shard.indices`. How far such a
-            shard has come cannot be told, so it counts as a whole.
+            shard has come is unknown, so it counts as a whole.
         master_client: another master than the one that the environment names.
         out_of_order: by how many samples the program may be ahead of the order of fetching at most, because it
             reads in parallel. A sample counts as done so many samples later, when it surely is. A shuffle buffer has
@@ -104,7 +104,7 @@ class DataShardService:
             )
         self._master = master_client or build_master_client()
         self._reports = Reports(self._master, self._dataset_name, self._supply)
-        # When nobody uses it any more, at the end of the program at the latest: what was reported last is told.
+        # On garbage collection, at the end of the program at the latest: sends the last reports.
         self._ending = weakref.finalize(self, _end, self._reports, None if master_client else self._master)
         if params is not None:
             self._master.announce(params)
@@ -132,7 +132,7 @@ class DataShardService:
     def get_task(self, task_type: int | None = None) -> pb.Task:
         """The next shard together with its number; of type NONE when there is nothing more for this worker."""
         self._reports.check()
-        # One that lies ready is not waited for, whoever asks for more meanwhile.
+        # A prefetched shard is returned at once, also while another thread fetches more.
         task, set_backs = self._next()
         if task is None:
             with self._asking:
@@ -161,7 +161,7 @@ class DataShardService:
             if set_backs == self._set_backs:
                 self._supply.put(fetched)
                 fetched = []
-        # Given out before the data set was set back, or after? Those of before are nobody's any more.
+        # Leased before the data set was reset, or after? Leases from before are void.
         self._reports.give_back([shard.task.task_id for shard in fetched])
         if len(self._supply) > 1:
             self._reports.watch_supply()
@@ -183,9 +183,9 @@ class DataShardService:
 
     def _fetch(self) -> list[FetchedShard]:
         self._reports.go_along()
-        all_told = self._reports.all_told()
+        is_reported = self._reports.is_empty()
         fetched = self._master.fetch(self._dataset_name, self._supply.wanted())
-        if not fetched and not all_told:
+        if not fetched and not is_reported:
             # A worker that seems to hold shards is not made to wait for more. Does it?
             self._reports.flush()
             fetched = self._master.fetch(self._dataset_name, self._supply.wanted())

@@ -28,15 +28,15 @@ class ElasticReportCallback(paddle.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._service = service
         self._steps = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def on_train_batch_end(self, step: int, logs: dict[str, Any] | None = None) -> None:
         given = logs or {}
         self._service.report_batch_done(int(given.get("batch_size") or 0) or None)
         self._steps += 1
         now = time.monotonic()
-        if now >= self._told_at + _STEP_SECONDS:
-            self._told_at = now
+        if now >= self._reported_at + _STEP_SECONDS:
+            self._reported_at = now
             self._tell(given)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

@@ -47,8 +47,8 @@ class ProgressServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Tell(self, request, context):
-        """What a worker remembers, for a master that has come back without its journal. Such a one answers ABORTED to the calls
-        above until it has been told.
+        """A worker's memory, for a master that recovers without its journal. Until then it answers ABORTED to the calls
+        above.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,7 @@ class Advances:
         return statistics.median(self._seconds) if self._seconds else 0.0
 
     def note_seconds(self, seconds: float) -> None:
-        """So long a step took. For all members: whoever waits tells what would be usual."""
+        """Records the duration of a step. On all members: each can say which duration is usual."""
         with self._moved:
             self._seconds.append(seconds)
 
@@ -59,7 +59,7 @@ class Advances:
             self._moved.notify_all()
 
     def note_bad(self, bad: list[pb.Unreadable], place: Place) -> None:
-        """Samples that could not be read. They are told before the place that is beyond them."""
+        """Records unreadable samples. They are reported before the place that is beyond them."""
         with self._moved:
             self._bad += bad
             self._place = self._place or place

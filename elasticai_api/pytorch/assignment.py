@@ -1,6 +1,6 @@
-"""Who computes which micro-batch of a step. Plain arithmetic that every member does for itself, with the same result.
+"""The assignment of a step's micro-batches to members. Pure arithmetic with the same result on every member.
 
-A step has a fixed number of micro-batches, whoever is there. Usually they go around: the first to the first member,
+The number of micro-batches of a step is fixed. Usually they go around: the first to the first member,
 the second to the second, and so on. When a round begins in the middle of a step, what members have computed stays
 theirs, and only the rest is given out, to those who have least.
 """
@@ -18,8 +18,8 @@ def usual_share(count: int, size: int, rank: int) -> list[int]:
 def valid_claims(claims: Sequence[Collection[int]]) -> list[set[int]]:
     """What each member has computed and keeps, by rank.
 
-    A member that was cut off for a round may come back with what somebody else has done in the meantime. It has only
-    the sum of all it did, so it can't give up a part: it gives up everything.
+    A member that was cut off for a round may come back with micro-batches that others have computed meanwhile. It
+    has only the sum of all it did, so it cannot give up a part: it gives up everything.
     """
     taken: set[int] = set()
     valid = []

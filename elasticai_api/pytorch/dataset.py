@@ -6,8 +6,8 @@
 
 Shards are fetched where the program runs, batches of indices are made there, and loader processes only read samples.
 So batches come in the order in which their indices were fetched, and counting them is exact. A batch is reported
-when the loop asks for the next one: it has been trained on by then. What a loop that is left early (`break`, an error)
-had in its hands is not reported, and trained on by somebody else.
+when the loop asks for the next one: it has been trained on by then. The last batch of a loop that is left early
+(`break`, an error) is not reported, and another worker trains on it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Gradients on their way from sums of one member to the mean of all: flattened into buckets, added up, handed back.
+"""All-reduce of gradients: the sums of one member become the mean of all, in flat buckets.
 
-Members weight by samples: what counts is the mean over all samples of the step, whoever computed how many of them.
+Members weight by samples: the result is the mean over all samples of the step, however they are divided.
 The sums of this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent
 again when a peer dies on the way.
 """
@@ -73,7 +73,7 @@ class Gradients:
     def reduce(self, group: Group, numbers: Any) -> None:
         """Adds up `numbers` (whose first is this member's samples) and the gradients over all members.
 
-        Afterwards `parameter.grad` is the mean over all samples, for the optimizer; None where nobody had one.
+        Afterwards `parameter.grad` is the mean over all samples, for the optimizer; None where no member had one.
         Raises `GroupBroken`, with the sums of this member as they were.
         """
         if self._dirty:

@@ -5,8 +5,8 @@ store of the first of them. Backends are those of torch.distributed: gloo, and N
 the members have found that they all can (`devices.py`).
 
 Failure modes
-    A peer dies: its connections close, and whoever waits for it gets an error at once (`GroupBroken`). A peer is gone
-    without a word, or waits elsewhere: the master's next round says so; whoever waits looks for that again and again
+    A peer dies: its connections close, and collectives with it raise `GroupBroken` at once. A peer disappears without
+    closing them, or has joined another round: the master's next round shows that; a waiting member polls for it
     (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too. A thread that is
     given up while it connects must end before Python does, which would end it inside C++, and the process with it: so
     members first see each other at the store, which can be left at any time, and only then connect. NCCL does not
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# How often somebody who waits looks whether it still makes sense.
+# How often a waiting member checks that its round is still current.
 _GLANCE = timedelta(milliseconds=100)
 # How often works on a GPU are looked at: a step waits half of it longer than it must, on average.
 _GPU_GLANCE_SECONDS = 0.0005
@@ -40,9 +40,9 @@ _PATIENCE = timedelta(minutes=30)
 _MEETING = timedelta(minutes=5)
 # How often they look whether all have come.
 _MEETING_GLANCE_SECONDS = 0.005
-# Who has come and then does not connect for so long has died.
+# A member that met the others and has not connected after so long is dead.
 _CONNECTING = timedelta(seconds=30)
-# The longest that a process waits at its end for connections that nobody wants any more.
+# The longest that a process waits at its end for abandoned connections.
 _LAST_WAIT_SECONDS = 10.0
 
 Stale = Callable[[], bool]
@@ -86,7 +86,7 @@ class Reduction:
 @dataclass(frozen=True, kw_only=True)
 class _Work:
     work: Any
-    # It is not waited for by whoever calls its `wait`, but by the stream of the GPU.
+    # Its `wait` does not block the caller, but the stream of the GPU.
     on_gpu: bool = False
 
     @property
@@ -115,7 +115,7 @@ class Group:
         return len(self.workers)
 
     def watch(self, stale: Stale) -> None:
-        """From now on this tells whoever waits that it is in vain."""
+        """Sets the check by which waiting members find that their round is over."""
         self._stale = stale
 
     def carry(self, device_type: str, connect: Callable[[], Any]) -> None:
@@ -223,7 +223,7 @@ _connecting: set[threading.Thread] = set()
 
 
 def _patiently(connect: Callable[[threading.Event], Any], name: str, stale: Stale) -> Any:
-    """Connects, unless it turns out to be in vain. Raises `GroupBroken`."""
+    """Connects, unless the round is over before that. Raises `GroupBroken`."""
     made: list[Any] = []
     failed: list[BaseException] = []
     finished, given_up = threading.Event(), threading.Event()
@@ -261,7 +261,7 @@ def _connect(
 ) -> Any:
     host, port = address.rsplit(":", 1)
     own_host = meeting.address.rsplit(":", 1)[0]
-    # A connection of its own, also to the own store: whoever waits on one that was given up blocks all others on it.
+    # A connection of its own, also to the own store: a thread in an abandoned wait blocks all others on its connection.
     store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_MEETING)
     round_store = dist.PrefixStore(f"round-{number}", store)
     _meet(round_store, rank, size, given_up)
@@ -299,7 +299,7 @@ def connect_gpus(*, group: Group, address: str, device: Any) -> Any:
         dist.PrefixStore(f"round-{group.number}-gpus", store), group.rank, group.size, options
     )
     with torch.cuda.device(device):
-        # It connects with its first collective, which blocks whoever asks for it: here that is nobody who trains.
+        # It connects with its first collective, which blocks its thread: here that is not the training thread.
         backend.allreduce([torch.zeros(1, device=device)]).wait()
         torch.cuda.synchronize(device)
     return backend

@@ -95,7 +95,7 @@ class Standings:
         self._thread.start()
 
     def synced(self, number: int) -> None:
-        """From this round on the worker has the state: told again to a master that has forgotten it."""
+        """From this round on the worker has the state: repeated to a master that has forgotten it."""
         self._request.since = self._request.since or number
 
     def newest(self) -> pb.Standing:

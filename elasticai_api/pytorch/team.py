@@ -5,9 +5,9 @@ one of a step it adds up with the others, and the optimizer steps. `next` has no
 now: the training halts (an agreed pause, the end of an epoch that has to be looked at, the end), or no round is there.
 
 What stays the same
-    Step k trains the same micro-batches whoever is there; their gradients are weighted by samples; all members have the
-    same state between two steps. The master hears of a step only when every member is known to have made it, so that
-    whoever survives has at least what the ledger says.
+    Step k trains the same micro-batches with any set of members; their gradients are weighted by samples; all members
+    have the same state between two steps. The master hears of a step only when every member is known to have made it,
+    so that each survivor has at least what the ledger says.
 
 When the members change
     All meet in the next round and tell how far they are. Some may have finished the step that others failed in: those
@@ -15,8 +15,8 @@ When the members change
     step is kept by who computed it, the rest is divided. A death costs what the dead one had computed of one step.
 
 Agreements
-    Pauses have to be at the same step for all. Who wants one says so with the numbers that are added up in a step,
-    and everybody halts after that step. The same goes for the change to a round that somebody has joined.
+    A pause is a barrier: at the same step for all. A member requests it with the numbers that are added up in a step,
+    and all halt after that step. The same goes for the change to a round with new members.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Team:
         self._spent = 0
         self._newer_since: float | None = None
         self._waiting_since = 0.0
-        self._told_waiting = 0.0
+        self._reported_waiting_at = 0.0
         # Of this step, counted from its first micro-batch: what this member has to do, and what it has done.
         self._share: list[int] = []
         self._computed: set[int] = set()
@@ -136,7 +136,7 @@ class Team:
 
     @property
     def halted(self) -> bool:
-        """Nobody makes a step now, all have the same state, and the master may know it."""
+        """No member is in a step, all have the same state, and the master may know it."""
         return self._group is not None and self.place is not None and self._settled and self._halted()
 
     @property
@@ -336,12 +336,12 @@ class Team:
         return present and standing.size > 0 and waits
 
     def _round_is_over(self, number: int) -> bool:
-        """Whoever waits for the others to come to this round waits in vain."""
+        """Whether waiting for the other members of this round is pointless."""
         self._say_waiting(number)
         return self.standing().round != number or self.superfluous or self.over or self._interrupted()
 
     def _stale(self, then: pb.Standing) -> bool:
-        """Whoever waits in the group of that standing waits in vain, or has waited long enough."""
+        """Whether waiting in the group of that standing is pointless, or has timed out."""
         now = time.monotonic()
         newest = self.standing()
         if self.over or self._interrupted():
@@ -356,11 +356,11 @@ class Team:
         return now - self._newer_since > _FINISH_SECONDS
 
     def _say_waiting(self, number: int) -> None:
-        """The master ends those who make the others wait for ever."""
+        """Reports that this member waits; the master kills members that block the others indefinitely."""
         now = time.monotonic()
-        if now - max(self._waiting_since, self._told_waiting) < _WAITING_SECONDS:
+        if now - max(self._waiting_since, self._reported_waiting_at) < _WAITING_SECONDS:
             return
-        self._told_waiting = now
+        self._reported_waiting_at = now
         self._line.call(
             self._line.stub.Waiting,
             pb.WaitingRequest(
@@ -386,7 +386,7 @@ class Team:
             )
 
     def _regroup_while_halted(self) -> bool:
-        """Where nobody is in the middle of a step, a new round is met at once."""
+        """Joins a new round at once, which is safe between steps."""
         if self._group is not None and self.standing().round != self._group.number:
             self._drop_group("")
             return True
@@ -411,12 +411,12 @@ class Team:
         taking = group.rank in behind and group.rank != source
         row = torch.tensor(self._row() if group.rank == source else [0] * _CLAIMS, dtype=torch.int64)
         group.broadcast([row], source)
-        told = row.tolist()
+        received = row.tolist()
         if any(rank != source for rank in behind):
             send_state(group, source, self._replica, take=taking)
         if taking:
             # Nothing that could fail lies between the state and its place.
-            self.place = Place(step=told[_STEP], epoch=told[_EPOCH], at=told[_AT])
+            self.place = Place(step=received[_STEP], epoch=received[_EPOCH], at=received[_AT])
             self._forget_step()
         # One may have heard of an agreement in a step that others, who were cut off, made without it.
         furthest_rows = [r for rank, r in enumerate(rows) if rank not in behind]

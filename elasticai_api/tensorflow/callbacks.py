@@ -22,7 +22,7 @@ class ElasticDataShardReportCallback(tf.keras.callbacks.Callback):  # type: igno
         super().__init__()
         self._service = data_shard_service
         self._reported = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         # Keras counts batches from 0 in every epoch.
@@ -33,8 +33,8 @@ class ElasticDataShardReportCallback(tf.keras.callbacks.Callback):  # type: igno
             self._reported += 1
             self._service.report_batch_done()
         now = time.monotonic()
-        if now >= self._told_at + _STEP_SECONDS:
-            self._told_at = now
+        if now >= self._reported_at + _STEP_SECONDS:
+            self._reported_at = now
             self._tell(logs)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

@@ -57,7 +57,7 @@ _OF_STATUS = (
     "desiredResult",
 )
 _OF_NODES = ("name", "phase", "reason", "message", "draining", "joined")
-# Machines that somebody is about to remove.
+# Taints of machines under removal.
 _LEAVING_TAINTS = (
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
@@ -291,7 +291,7 @@ def _reported(text: str) -> object:
 
 
 def is_gated(pod: Document) -> bool:
-    """Not to be scheduled yet, by somebody's word: it asks for nothing."""
+    """Whether the pod has scheduling gates: the scheduler ignores it, and it requests nothing yet."""
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 

@@ -10,7 +10,7 @@ the object that was read, so a request of a deposed leader that is still under w
 
 Failure modes
     The API server does not answer: the leader stops acting at its deadline and goes on trying. The Lease is deleted:
-    it is created again, by whoever is first; the generation continues from the highest that was seen.
+    the next candidate creates it again; the generation continues from the highest that was seen.
 """
 
 from __future__ import annotations

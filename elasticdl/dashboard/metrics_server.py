@@ -1,6 +1,6 @@
-"""Metrics behind a port, for a Prometheus that comes and asks.
+"""Serves metrics on a port for scraping by Prometheus.
 
-Whatever is asked for, the job is looked at anew: a master that is away is an answer too (503), and no reason to end.
+Each scrape reads the job's state again: an unreachable master is an answer too (503), and no reason to end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class MetricsServer:
 def _handler(read: Callable[[], str], patience_seconds: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = patience_seconds
-        # Which Python this is concerns nobody.
+        # Hides the Python version.
         server_version = "elasticdl"
         sys_version = ""
 
@@ -81,6 +81,6 @@ def _handler(read: Callable[[], str], patience_seconds: float) -> type[BaseHTTPR
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Nobody wants a line a scrape."""
+            """Logs nothing: a line per scrape is too much."""
 
     return Handler

@@ -71,8 +71,8 @@ def convert(
 ) -> Conversion:
     """Writes the samples of a reader to a file, or to a folder of files with so many records each.
 
-    The destination is a file if its name ends with a suffix of its format, else a folder. `progress` is told what
-    is being done and by how many records it has come on.
+    The destination is a file if its name ends with a suffix of its format, else a folder. `progress` is called with
+    the current activity and the number of records done since its last call.
     """
     chosen, single = _destination(destination, format)
     if single and records_per_file:
@@ -110,17 +110,17 @@ def _destination(destination: Path, format: str) -> tuple[str, bool]:  # noqa: A
     name = destination.name
     for suffix in COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
-    told = next((known for known, suffix in SUFFIXES.items() if name.endswith(suffix)), "")
+    from_name = next((known for known, suffix in SUFFIXES.items() if name.endswith(suffix)), "")
     if format and format not in SUFFIXES:
         raise UserError(f"Data cannot be converted to {format!r}.", hint=nearest(format, SUFFIXES))
-    if not (format or told):
+    if not (format or from_name):
         raise UserError(
             f"Cannot tell from {destination} what to convert to.",
             hint=f"Name it with --format: {', '.join(SUFFIXES)}.",
         )
-    if format and told and format != told:
-        raise UserError(f"{destination} is named like {told}, but --format is {format}.")
-    return format or told, bool(told) and not destination.is_dir()
+    if format and from_name and format != from_name:
+        raise UserError(f"{destination} is named like {from_name}, but --format is {format}.")
+    return format or from_name, bool(from_name) and not destination.is_dir()
 
 
 def _raw(reader: Reader, format: str) -> bool:  # noqa: A002

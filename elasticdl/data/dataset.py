@@ -4,9 +4,9 @@
     reader = open_reader("/data/*.csv", {"sep": ";", "header": "true"})
 
 A path is one file, a folder (all files below it, in the order of their paths) or a pattern with `*`. The
-format is told from the files, or by `format`; which other parameters there are depends on it (see
+format is detected from the files, or given by `format`; which other parameters there are depends on it (see
 `format_registry.py`). Compressed files (.gz .bz2 .xz .zst) of the formats recordio, tfrecord, csv and idx are read
-like others. What reads a format is imported when it is met, as far as it is not needed to tell formats apart.
+like others. The module of a format is imported on first use, as far as detection does not need it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Params = Mapping[str, str]
 def open_reader(origin: str, params: Params | None = None) -> Reader:
     """The samples of a data set.
 
-    Raises `UserError` for a path that does not exist or holds no samples, a format that cannot be told, and
+    Raises `UserError` for a path that does not exist or holds no samples, a format that cannot be detected, and
     a parameter that is not known.
     """
     params = params or {}

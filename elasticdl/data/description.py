@@ -16,7 +16,7 @@ from elasticdl.data.integrity import records_and_damage
 from elasticdl.data.reader import BadRange, BadRecords, Reader, Record
 from elasticdl.errors import UserError
 
-# Types of columns are told from so many records.
+# Types of columns are inferred from so many records.
 _LOOKED_AT = 1000
 _SHOWN_CHARACTERS = 60
 _SHOWN_VALUES = 6

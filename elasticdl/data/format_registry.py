@@ -1,4 +1,4 @@
-"""The formats of data sets: their names, how files are told to be of one, and the parameters each knows.
+"""The formats of data sets: their names, how a file's format is detected, and the parameters of each.
 
 A format comes from `format=` in --data_reader_params, or from the suffix of the file, or from its first
 bytes. All files of a data set have the same.
@@ -66,21 +66,21 @@ def format_of(listing: Listing, params: Mapping[str, str]) -> Format:
         if name not in FORMATS:
             raise UserError(f"There is no format {params['format']!r}.", hint=nearest(name, FORMATS))
         return FORMATS[name]
-    told: dict[str, Path] = {}
+    detected: dict[str, Path] = {}
     for path in listing.paths:
-        name = _told(path)
+        name = _detect_format(path)
         if name:
-            told.setdefault(name, path)
-    if not told:
+            detected.setdefault(name, path)
+    if not detected:
         raise UserError(f"{listing.origin} has no samples: {_count(listing)} empty.")
-    if len(told) > 1:
-        (first, first_path), (second, second_path), *_ = told.items()
+    if len(detected) > 1:
+        (first, first_path), (second, second_path), *_ = detected.items()
         raise UserError(
             f"{listing.origin} holds files of several formats: "
             f"{first_path} is {first}, {second_path} is {second}.",
             hint="Put them in different folders, or name those to read with a pattern like 'FOLDER/*.csv'.",
         )
-    return FORMATS[next(iter(told))]
+    return FORMATS[next(iter(detected))]
 
 
 def check_params(chosen: Format, params: Mapping[str, str]) -> None:
@@ -104,8 +104,8 @@ def _count(listing: Listing) -> str:
     return "the file is" if len(listing.paths) == 1 else f"its {len(listing.paths)} files are"
 
 
-def _told(path: Path) -> str:
-    """The format of a file; "" if it is empty and its name does not tell."""
+def _detect_format(path: Path) -> str:
+    """Returns the format of a file; "" if it is empty and has no known suffix."""
     suffix = path.suffix.lower()
     if suffix in COMPRESSED_SUFFIXES:
         suffix = path.with_suffix("").suffix.lower()

@@ -28,8 +28,8 @@ _HINTS = (
     ),
     (
         ("is not a supported wheel on this platform",),
-        "The package was made by another version of Python than the image has, or on another kind of machine. Make it "
-        "anew, or let `elasticdl zoo init --base_image=IMAGE` name an image with that Python.",
+        "The package was made by another version of Python than the image has, or on another kind of machine. Build "
+        "it again, or let `elasticdl zoo init --base_image=IMAGE` name an image with that Python.",
     ),
     (
         ("unauthorized", "denied", "authentication required"),

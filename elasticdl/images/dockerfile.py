@@ -1,6 +1,6 @@
 """The Dockerfile of an image for jobs: elasticdl, what the model zoo needs, the model zoo.
 
-What changes least comes first, so that after a change of a model only the last small layers are built and sent anew.
+What changes least comes first, so that after a change of a model only the last small layers are rebuilt and pushed.
 Everything is compiled while building, for the user that the image runs as could not keep what Python compiles.
 
 In the image

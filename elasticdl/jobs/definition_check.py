@@ -1,4 +1,4 @@
-"""Reads a model definition without running it, so that a mistyped name is told at once.
+"""Checks a model definition without running it, so that a mistyped name fails at once.
 
 Importing the module would take the seconds that its framework takes to load, in a process that has no use
 for it; and by then the nodes of the job would be running. The text of the module says nearly all there is to
@@ -51,7 +51,7 @@ def check_definition(spec: JobSpec) -> None:
     wanted.update({flag: getattr(spec.model, flag) for flag in _REQUIRED[spec.kind]})
     for flag in _OPTIONAL[spec.kind]:
         name = getattr(spec.model, flag)
-        # Nobody gives a name of his own for something that he does not have.
+        # An explicit name means that the definition must have it.
         if name != LEAVES[flag].default():
             wanted[flag] = name
     problems = [

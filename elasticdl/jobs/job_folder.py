@@ -1,8 +1,8 @@
 """The folder of one job on this machine: all that is known of it, while it runs and afterwards.
 
-A job runs as long as somebody holds the lock in its folder. The lock is the kernel's and goes with the
-process that took it, however that ends; what the record says is not asked for that. So a job whose record
-says "running" while its lock is free is told as what it is: interrupted.
+A job runs as long as a process holds the lock in its folder. The lock is the kernel's and goes with the
+process that took it, however that ends; the record is not consulted for that. So a job whose record
+says "running" while its lock is free is reported as interrupted.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class JobFolder:
             ) from None
 
     def write_record(self, record: JobEntry) -> None:
-        with file_errors_told(self.path):
+        with file_errors_as_user_errors(self.path):
             write_atomically(self.record_path, json.dumps(asdict(record), indent=1) + "\n")
 
     def finish(self, state: RecordedState, *, message: str = "", now: float) -> None:
@@ -167,7 +167,7 @@ class JobFolder:
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """Looking at the lock takes it for a moment. Nobody may mistake that for somebody running the job."""
+        """Serializes checks of the lock, which take it for a moment and would look like a running job."""
         guard = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(guard, fcntl.LOCK_EX)
@@ -203,8 +203,8 @@ class JobFolder:
 
 
 @contextlib.contextmanager
-def file_errors_told(path: Path) -> Iterator[None]:
-    """Errors of the file system that no code of ours can do anything about, in the user's words."""
+def file_errors_as_user_errors(path: Path) -> Iterator[None]:
+    """Turns file system errors into `UserError`."""
     try:
         yield
     except OSError as error:

@@ -12,7 +12,7 @@ This module translates between the texts and typed objects. It knows no Kubernet
 annotations and conflicts are the writers' concern.
 
 Failure modes
-    A key is parsed only when it is asked for: a status that cannot be read keeps nobody from stopping or deleting the
+    A key is parsed only when it is asked for: an unreadable status does not prevent stopping or deleting the
     job. Each accessor raises a `UserError` that names the key.
 """
 

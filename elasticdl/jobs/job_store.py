@@ -1,4 +1,4 @@
-"""The jobs of this machine, running and finished: a folder each, until somebody deletes it."""
+"""The jobs of this machine, running and finished: a folder each, until it is deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.jobs.job_folder import JobEntry, JobFolder, file_errors_told
+from elasticdl.jobs.job_folder import JobEntry, JobFolder, file_errors_as_user_errors
 from elasticdl.jobs.spec import JobSpec, to_yaml
 
 
@@ -34,9 +34,9 @@ class JobStore:
 
         The folder appears under its name complete and locked, or not at all.
         """
-        with file_errors_told(self.path):
+        with file_errors_as_user_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # mkdtemp makes it private: a job's token and its logs are nobody else's.
+            # mkdtemp makes it private: a job's token and its logs are for its user only.
             draft = JobFolder(Path(tempfile.mkdtemp(prefix=".new-", dir=self.path)))
             try:
                 self._fill(draft, spec, time.time() if now is None else now)
@@ -79,7 +79,7 @@ class JobStore:
                 f"Job {name} is running.", hint=f"`elasticdl jobs stop {name}` stops it."
             ) from None
         try:
-            with file_errors_told(folder.path):
+            with file_errors_as_user_errors(folder.path):
                 folder.socket_path().unlink(missing_ok=True)
                 # Out of sight first: a job that is half removed must not be found.
                 grave = Path(tempfile.mkdtemp(prefix=".old-", dir=self.path))
@@ -117,5 +117,5 @@ class JobStore:
 
 
 def new_suffix() -> str:
-    """Keeps apart the names of jobs that nobody has named."""
+    """Returns a suffix that makes the default names of jobs unique."""
     return secrets.token_hex(3)

@@ -2,7 +2,7 @@
 
 Flags, a YAML file and the Python API all end in `JobSpec.assemble`: the same names, the same grammars, the
 same defaults, the same checks. It is pure: no clock, no files, no environment. A problem is never reported
-alone if there are more; whoever has to repair a job gets the whole list.
+alone if there are more; the user gets the whole list.
 """
 
 from __future__ import annotations

@@ -70,13 +70,13 @@ class NodeReport:
     phase: str
     reason: str = ""
     message: str = ""
-    # It gets no more work: scaled down, replaced, or told to terminate by the cluster.
+    # It leases no more shards: scaled down, replaced, or terminated by the cluster.
     is_draining: bool = json_field("draining", default=False)
     has_joined: bool = json_field("joined", default=False)
     # Leased to it now.
     leased_shards: int = json_field("shards", default=0)
     # Since when it has not answered, in seconds since 1970.
-    unresponsive_since_seconds: float | None = json_field("unheard_since", default=None)
+    unresponsive_since_seconds: float | None = json_field("unresponsive_since_seconds", default=None)
 
     @property
     def is_ready(self) -> bool:

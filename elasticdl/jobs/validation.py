@@ -105,7 +105,7 @@ def _program(spec: Sections) -> Iterator[Problem]:
             )
         if spec.nodes.num_workers + spec.nodes.num_chief < 1:
             yield _problem(
-                "num_workers", "num_chief", because="--num_workers=0 without a chief: nobody would train."
+                "num_workers", "num_chief", because="--num_workers=0 without a chief: no node would train."
             )
         return
     if spec.nodes.num_workers < 1:
@@ -305,7 +305,7 @@ def _writable_mounts(spec: Sections) -> Iterator[str]:
     try:
         fields = parse_pod_fields(spec.cluster.cluster_spec_json or "{}")
     except BadValue:
-        # Told where that flag is checked.
+        # Reported where that flag is checked.
         return
     for of_role in fields.values():
         for mount in of_role.get("volumeMounts", ()):

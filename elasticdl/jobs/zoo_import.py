@@ -1,4 +1,4 @@
-"""Modules of a model zoo, imported; and errors of the user's own code, told in their own terms.
+"""Imports modules of a model zoo, and reports errors of the user's own code with its traceback.
 
 What is imported is a file in the zoo folder of the job, and nothing else: a name that stands for something installed is
 an error.

@@ -1,9 +1,9 @@
-"""Connections between the processes of a job: how to open one, and how a server tells who may call.
+"""Connections between the processes of a job: how to open one, and how a server authenticates its callers.
 
 Every job has its own token. A caller sends it with each call as `authorization: Bearer TOKEN`; a server
-checks it first of all and answers UNAUTHENTICATED to whoever does not know it. Both ends are here, in
-gRPC's threaded form and in its asyncio form, together with the settings that all our connections share. Whether they
-are encrypted is said by the environment (`security.py`).
+checks it before anything else and answers UNAUTHENTICATED to callers without it. Both ends are here, in
+gRPC's threaded form and in its asyncio form, together with the settings that all our connections share. The environment
+decides whether they are encrypted (`security.py`).
 """
 
 from __future__ import annotations

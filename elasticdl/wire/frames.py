@@ -45,7 +45,7 @@ MAGIC = b"EDL-FRM1"
 _HEADER = struct.Struct("<IIQ")
 _HELLO = 0
 OK = 0
-# Whoever has not shown the token yet is not listened to for longer.
+# The longest frame accepted from a caller that has not authenticated yet.
 _LONGEST_HELLO = 4096
 # Names and shapes of arrays, and the attributes of a bucket.
 _LONGEST_HEAD = 64 << 20
@@ -62,8 +62,8 @@ _MOST_PARTS = 512
 # Bits of what a frame is, beside the method or the status, which are small numbers.
 # Its body does not follow: it lies in the segment. The upper half of the body's size says where, the lower how long.
 _SHARED = 1 << 31
-# The body of the call that this answers is still needed where it lies. Nobody writes to that segment any more, in
-# either direction: the caller forgets it, and offers another one when it has something for it.
+# The body of the call that this answers is still in use. Neither side writes to that segment any more: the caller
+# discards it, and offers another one when it needs shared memory again.
 _LET_GO = 1 << 30
 # What a frame is that is neither a call nor an answer: it offers a segment, its head says which. It is answered at
 # once, by OK or _REFUSED, before anything else is sent. As far from methods as a number without those bits can be.
@@ -164,7 +164,7 @@ class Connection:
     def share(self) -> None:
         """Offers memory for frames that are sent before others are answered; answers to them have small bodies.
 
-        Nobody may be receiving yet.
+        Must be called before anything is received.
         """
         if not self._encrypted and _is_local(self._socket):
             self._provide(answered=False)
@@ -298,12 +298,12 @@ class Connection:
         return self._spare[:size]
 
     def keep_body(self) -> None:
-        """The body of the last frame stays valid, since somebody still needs it: later ones get other memory.
+        """Keeps the body of the last frame valid for its holder: later frames get other memory.
 
         Before it is answered.
         """
         self._spare = memoryview(b"")
-        # The other side would write to it again: it is told not to.
+        # The answer forbids the other side to reuse the segment.
         self._in_use = self._was_shared
 
     def _fill(self, target: memoryview) -> None:
@@ -347,7 +347,7 @@ def connect(
     """A connection to HOST:PORT that has been let in.
 
     `security`: that of the environment, unless given. `waiting` and `shares` as for `Connection`. Raises `OSError` if
-    nobody answers there, `NotTrusted` if the token or the certificate is not of this job.
+    nothing listens there, `NotTrusted` if the token or the certificate is not of this job.
     """
     security = security or Security.of_environment()
     host, _, port = address.rpartition(":")
@@ -414,7 +414,7 @@ def admit(opened: socket.socket) -> Connection:
 
 
 def refuse(opened: socket.socket) -> None:
-    """Tells a caller without the token so, as far as it can be told without waiting."""
+    """Sends UNAUTHENTICATED to a caller without the token, if that is possible without blocking."""
     unauthenticated: int = grpc.StatusCode.UNAUTHENTICATED.value[0]
     message = b"This job's token is missing or wrong."
     with contextlib.suppress(OSError):

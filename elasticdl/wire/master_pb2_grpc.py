@@ -112,7 +112,7 @@ class MasterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Tell(self, request, context):
-        """What a worker remembers, told once to a master of another lineage: one that has come back without its journal.
+        """A worker's memory of its progress, sent once to a master of another lineage: one that recovers without its journal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,5 +1,5 @@
-"""Ports of this machine that stay a job's own while nobody listens there: between the end of a master and its next
-start, no other program is given them, neither to listen nor for a connection to somebody else.
+"""Ports of this machine that stay reserved for a job while nothing listens there: between the end of a master and its
+next start, the kernel gives them to no other program, neither to listen nor as the source port of a connection.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from types import TracebackType
 
 
 class KeptPort:
-    """A port of 127.0.0.1, from now on until `close`; 0 for any. `OSError`: somebody listens there.
+    """Reserves a port of 127.0.0.1 until `close`; 0 for any. Raises OSError if the port is in use.
 
-    It can be listened at by whoever asks for this very port and allows its address to be used again (SO_REUSEADDR),
+    A server can listen there if it asks for this very port and allows its address to be used again (SO_REUSEADDR),
     as gRPC's servers and ours do: one at a time.
     """
 
@@ -27,8 +27,8 @@ class KeptPort:
         try:
             socket.create_server(("127.0.0.1", self.number)).close()
         except OSError:
-            # Not Linux: there a socket that is only bound keeps out its owner too. The port is known now, and it takes
-            # bad luck that somebody else has it when it is needed.
+            # Not Linux: there a socket that is only bound blocks its owner too. The port is known now, and it takes
+            # bad luck that another program has it when it is needed.
             self._held.close()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ _HANDSHAKE_SECONDS = 5.0
 
 
 class NotTrusted(ValueError):
-    """Whoever listens at an address is not of this job, or not in the way that the environment says."""
+    """The server at an address is not of this job, or does not use the encryption that the environment demands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +93,10 @@ class Security:
 
 
 def check_peer(address: str, *, security: Security | None = None) -> None:
-    """Raises `NotTrusted` if whoever listens there cannot be believed. If nobody does, that is no reason to.
+    """Raises `NotTrusted` if the server at the address fails authentication. An address without a server passes.
 
-    A channel treats a server with the wrong certificate like one that is not there: it tries again, for ever. So this
-    is asked once, before the waiting begins.
+    A channel retries a server with the wrong certificate forever, like one that is not there. So this
+    check runs once, before the retries begin.
     """
     security = security or Security.of_environment()
     if security is None:

@@ -91,5 +91,5 @@ def accept(words: bytes) -> Segment:
     finally:
         os.close(descriptor)
     if not hmac.compare_digest(bytes(segment.secret), secret):
-        raise NotShared("it is somebody else's")
+        raise NotShared("it belongs to another job")
     return segment

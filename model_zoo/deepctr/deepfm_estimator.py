@@ -98,7 +98,7 @@ def _named(
 
 
 def make_estimator(config: tf.estimator.RunConfig, features: list[str]) -> tf.estimator.Estimator:
-    # Here, as it takes a while: nobody waits for it to be told of a wrong flag.
+    # Imported here because it is slow: errors in the flags come first.
     from deepctr.estimator import DeepFMEstimator
 
     numbers = [tf.feature_column.numeric_column(name) for name in NUMBERS if name in features]

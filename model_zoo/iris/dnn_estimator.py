@@ -24,7 +24,7 @@ from elasticai_api.common.data_shard_service import build_data_shard_service
 from model_zoo.elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
 
 CATEGORY_CODE = {"Iris-setosa": 0, "Iris-versicolor": 1, "Iris-virginica": 2}
-# Where the data is if nobody says so: in the volume of a pod, or in the folder of the command.
+# Where the data is by default: in the volume of a pod, or in the folder of the command.
 PLACES = ("/data/iris.data", "data/iris.data")
 # Mean and spread of the four measures, in centimetres.
 MEANS, SPREADS = [5.84, 3.05, 3.76, 1.20], [0.83, 0.43, 1.76, 0.76]

@@ -241,7 +241,7 @@ RUNNING: Document = {
     "conditions": _conditions(ready="True"),
     "containerStatuses": container({"running": {"startedAt": "2026-11-16T05:35:15Z"}}, ready=True),
 }
-# Nobody has heard of its machine for a while.
+# Its machine has lost contact with the cluster.
 UNREACHABLE = {**RUNNING, "conditions": _conditions(ready="False")}
 
 

@@ -31,7 +31,7 @@ def new_table(name: str, width: int) -> Table:
 
 
 def write(folder: Path, tables: list[Table], since: list[Frozen] | None = None) -> list[Frozen]:
-    """A checkpoint of two parameters and some tables; of changes, if it is told since when."""
+    """A checkpoint of two parameters and some tables; of changes only, if `since` is given."""
     step = 200 if since else 100
     place = folder / f"version-{step}"
     place.mkdir(parents=True)
@@ -42,8 +42,8 @@ def write(folder: Path, tables: list[Table], since: list[Frozen] | None = None) 
         for number, (table, copy) in enumerate(zip(tables, copies, strict=True)):
             bases = dict.fromkeys(range(8), since[number]) if since else {}
             write_table(file, table, copy, buckets=range(8), since=bases)
-        told = {table.spec.name: describe(table).as_json() for table in tables}
-        size, crc32 = file.finish({TABLES: told, "optimizer": {"name": "adagrad"}})
+        descriptions = {table.spec.name: describe(table).as_json() for table in tables}
+        size, crc32 = file.finish({TABLES: descriptions, "optimizer": {"name": "adagrad"}})
     manifest = Manifest(
         step=step,
         files=(SavedFile(name="ps-0-of-1.edl", bytes=size, crc32=crc32),),

@@ -13,7 +13,7 @@ from elasticdl.jobs.schema.flag_index import LEAVES
 
 @pytest.fixture
 def bash(elasticdl_process: Any) -> Any:
-    """What bash would be told for a line whose last word is being typed. Bash cuts words at equals signs."""
+    """Completions for a line whose last word is being typed. Bash cuts words at equals signs."""
 
     def complete(line: str) -> list[str]:
         words = line.replace("=", " = ").split(" ")

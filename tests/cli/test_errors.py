@@ -39,7 +39,7 @@ def test_mistyped_words(elasticdl: Any, words: list[str], message: str) -> None:
     assert "Traceback" not in result.err
 
 
-def test_wrong_values_are_told_together(elasticdl: Any, minimal: list[str]) -> None:
+def test_wrong_values_are_reported_together(elasticdl: Any, minimal: list[str]) -> None:
     result = elasticdl(
         "train", *minimal, "--distribution_strategy=parameterserver", "--num_epochs=-1", "--shuffle=maybe"
     )

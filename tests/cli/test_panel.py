@@ -14,9 +14,9 @@ from elasticdl.jobs.json_codec import decode
 from elasticdl.jobs.status import JobStatus, NodeReport
 
 
-def node(name: str, *, shards: int = 0, **told: Any) -> dict[str, Any]:
+def node(name: str, *, shards: int = 0, **changes: Any) -> dict[str, Any]:
     fields = {"phase": "running", "joined": True}
-    return {"name": name, "role": name.split("-")[0], "shards": shards, **fields, **told}
+    return {"name": name, "role": name.split("-")[0], "shards": shards, **fields, **changes}
 
 
 def server(name: str, *, rows: int, pushes: float | None) -> dict[str, Any]:
@@ -82,29 +82,29 @@ def test_servers_are_shown_with_their_figures() -> None:
 
 
 def test_without_figures() -> None:
-    """Nobody has asked the servers yet, or has none; or all of it is shown elsewhere."""
+    """The servers have not reported yet, or the job has none; or all of it is shown elsewhere."""
     for shown in (lines(STATUS), lines({**STATUS, "servers": SERVERS}, figures=False)):
         assert words(shown, "node") == ["node", "state", "shards"]
         assert words(shown, "ps-0") == ["ps-0", "working"]
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("report", "state"),
     [
         ({"joined": False}, "starting"),
         (
-            {"joined": False, "unheard_since": 86_400.0 * 365},
+            {"joined": False, "unresponsive_since_seconds": 86_400.0 * 365},
             "starting, unresponsive since 1971-01-01 00:00:00",
         ),
-        ({"unheard_since": 86_400 * 365 + 61.5}, "unresponsive since 1971-01-01 00:01:01"),
-        ({"unheard_since": None}, "working"),
+        ({"unresponsive_since_seconds": 86_400 * 365 + 61.5}, "unresponsive since 1971-01-01 00:01:01"),
+        ({"unresponsive_since_seconds": None}, "working"),
         ({"draining": True}, "leaving"),
         ({"draining": True, "reason": "killed"}, "ended: killed"),
     ],
 )
-def test_what_a_running_node_does(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], state: str) -> None:
+def test_state_of_a_running_node(monkeypatch: pytest.MonkeyPatch, report: dict[str, Any], state: str) -> None:
     monkeypatch.setattr("time.localtime", time.gmtime)
-    assert node_state(decode(NodeReport, node("ps-0", **told))) == state
+    assert node_state(decode(NodeReport, node("ps-0", **report))) == state
 
 
 def test_large_figures_have_room() -> None:

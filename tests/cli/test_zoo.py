@@ -1,4 +1,4 @@
-"""`elasticdl zoo init` writes a Dockerfile for what is there, and never over one that somebody may have changed."""
+"""`elasticdl zoo init` writes a Dockerfile for what is there, and never overwrites one that may have been edited."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_names_with_spaces(elasticdl: Any, here: Path) -> None:
     assert '\nCOPY ["my zoo", "/model_zoo"]\n' in written(here)
 
 
-def test_an_older_dockerfile_stays_unless_told(elasticdl: Any, here: Path) -> None:
+def test_existing_dockerfile_stays_without_overwrite(elasticdl: Any, here: Path) -> None:
     (here / "Dockerfile").write_text("FROM mine\n")
     (here / ".dockerignore").write_text("mine\n")
     result = elasticdl("zoo", "init", "--model_zoo=zoo")

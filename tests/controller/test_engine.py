@@ -205,7 +205,7 @@ def test_minimum_larger_than_the_cluster_is_reported_and_blocks_no_other() -> No
     assert status.phase is TrainingJobPhase.PENDING
 
 
-def test_name_of_a_job_of_somebody_else_is_left_alone() -> None:
+def test_foreign_job_of_the_same_name_is_left_alone() -> None:
     cluster = FakeCluster()
     spec = cluster.started(training_job())["one"]
     cluster.show(record(spec, owner="another"))

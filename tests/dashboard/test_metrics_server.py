@@ -1,4 +1,4 @@
-"""Metrics behind a port: asked for anew each time; a job that cannot be asked is an answer, not an end."""
+"""Metrics on a port: read again for each scrape; a job that cannot be read is an answer, not an end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def get(address: str) -> tuple[int, str, str]:
         return error.code, error.headers["Content-Type"], error.read().decode()
 
 
-def test_asked_for_anew_each_time(start: Start) -> None:
+def test_each_scrape_reads_the_metrics_again(start: Start) -> None:
     asked = iter(range(10))
     server = start(lambda: f"elasticdl_step {next(asked)}\n")
     assert get(server.address) == (200, "text/plain; version=0.0.4; charset=utf-8", "elasticdl_step 0\n")

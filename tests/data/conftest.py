@@ -95,7 +95,7 @@ def read_through() -> ReadThrough:
 
 @pytest.fixture(scope="session")
 def refused() -> Callable[..., str]:
-    """What the user is told when a path cannot be opened."""
+    """Returns the error message for a path that cannot be opened."""
 
     def try_opening(path: Path | str, params: dict[str, str] | None = None) -> str:
         with pytest.raises(UserError) as error:
@@ -123,11 +123,11 @@ def python() -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
-_NOBODY = 65534
+_OTHER_USER = 65534
 
 
 @pytest.fixture(scope="session")
-def as_somebody_else() -> Callable[[Callable[[], None]], None]:
+def as_other_user() -> Callable[[Callable[[], None]], None]:
     """Runs something in a process without root's right to read and write everywhere, and fails as it does."""
 
     def run(work: Callable[[], None]) -> None:
@@ -137,8 +137,8 @@ def as_somebody_else() -> Callable[[Callable[[], None]], None]:
             try:
                 if os.geteuid() == 0:
                     os.setgroups([])
-                    os.setgid(_NOBODY)
-                    os.setuid(_NOBODY)
+                    os.setgid(_OTHER_USER)
+                    os.setuid(_OTHER_USER)
                 work()
                 code = 0
             except BaseException:  # noqa: BLE001 - it is printed, and fails the test

@@ -60,7 +60,7 @@ def test_a_header_alone_is_no_sample(tmp_path: Path, refused: Callable[..., str]
     assert "has no samples" in refused(tmp_path, {"header": "true"})
 
 
-def test_a_format_that_cannot_be_told(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_undetectable_format_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "x.bin").write_bytes(bytes(range(256)))
     message = refused(tmp_path)
     assert f"Cannot tell the format of {tmp_path}/x.bin" in message
@@ -107,7 +107,7 @@ def test_what_is_neither_a_file_nor_a_folder(tmp_path: Path, refused: Callable[.
 
 
 def test_a_folder_that_may_not_be_listed(
-    refused: Callable[..., str], as_somebody_else: Callable[[Callable[[], None]], None]
+    refused: Callable[..., str], as_other_user: Callable[[Callable[[], None]], None]
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -119,7 +119,7 @@ def test_a_folder_that_may_not_be_listed(
         def work() -> None:
             assert f"Cannot read {root}: Permission denied" in refused(root)
 
-        as_somebody_else(work)
+        as_other_user(work)
         (root / "secret").chmod(0o700)
 
 

@@ -91,7 +91,7 @@ def _command(words: list[str]) -> click.Command | None:
 
 
 def test_every_flag_of_a_running_job_is_explained_somewhere() -> None:
-    """Beyond the list of all flags: those that have an effect today are told of in some page."""
+    """Beyond the list of all flags: those that have an effect today are explained in some page."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != "flags.md")
     later = {"nodes", "cluster"}
     missing = [

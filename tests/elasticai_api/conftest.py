@@ -114,7 +114,7 @@ class ForgetfulService(ShardService):
 
 
 class RunningMaster:
-    """The real master of a job, its journal and its ports, in a thread; its nodes are whoever calls.
+    """The real master of a job, its journal and its ports, in a thread; every caller counts as a node.
 
     Stopped, it is as a killed one: what is not in the journal is gone. Started again, it takes the same ports.
     """
@@ -185,7 +185,7 @@ class RunningMaster:
         )
         self.master = master
         master.recover(self.kept)
-        # There are the nodes that there were: nobody asks the platform here.
+        # There are the nodes that there were: no platform is involved here.
         master._recovery.nodes_listed = True
         service = self.service = ForgetfulService(master)
         servers = [new_aio_server(self.token), new_aio_server(None)]

@@ -44,7 +44,7 @@ def context(tmp_path: Path) -> Path:
 
 
 def ignore(line: str) -> None:
-    """Nobody reads what the tool prints."""
+    """Discards the output of the tool."""
 
 
 def test_docker_if_its_daemon_answers(tools: Tools) -> None:

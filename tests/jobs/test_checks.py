@@ -1,4 +1,4 @@
-"""What must hold between flags, and that everything that does not is told at once."""
+"""Constraints between flags; all violations are reported at once."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_command_is_for_training_only() -> None:
 
 
 def test_a_command_without_anybody_to_run_it() -> None:
-    with pytest.raises(UserError, match="nobody would train"):
+    with pytest.raises(UserError, match="no node would train"):
         JobSpec.build(job_command="x", num_workers=0)
     assert JobSpec.build(job_command="x", num_workers=0, num_chief=1).nodes.num_chief == 1
 
@@ -178,11 +178,11 @@ def test_a_command_without_anybody_to_run_it() -> None:
         ("worker_pod_priority", "high=7"),
     ],
 )
-def test_values_out_of_range_are_told_with_their_flag(refused: Refused, flag: str, value: object) -> None:
+def test_values_out_of_range_are_reported_with_their_flag(refused: Refused, flag: str, value: object) -> None:
     assert refused(**{flag: value}).startswith(f"{flag}: ")
 
 
-def test_everything_is_told_at_once_and_nothing_follows_from_a_mistake(refused: Refused) -> None:
+def test_all_mistakes_are_reported_at_once_without_consequential_ones(refused: Refused) -> None:
     message = refused(num_worker=3, num_workers="two", distribution_strategy="Local", num_ps=1, use_async="x")
     assert message.splitlines() == [
         "4 things are wrong with this job:",

@@ -55,7 +55,7 @@ def test_a_killed_runner_leaves_an_interrupted_job(runner: subprocess.Popen[str]
     JobStore(tmp_path).delete("one")
 
 
-def test_nobody_else_takes_a_running_job(runner: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_running_job_cannot_be_taken(runner: subprocess.Popen[str], tmp_path: Path) -> None:
     folder = JobStore(tmp_path).get("one")
     with pytest.raises(UserError, match="running already"):
         folder.acquire()

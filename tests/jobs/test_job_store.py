@@ -1,4 +1,4 @@
-"""Jobs are kept under their names, running or finished, until somebody deletes them."""
+"""Jobs are kept under their names, running or finished, until they are deleted."""
 
 from __future__ import annotations
 

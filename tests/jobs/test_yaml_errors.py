@@ -73,7 +73,7 @@ def test_errors_have_their_line(more: str, message: str) -> None:
     assert message in refused(GOOD + more)
 
 
-def test_all_wrong_keys_are_told_at_once() -> None:
+def test_all_wrong_keys_are_reported_at_once() -> None:
     lines = refused(GOOD + "nodes:\n  num_worker: 2\n  num_pss: 1\n").splitlines()
     assert [line.split(": ")[0] for line in lines] == ["job.yaml:8", "job.yaml:9"]
 

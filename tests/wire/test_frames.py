@@ -111,7 +111,7 @@ def test_a_failure_has_no_body_and_the_connection_goes_on(serve: Callable[..., S
     connection.close()
 
 
-def test_who_does_not_know_the_token_is_told_so(serve: Callable[..., Server]) -> None:
+def test_wrong_token_raises_not_trusted(serve: Callable[..., Server]) -> None:
     with pytest.raises(NotTrusted, match="token is missing or wrong"):
         connect(serve().address, "guessed")
 
@@ -120,7 +120,7 @@ def test_who_says_nothing_sensible_is_not_listened_to(serve: Callable[..., Serve
     server = serve()
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as stranger:
-        # As long a token as nobody has.
+        # Longer than any token.
         stranger.sendall(b"EDL-FRM1" + b"\0" * 4 + (1 << 20).to_bytes(4, "little") + b"\0" * 8)
         assert stranger.recv(100) == b""
     connection = connect(server.address, "secret")

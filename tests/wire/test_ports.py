@@ -1,4 +1,4 @@
-"""A kept port is nobody else's while its owner is away: shown with sockets that may have this one port only."""
+"""A kept port goes to no other program while its owner is away: shown with sockets that may have this one port only."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_it_is_not_given_to_a_listener(kept: KeptPort, again: bool) -> None:
 
 
 def test_it_is_not_given_to_a_connection(kept: KeptPort) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         with stranger(kept.number) as other, pytest.raises(OSError, match="Cannot assign"):
-            other.connect(somebody.getsockname())
+            other.connect(server.getsockname())
         kept.close()
         with stranger(kept.number) as other:
-            other.connect(somebody.getsockname())
+            other.connect(server.getsockname())
             assert other.getsockname()[1] == kept.number
 
 
@@ -61,9 +61,9 @@ def test_one_server_after_the_other_listens_there(kept: KeptPort) -> None:
         another.stop(None).wait()
 
 
-def test_a_port_at_which_somebody_listens_cannot_be_kept() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as somebody, pytest.raises(OSError, match="in use"):
-        KeptPort(somebody.getsockname()[1])
+def test_port_in_use_cannot_be_kept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(OSError, match="in use"):
+        KeptPort(server.getsockname()[1])
 
 
 def test_where_it_would_keep_out_its_owner_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

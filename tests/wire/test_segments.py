@@ -1,4 +1,4 @@
-"""Bodies in memory that both sides see: where it pays, where it can be, and never while somebody else needs it."""
+"""Bodies in shared memory: used where it pays and where it is possible, and never overwritten while in use."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_bodies_under_way_never_lie_in_each_other(sizes: list[int | None]) -> No
     assert ring.place(1024, len(sizes)) == 0
 
 
-def test_frames_that_nobody_answers_have_room_of_their_own(server: Server) -> None:
+def test_unanswered_frames_use_separate_memory(server: Server) -> None:
     connection = connect(server.address, "secret")
     connection.share()
     for seed in range(3):
@@ -240,7 +240,7 @@ def test_what_is_not_as_it_was_offered_is_refused(tmp_path: Any) -> None:
     good = offered.words
     with pytest.raises(NotShared):
         accept(good[:-1])
-    with pytest.raises(NotShared, match="somebody else"):
+    with pytest.raises(NotShared, match="another job"):
         accept(good[:-1] + bytes([good[-1] ^ 1]))
     with pytest.raises(NotShared, match="size"):
         accept(good[:8] + (1 << 20).to_bytes(8, "little") + good[16:])

@@ -1,6 +1,4 @@
-"""Whoever connects and does not say who they are is not waited for, and costs nothing meanwhile. Nor do those for whom
-there is no room.
-"""
+"""Callers that do not authenticate delay no other caller and cost nothing; nor do those beyond the connection limit."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_encryption_does_not_replace_the_token(serve: Serve, tmp_path: Path) -> 
     assert "token" in (error.details() or "")
 
 
-def test_nobody_there_is_nothing_to_be_refused(tmp_path: Path) -> None:
+def test_check_peer_without_server_passes(tmp_path: Path) -> None:
     check_peer("127.0.0.1:1", security=security(tmp_path, MINE))
 
 

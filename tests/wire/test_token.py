@@ -1,4 +1,4 @@
-"""A server answers those who know the job's token, and nobody else; both forms of server and of channel."""
+"""A server answers only callers with the job's token; both forms of server and of channel."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_threaded_server_refuses_no_token(address: str) -> None:
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_unknown_methods_are_told_only_to_those_who_know_the_token(address: str) -> None:
+def test_unknown_methods_are_reported_only_with_the_token(address: str) -> None:
     for token, code in (
         ("secret", grpc.StatusCode.UNIMPLEMENTED),
         ("wrong", grpc.StatusCode.UNAUTHENTICATED),

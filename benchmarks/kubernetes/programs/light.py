@@ -1,6 +1,6 @@
 """A worker that needs next to nothing: batches are only waited for. Each is stamped, which shows when it paused.
 
-Without a master (a bare pod) it does the same and asks nobody: what shows then is the machine's doing.
+Without a master (a bare pod) it does the same and sends no calls: what shows then is the machine's doing.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a job of the benchmark of parameter servers is told beside its flags, by variables that all its nodes have."""
+"""Settings of a job of the benchmark of parameter servers beside its flags: environment variables of all its nodes."""
 
 from __future__ import annotations
 

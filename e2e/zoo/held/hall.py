@@ -2,12 +2,12 @@
 
     PUT    /limit/BATCHES         so many batches may each worker do
     PUT    /limit/BATCHES/NODE    so many may this one
-    DELETE /limit                 nobody is held any more; nor is anybody before the first limit is set
+    DELETE /limit                 no worker is held any more; nor is one before the first limit is set
     GET    /enter/NODE/DONE       a worker that has done so many asks for one more: answered when it may
     PUT    /ended/NODE            a program has come to its own end
     GET    /                      who is, or was, held, after how many batches; and who has ended
 
-A request that is held takes nobody's time, however many there are.
+A held request blocks no other one, however many there are.
 """
 
 import json
@@ -72,7 +72,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, *words: object) -> None:
-        """Nobody reads it."""
+        """Logs nothing."""
 
     def _answer(self, text: str = "") -> None:
         self.send_response(200)

@@ -129,7 +129,7 @@ class Rates(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Recorder(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Writes down all it is told."""
+    """Records every event."""
 
     def _write(self, event: str, number: int | None, logs: Any) -> None:
         logs = {name: float(value) for name, value in (logs or {}).items()}

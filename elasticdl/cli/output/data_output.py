@@ -28,7 +28,7 @@ class Progress:
         self._total = total
         self._what = what
         self._done = 0
-        self._told = 0
+        self._shown = 0
         self._last = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -57,20 +57,20 @@ class Progress:
 
     def advance(self, records: int) -> None:
         self._done += records
-        if self._done - self._told >= _SHOW_EVERY or self._done >= self._total:
+        if self._done - self._shown >= _SHOW_EVERY or self._done >= self._total:
             self._show()
 
     def step(self, doing: str, records: int) -> None:
         """Work in several steps, each over all records."""
         if doing != self._doing:
             self._doing = doing
-            self._done = self._told = 0
+            self._done = self._shown = 0
             if self._bar is not None:
                 self._bar.reset(self._task, description=doing)
         self.advance(records)
 
     def _show(self) -> None:
-        self._told = self._done
+        self._shown = self._done
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done)
         elif time.monotonic() - self._last >= _LINE_SECONDS:

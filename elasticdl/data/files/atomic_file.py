@@ -40,7 +40,7 @@ def disk_errors(path: Path | str, *, doing: str = "write", hint: str = "") -> It
 
 
 def hidden_sibling(path: Path) -> Path:
-    """A name beside the path that nobody else uses, and that readers of the folder pass over."""
+    """Returns a unique name beside the path that readers of the folder ignore."""
     return path.with_name(f".{path.name[:100]}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
 
 

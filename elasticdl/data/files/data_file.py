@@ -77,7 +77,7 @@ class Source:
             except FileNotFoundError:
                 if not self.compressed:
                     raise
-                # Somebody has cleaned the cache folder meanwhile.
+                # The cache folder was cleaned meanwhile.
                 descriptor = os.open(open_source(self.path).plain, os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = Stamp.of(descriptor)
@@ -181,7 +181,7 @@ def _decoding(path: Path, compression: str) -> Iterator[None]:
             raise UserError(f"Cannot read {path}: {os.strerror(error.errno)}.") from error
         raise UserError(
             f"{path} cannot be decompressed ({compression}): {error}.",
-            hint="The file is damaged or was cut short; how many samples it lost cannot be told. Replace it.",
+            hint="The file is damaged or was cut short; how many samples it lost is unknown. Replace it.",
         ) from error
 
 

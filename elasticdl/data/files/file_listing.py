@@ -3,7 +3,7 @@
 Files of a folder are taken in the order of their paths. Passed over are hidden files and folders (ours
 among them, and the `..data` links of Kubernetes volumes), the marks that other systems leave beside data
 (`_SUCCESS`, `_metadata`), and texts about the data (`README`, `LICENSE`, `*.md`). Everything else below the
-folder is data, or an error: no file is left out because nobody knows what it is.
+folder is data, or an error: no file is skipped because its format is unknown.
 """
 
 from __future__ import annotations

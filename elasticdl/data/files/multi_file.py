@@ -85,7 +85,7 @@ class FilesReader(Reader):
                 if start < stop:
                     yield from file.read(start - first, stop - first)
             except Damaged as damaged:
-                # No more than was asked for: the rest of a damaged piece is told to who asks for the rest.
+                # Only the requested part: the rest of a damaged range is reported to the reader of that rest.
                 bad = BadRange(
                     start=max(start, first + damaged.start),
                     end=min(stop, first + damaged.end),

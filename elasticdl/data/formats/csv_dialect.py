@@ -1,8 +1,8 @@
-"""How the rows of a CSV file are written: told by the user, or by the first rows.
+"""The dialect of a CSV file: given by the user, or detected from the first rows.
 
 Keys of --data_reader_params: `sep` (one character, or comma, tab, semicolon, pipe, space, ctrl-a), `header`
 (true, false, auto), `quote` (one character, or none), `encoding`, `ragged` (true, false). What is not given
-is told from the first rows of the first file, and holds for all files.
+is detected from the first rows of the first file, and holds for all files.
 """
 
 from __future__ import annotations

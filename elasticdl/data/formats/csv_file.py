@@ -1,6 +1,6 @@
 """CSV and its kin: a row is a list of strings, one a column.
 
-Where a row begins can only be told from the start, because line breaks may stand inside quotes. The index
+Row boundaries can only be found from the start, because line breaks may stand inside quotes. The index
 is built from blocks of a megabyte: one without quotes is counted by its line ends, with NumPy; in one with
 quotes Python's own csv reader finds the rows, the same that reads them later. Blank lines are no rows.
 

@@ -5,7 +5,7 @@ number of the class, and `path`. Classes are the folders directly below the data
 name, or in the order of `classes=[cat,dog]` in --data_reader_params, which keeps numbers the same where a
 class is missing in one data set. In a folder without subfolders every label is -1.
 
-The list of files is the index. It is made anew every time, and kept in a compact form: the names joined in
+The list of files is the index. It is rebuilt on every opening, and kept in a compact form: the names joined in
 one string.
 """
 

@@ -114,7 +114,7 @@ class ParquetFile(DataFile):
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
-        # Opened anew for every piece: such a file object must not be used by two threads, and with the
+        # Reopened for every range: such a file object must not be used by two threads, and with the
         # footer in hand opening costs little.
         import pyarrow.parquet
 

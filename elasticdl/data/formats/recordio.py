@@ -150,7 +150,7 @@ def _header(data: bytes) -> Header | None:
     return Header._make(_HEADER.unpack(data)[1:])
 
 
-_UNKNOWN = " (how many samples are lost cannot be told; counted as one)"
+_UNKNOWN = " (the number of lost samples is unknown; counted as one)"
 _NO_CHUNK = f"no chunk begins here{_UNKNOWN}"
 
 

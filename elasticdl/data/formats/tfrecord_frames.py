@@ -65,7 +65,7 @@ class TFRecordWriter:
     `flush`.
 
     If a process was killed while it wrote to the file, the torn record at its end is cut off first, so that
-    readers find what comes after it. A disk that is full is told as `UserError`; the file then ends with a
+    readers find what comes after it. A full disk raises `UserError`; the file then ends with a
     whole record.
     """
 
@@ -83,7 +83,7 @@ class TFRecordWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hands what was written to the system. Whoever opens the file now finds it."""
+        """Hands what was written to the system, so that later readers see it."""
         if not self._pending:
             return
         pending, self._pending = memoryview(self._pending), bytearray()

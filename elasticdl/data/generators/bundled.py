@@ -36,7 +36,7 @@ class Made:
 
 
 def silent(samples: int) -> None:
-    """Tells nobody how far the writing has come."""
+    """Reports no progress."""
 
 
 def make_digits(

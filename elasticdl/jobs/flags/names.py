@@ -1,4 +1,4 @@
-"""Names: what a job may be called, what it is called if nobody says, and other names that Kubernetes reads.
+"""Names: what a job may be called, what it is called by default, and other names that Kubernetes reads.
 
 A job's name becomes part of pod names, so it follows the rules of Kubernetes also where none is near:
 the same job can then be sent there.

@@ -13,7 +13,7 @@ from elasticdl.jobs.sections.training import ALLREDUCE, LOCAL, PARAMETER_SERVER
 def derive(
     values: dict[str, Any], *, kind: JobKind, given: Container[str], name_suffix: str
 ) -> dict[str, Any]:
-    """All values of a job, from all values where those that nobody gave are the constant defaults."""
+    """Returns all values of a job, computing those that were not given from the others."""
     values = dict(values)
 
     def set_default(name: str, value: object) -> None:

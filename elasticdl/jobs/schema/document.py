@@ -2,7 +2,7 @@
 
 Sections hold the flags under their own names. The text of a value follows the grammar of its flag and no
 other: YAML's own idea of what `on`, `012` or `1:30` mean never comes into it. Nothing is constructed from a
-file but text, lists and mappings, and a key that comes twice or that nobody knows is an error with its line.
+file but text, lists and mappings, and a duplicate or unknown key is an error with its line.
 """
 
 from __future__ import annotations

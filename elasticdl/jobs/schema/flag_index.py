@@ -72,7 +72,7 @@ NAMES: dict[str, str] = {word: name for name, leaf in LEAVES.items() for word in
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """A value that somebody gave for a flag, not read yet, and how that somebody calls the place."""
+    """A raw value that was given for a flag, and its location as the user knows it."""
 
     raw: object
     where: str

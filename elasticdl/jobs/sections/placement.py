@@ -1,6 +1,6 @@
 """Which nodes a job has and where they run: the sections `nodes` and `cluster` of a job."""
 
-# ruff: noqa: RUF009 - a flag is a dataclass field, made anew for every class
+# ruff: noqa: RUF009 - a flag is a dataclass field, created separately for every class
 
 from __future__ import annotations
 

@@ -124,9 +124,7 @@ def parse_pod_fields(text: str) -> PodFields:
     names = [_ALL, *(f"{role}_spec" for role in _ROLES), "metadata", "spec"]
     for key, value in document.items():
         if key == "service_spec":
-            raise BadValue(
-                "service_spec cannot be given: nodes are told the addresses that services have now"
-            )
+            raise BadValue("service_spec cannot be given: nodes get the services' addresses when they start")
         if key not in names:
             raise BadValue(f"{key!r} is not one of {', '.join(names)}.{did_you_mean(str(key), names)}")
         if not isinstance(value, dict):
@@ -202,7 +200,7 @@ def _check_kind(where: str, value: Any, kind: type) -> None:
 
 
 def _check_entries(where: str, name: str, entries: list[Any]) -> None:
-    """Of a list: objects all, each with the text by which it is told from the others; and none of them is ours."""
+    """Checks that a list holds objects, each with its distinguishing key, and none that the job sets itself."""
     for entry in entries:
         _check_kind(where, entry, dict)
         key = _KEYS.get(name)

@@ -1,6 +1,6 @@
 """What a job runs, and on what data: the sections `model` and `data` of a job."""
 
-# ruff: noqa: RUF009 - a flag is a dataclass field, made anew for every class
+# ruff: noqa: RUF009 - a flag is a dataclass field, created separately for every class
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job sets in its nodes itself: variables, and on a cluster volumes and folders. Nobody else may set them.
+"""Variables, volumes and folders that a job sets in its nodes itself. Users cannot set them.
 
 A job that did would cut its own nodes off, or be overruled without a word.
 """

@@ -3,8 +3,8 @@
 Checked here for every job, wherever it runs. Comparisons and sums are exact: they are made on whole numbers of base
 units (thousandths of a CPU, bytes, devices), never on floating-point numbers.
 
-A limit of memory is what a node may grow to. It begins with what it requests, and whoever takes the place of one that
-ran out of memory gets twice as much, up to the limit: so the next try has more memory than the one before it.
+A limit of memory is what a node may grow to. It begins with what it requests, and the replacement of a node that
+ran out of memory gets twice as much, up to the limit: so the next attempt has more memory than the one before it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _root(*, keeps_unknown: bool) -> Schema:
                 **_section(TrainingJobSpec, keeps_unknown=keeps_unknown),
                 "description": "What to run, and between which sizes.",
             },
-            "status": {**status, "description": "What the controller reports. Nobody else writes it."},
+            "status": {**status, "description": "What the controller reports. Read-only for others."},
         },
     }
 

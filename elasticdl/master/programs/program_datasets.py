@@ -137,7 +137,7 @@ class ProgramDatasets:
         """Where a data set stands, as the public package tells it; `account` is what it is restored from."""
         announced = self.announced.get(dataset)
         if announced is None:
-            raise LedgerError(f"Nobody has announced the data set {dataset}.")
+            raise LedgerError(f"The data set {dataset} is not announced.")
         account = self._ledger.snapshot()["datasets"][dataset]
         doing = [[lease.position, lease.end] for lease in self._ledger.held(dataset)]
         todo = [[start, end] for start, end in self._ledger.to_do(dataset, _SHARDS_LISTED)]

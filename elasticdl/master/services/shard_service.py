@@ -126,7 +126,7 @@ class ShardService(MasterServicer, ProgressServicer):
             known = ", ".join(state.data.announced) or "none"
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"Nobody has announced the data set {dataset} (there are: {known}).",
+                f"The data set {dataset} is not announced (there are: {known}).",
             )
         master.detector.program_reported(worker, master.clock())
         given = request_number(context)
@@ -230,7 +230,9 @@ class ShardService(MasterServicer, ProgressServicer):
         if lease is None:
             given = 0 < task < state.ledger.next_lease
             log.warning(
-                "Shard %d was reported and %s.", task, "is nobody's any more" if given else "never given out"
+                "Shard %d was reported and %s.",
+                task,
+                "is not leased any more" if given else "never given out",
             )
             return
         if error:

@@ -88,7 +88,7 @@ class Alone:
         """Parameters are updated by the program."""
 
     def before_saving(self) -> None:
-        """Nobody else has updates under way."""
+        """No other process has updates in flight."""
 
     def finish(self) -> None:
         """There are no servers to stop."""

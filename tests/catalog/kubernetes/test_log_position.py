@@ -7,7 +7,7 @@ import pytest
 from elasticdl.catalog.kubernetes.pod_logs import LogPosition, StampedLine
 
 
-def test_lines_of_the_same_timestamp_are_told_apart() -> None:
+def test_lines_of_the_same_timestamp_are_distinguished() -> None:
     lines = [
         StampedLine.of(text.encode())
         for text in (

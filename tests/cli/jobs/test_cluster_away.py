@@ -42,7 +42,9 @@ def no_patience(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first", [1, 3], ids=["before its first word", "while it trains"])
-def test_who_waits_is_told_once_and_waits_on(elasticdl: Any, api: ApiServer, first: int) -> None:
+def test_waiting_command_reports_the_outage_once_and_waits_on(
+    elasticdl: Any, api: ApiServer, first: int
+) -> None:
     Outage(api, first=first, last=9)
     result = elasticdl(*TRAIN, "--wait")
     assert result.code == 0, result.err
@@ -57,7 +59,7 @@ def test_so_does_a_program(api: ApiServer) -> None:
     assert (result.state, result.exit_code) == ("succeeded", 0)
 
 
-def test_who_does_not_wait_is_told_at_once(elasticdl: Any, api: ApiServer) -> None:
+def test_command_without_wait_fails_at_once(elasticdl: Any, api: ApiServer) -> None:
     Outage(api, first=1, last=9)
     result = elasticdl(*TRAIN)
     assert result.code == 2

@@ -105,7 +105,7 @@ def test_a_machine_that_says_nothing_does_not_hold_up_the_end(elasticdl: Any, ru
     assert elasticdl("jobs", "logs", "job", "-f").out == "worker-0: hello\n"
 
 
-def test_one_that_waits_is_told_without_follow(elasticdl: Any, running: ApiServer) -> None:
+def test_broken_log_without_follow_is_reported(elasticdl: Any, running: ApiServer) -> None:
     running.logs[MASTER] = lambda query: iter([at("01", "hello"), BREAK_OFF])
     result = elasticdl("jobs", "logs", "job")
     assert (result.code, result.out) == (0, "master: hello\n")

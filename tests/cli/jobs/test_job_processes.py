@@ -50,7 +50,7 @@ def test_a_node_that_is_not_there(host: Host, elasticdl: Any) -> None:
     assert "Did you mean worker-0?" in wrong.err
 
 
-def test_nobody_answers(folder: JobFolder, elasticdl: Any) -> None:
+def test_job_without_processes_fails(folder: JobFolder, elasticdl: Any) -> None:
     silent = elasticdl("jobs", "pid", "sleeper")
     assert silent.code == 2
     assert "does not report its processes" in silent.err

@@ -78,19 +78,21 @@ def test_evaluations_that_are_not_listed_are_counted(
     (folder / "spec.yaml").write_text("job_name: long\n")
     record = {"kind": "train", "created": 1.0, "ended": 2.0, "state": "succeeded", "message": ""}
     (folder / "record.json").write_text(json.dumps(record))
-    for count, told in ((1234, True), (0, False)):
+    for count, is_shown in ((1234, True), (0, False)):
         document = status(evaluations=[evaluation(1)], evaluations_left_out=count)
         (folder / "status.json").write_text(json.dumps(document))
         shown = elasticdl("jobs", "status", "long")
         assert shown.code == 0, shown.err
         assert "Evaluation metrics[step=1]" in shown.out
-        assert ("1,234 more evaluations are not listed" in shown.out) == told
+        assert ("1,234 more evaluations are not listed" in shown.out) == is_shown
 
 
-def test_new_evaluations_are_told_though_the_list_stays_as_long(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_evaluations_are_printed_though_the_list_stays_as_long(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     display = make_display(quiet=False)
     for newest in range(3, 6):
         kept = [evaluation(0), *(evaluation(step) for step in range(newest - 2, newest))]
         display.progressed(JobStatus.from_json(status(evaluations=kept)))
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Evaluation")]
-    assert [line.partition("]")[0] for line in told] == [f"Evaluation metrics[step={n}" for n in range(5)]
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Evaluation")]
+    assert [line.partition("]")[0] for line in printed] == [f"Evaluation metrics[step={n}" for n in range(5)]

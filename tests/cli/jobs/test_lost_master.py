@@ -25,7 +25,7 @@ def test_its_status_says_so(elasticdl: Any, lost: ApiServer) -> None:
     assert shown == "Job job: interrupted. The master: node-0, its machine, does not answer.\n"
 
 
-def test_there_is_nobody_to_stop_it(elasticdl: Any, lost: ApiServer) -> None:
+def test_job_without_master_cannot_be_stopped(elasticdl: Any, lost: ApiServer) -> None:
     result = elasticdl("jobs", "stop", "job")
     assert result.code == 2
     assert "Job job is interrupted" in result.err
@@ -57,7 +57,7 @@ def test_it_is_brought_back(elasticdl: Any, lost: ApiServer) -> None:
 
 
 def test_it_is_deleted_with_its_pods(elasticdl: Any, lost: ApiServer) -> None:
-    """Nobody confirms their end; those of the machine that does not answer go at once."""
+    """No kubelet confirms their end; those of the unreachable machine are force-deleted."""
     lost.worker(0, conditions=UNREACHABLE["conditions"])
     lost.stuck.add("job-edljob-worker-0")
     result = elasticdl("jobs", "delete", "job")

@@ -9,7 +9,9 @@ import pytest
 from tests.catalog.api_server import ApiServer, set_timing
 
 
-def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_deletion_says_what_it_waits_for(
+    elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_timing(monkeypatch, deletion_note_seconds=0.0)
     api.submitted()
     api.said(state="stopped")
@@ -30,7 +32,9 @@ def test_who_waits_is_told_what_for(elasticdl: Any, api: ApiServer, monkeypatch:
     assert "by force" not in result.err
 
 
-def test_what_never_goes_is_told(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletion_timeout_is_reported(
+    elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_timing(monkeypatch, deletion_timeout_seconds=-30.0)
     api.submitted()
     api.said(state="stopped")

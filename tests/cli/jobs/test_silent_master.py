@@ -1,5 +1,5 @@
-"""A master that runs and may not write any more, as its credentials are refused, or hangs: that is told, and the job
-can be removed.
+"""A running master that cannot write its status, because its credentials are refused or it hangs: the command reports
+that, and the job can be removed.
 """
 
 from __future__ import annotations

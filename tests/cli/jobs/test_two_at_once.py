@@ -1,4 +1,4 @@
-"""Two people who do something about one job name at the same time: nobody's command ends what is another's."""
+"""Two users act on one job name at the same time: no command ends a job of the other user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def uids(api: ApiServer) -> Uids:
     return {key: api.objects[key]["metadata"]["uid"] for key in NEEDED if key in api.objects}
 
 
-def submitted_anew(api: ApiServer) -> Uids:
+def resubmitted(api: ApiServer) -> Uids:
     """Of the job before it only a worker is left."""
     for key in [key for key in api.objects if key != ("pods", WORKER)]:
         del api.objects[key]
@@ -77,7 +77,7 @@ def test_a_job_that_gets_the_name_of_one_that_is_deleted(
 
     def meanwhile(method: str, kind: str, name: str) -> None:
         if (method, name) == ("DELETE", WORKER):
-            new.update(submitted_anew(api))
+            new.update(resubmitted(api))
         if new and (method, kind) == ("GET", "pods"):
             looks.append(name)
             if len(looks) == 3:
@@ -100,7 +100,7 @@ def test_a_job_that_has_got_the_name_before_the_other_is_deleted(
 
     def before(method: str, kind: str, name: str) -> bool:
         if (method, kind) == ("DELETE", "configmaps") and not new:
-            new.update(submitted_anew(api))
+            new.update(resubmitted(api))
         return False
 
     api.hangs_up = before

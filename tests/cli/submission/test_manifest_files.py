@@ -26,7 +26,7 @@ def test_dry_run_prints_what_would_be_submitted(elasticdl: Any, minimal: list[st
     ]
 
 
-def test_yaml_writes_a_file_for_nobody_else(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+def test_yaml_file_is_readable_by_its_user_only(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     result = elasticdl("train", *minimal, IMAGE, f"--yaml={path}")
     assert f"kubectl apply -f {path}" in result.out
@@ -34,7 +34,7 @@ def test_yaml_writes_a_file_for_nobody_else(elasticdl: Any, minimal: list[str], 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_whoever_could_read_what_was_there_before_cannot_read_it(
+def test_overwritten_yaml_file_loses_its_old_readers(
     elasticdl: Any, minimal: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "job.yaml"
@@ -49,7 +49,7 @@ def test_what_is_no_file_keeps_its_mode(elasticdl: Any, minimal: list[str], tmp_
     path = tmp_path / "pipe"
     os.mkfifo(path)
     path.chmod(0o622)
-    # Somebody has to be there before it can be written to; what is written is far less than it holds.
+    # A reader must exist before it can be written to; what is written is far less than it holds.
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert elasticdl("train", *minimal, IMAGE, f"--yaml={path}").code == 0

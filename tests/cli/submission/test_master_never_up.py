@@ -160,7 +160,7 @@ def test_not_if_it_has_come_up_meanwhile(elasticdl: Any, api: ApiServer) -> None
     assert api.deletions == []
 
 
-def test_nobody_is_waited_for_without_end(
+def test_wait_for_the_master_times_out(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that had come up, and crashes for ever since."""

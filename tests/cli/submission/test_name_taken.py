@@ -28,9 +28,7 @@ def api(api: ApiServer) -> ApiServer:
     return api
 
 
-def test_the_same_job_that_another_has_submitted_while_nobody_answered(
-    elasticdl: Any, api: ApiServer
-) -> None:
+def test_same_job_submitted_by_another_user_during_an_outage(elasticdl: Any, api: ApiServer) -> None:
     """It is not taken for our own, though it says the same."""
     assert elasticdl(*TRAIN).code == 0
     theirs = copy.deepcopy(api.objects)
@@ -66,8 +64,8 @@ def test_what_is_left_of_a_job_that_was_deleted_is_waited_for(elasticdl: Any, ap
     api.meanwhile = meanwhile
     result = elasticdl(*TRAIN)
     assert result.code == 0, result.err
-    told = "Waiting for the end of Secret elasticdl-job, of a job that had this name before."
-    assert (result.out + result.err).count(told) == 1
+    note = "Waiting for the end of Secret elasticdl-job, of a job that had this name before."
+    assert (result.out + result.err).count(note) == 1
     (owner,) = api.objects["secrets", RECORD]["metadata"]["ownerReferences"]
     assert owner["uid"] == api.objects["configmaps", RECORD]["metadata"]["uid"]
 
@@ -105,7 +103,7 @@ def test_a_pod_that_leaves_has_its_own_time_for_that(
     assert owner["uid"] == api.objects["configmaps", RECORD]["metadata"]["uid"]
 
 
-def test_a_master_that_somebody_else_has_started_meanwhile_is_the_jobs_own(
+def test_master_started_concurrently_is_adopted(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record was there, and no master yet: by `elasticdl jobs resume`."""
@@ -139,7 +137,7 @@ def test_a_master_that_somebody_else_has_started_meanwhile_is_the_jobs_own(
         ({}, "secret elasticdl-job --namespace=lab"),
     ],
 )
-def test_what_is_of_no_job_is_told_at_once(
+def test_unrelated_object_with_the_name_fails_at_once(
     elasticdl: Any, api: ApiServer, labels: dict[str, str], removal: str
 ) -> None:
     api.put("secrets", {"metadata": {"name": RECORD, "labels": labels}})

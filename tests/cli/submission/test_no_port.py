@@ -1,5 +1,5 @@
-"""A machine without a port for the job's master: told in words, not by a traceback. In a network of the test's own, in
-which there is one port.
+"""A machine without a free port for the job's master: an error message, not a traceback. In a network namespace of the
+test's own, in which there is one port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
-def test_it_is_told(tmp_path: Path) -> None:
+def test_missing_port_is_an_error_message(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     assert unshare is not None, "a network of its own is made with unshare (util-linux)"
     narrow = f'echo "40000 40000" > {RANGE} && exec "$@"'

@@ -73,7 +73,9 @@ def test_the_command_decides_what_kind_of_job_it_is(
     assert job["data"]["validation_data"] == "v"
 
 
-def test_the_same_mistake_is_told_three_ways(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+def test_same_mistake_has_the_same_message_three_ways(
+    elasticdl: Any, minimal: list[str], tmp_path: Path
+) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("kind: train\nnodes:\n  num_workers: two\n")
     assert (

@@ -1,4 +1,4 @@
-"""Separators, headers and encodings are told from the first rows, or by parameters."""
+"""Separators, headers and encodings are detected from the first rows, or given by parameters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(tmp_path: Path, content: str, name: str = "x.csv", encoding: str = "ut
 
 
 @pytest.mark.parametrize("sep", [",", "\t", ";", "|", "\x01"])
-def test_the_separator_is_told_from_the_rows(tmp_path: Path, sep: str) -> None:
+def test_separator_is_detected_from_the_rows(tmp_path: Path, sep: str) -> None:
     path = write(tmp_path, f"1{sep}a b{sep}2\n3{sep}c{sep}4\n", name="x.txt")
     assert rows_of(path) == [["1", "a b", "2"], ["3", "c", "4"]]
 

@@ -32,7 +32,7 @@ def place() -> Iterator[Path]:
 
 
 def test_the_cache_folder_is_used(
-    place: Path, monkeypatch: pytest.MonkeyPatch, as_somebody_else: Callable[[Callable[[], None]], None]
+    place: Path, monkeypatch: pytest.MonkeyPatch, as_other_user: Callable[[Callable[[], None]], None]
 ) -> None:
     cache = place / "cache"
     cache.mkdir()
@@ -48,13 +48,13 @@ def test_the_cache_folder_is_used(
         assert len(open_reader(str(path))) == 10
         assert in_cache(path).stat().st_mtime_ns == kept
 
-    as_somebody_else(work)
+    as_other_user(work)
     assert not beside_data(path).exists()
     assert in_cache(path).exists()
 
 
 def test_without_any_place_it_is_built_every_time(
-    place: Path, monkeypatch: pytest.MonkeyPatch, as_somebody_else: Callable[[Callable[[], None]], None]
+    place: Path, monkeypatch: pytest.MonkeyPatch, as_other_user: Callable[[Callable[[], None]], None]
 ) -> None:
     monkeypatch.setenv("ELASTICDL_CACHE", str(place / "data" / "cache"))
     path = place / "data" / "x.recordio"
@@ -63,7 +63,7 @@ def test_without_any_place_it_is_built_every_time(
         for _ in range(2):
             assert list(open_reader(str(path)).read(3, 5)) == [b"3", b"4"]
 
-    as_somebody_else(work)
+    as_other_user(work)
     assert [found.name for found in path.parent.iterdir()] == ["x.recordio"]
 
 

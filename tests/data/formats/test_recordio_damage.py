@@ -61,7 +61,7 @@ def test_the_error_is_for_people(file: Path, damage: Callable[..., Path]) -> Non
     assert "--max_bad_records" in error.value.hint
 
 
-def test_a_shard_is_told_only_of_its_own_samples(file: Path, damage: Callable[..., Path]) -> None:
+def test_shard_reports_only_its_own_bad_samples(file: Path, damage: Callable[..., Path]) -> None:
     damage(file, offsets_of_chunks(file)[1] + 25)
     reader = open_reader(str(file))
     with pytest.raises(BadRecords) as error:
@@ -88,7 +88,7 @@ def test_an_impossible_number_of_records(
     damage(file, offsets_of_chunks(file)[2] + 19)
     good, (bad,) = read_through(file)
     assert bad.end - bad.start == 1
-    assert "cannot be told" in bad.reason
+    assert "number of lost samples is unknown" in bad.reason
     assert good == RECORDS[:8] + RECORDS[12:]
 
 

@@ -40,9 +40,9 @@ def test_nothing_left_after_dropping() -> None:
         build_data_shard_service(batch_size=4, dataset_size=3, remainder="drop")
 
 
-def test_a_data_set_that_nobody_announced() -> None:
+def test_unannounced_data_set_raises() -> None:
     service = build_data_shard_service(batch_size=4, dataset_name="mine")
-    with pytest.raises(ShardError, match="Nobody has announced the data set 'mine'"):
+    with pytest.raises(ShardError, match="The data set 'mine' is not announced"):
         service.fetch_shard()
     with pytest.raises(ShardError, match="The size of the data set 'mine' was not given"):
         service.get_minibatch_count_per_epoch()

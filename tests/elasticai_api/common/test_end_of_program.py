@@ -1,4 +1,4 @@
-"""What was reported last is told before the program ends, also if nobody asks for it."""
+"""The last reports are sent before the program ends, also without a flush."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_what_is_not_used_for_a_while_is_given_back(job: Any) -> None:
     assert start(service) == 4
 
 
-def test_a_data_set_set_back_begins_anew(job: Any, train: Callable[..., list[int]]) -> None:
+def test_reset_data_set_restarts_from_its_beginning(job: Any, train: Callable[..., list[int]]) -> None:
     service = build()
     start(service)
     service.reset_dataset()
@@ -106,7 +106,9 @@ def test_a_checkpoint_holds_them(job: Any, train: Callable[..., list[int]]) -> N
     assert job.done("d") == 64
 
 
-def test_set_back_by_somebody_else_what_lies_ready_is_void(job: Any, train: Callable[..., list[int]]) -> None:
+def test_prefetched_shards_are_void_after_a_reset_by_another_worker(
+    job: Any, train: Callable[..., list[int]]
+) -> None:
     service = build()
     start(service)
     job.do(lambda master: master.do(ResetDataset(dataset="d")))

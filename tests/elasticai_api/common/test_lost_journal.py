@@ -26,8 +26,8 @@ def come_back(job: Any, kept: str) -> None:
     job.start()
 
 
-def when_told(job: Any, workers: int) -> None:
-    """The gathering is over when so many have told."""
+def finish_recovery(job: Any, workers: int) -> None:
+    """Ends the recovery once so many workers have reported."""
     pause = threading.Event()
     while len(job.do(lambda master: master.state.reclaim.reported)) < workers:
         pause.wait(0.02)
@@ -57,7 +57,7 @@ def test_what_a_program_has_done_is_not_done_again(job: Any, train: Train, remem
     mine.report_batch_done(shard.end - shard.start - 4)
     done += range(shard.start + 4, shard.end)
     thread, found = rest(train, mine)
-    when_told(job, 1)
+    finish_recovery(job, 1)
     thread.join()
     mine.flush()
     assert Counter(done + found) == Counter(list(range(50)) * 3)
@@ -71,7 +71,7 @@ def test_a_data_set_that_the_snapshot_does_not_know(job: Any, train: Train) -> N
     done = train(mine, shards=3)
     come_back(job, kept)
     thread, found = rest(train, mine)
-    when_told(job, 1)
+    finish_recovery(job, 1)
     thread.join()
     assert Counter(done + found) == Counter(list(range(50)) * 3)
 
@@ -88,7 +88,7 @@ def test_what_another_worker_did_goes_round_again(
     done = train(mine, shards=1)
     come_back(job, kept)
     thread, found = rest(train, mine)
-    when_told(job, 1)
+    finish_recovery(job, 1)
     thread.join()
     assert Counter(done + found) == Counter(range(50))
     assert len(lost) == 16

@@ -78,9 +78,7 @@ def test_a_master_that_stays_away(job: Any, monkeypatch: pytest.MonkeyPatch) -> 
         job.start()
 
 
-def test_a_report_that_never_arrives_is_told_to_the_program(
-    job: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undeliverable_report_raises_in_the_program(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICAI_MASTER_PATIENCE", "0.2")
     service = _service()
     service.fetch_shard()

@@ -64,9 +64,7 @@ def test_a_killed_workers_batches_are_not_trained_again(
     assert sorted(train(second)) == list(range(4, 50))
 
 
-def test_a_lost_shard_is_not_told_of_any_more(
-    job: Any, train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_shard_is_not_reported_any_more(job: Any, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     first = _service(num_epochs=1)
     first.fetch_shard()
     job.observe("worker-0", NodePhase.FAILED, "killed")
@@ -85,7 +83,7 @@ def test_a_lost_shard_is_not_told_of_any_more(
     assert job.done("d") == 50
 
 
-def test_the_end_of_a_shard_is_told_without_waiting(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_of_a_shard_is_reported_at_once(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another worker that is held for it goes on."""
     mine = _service(num_epochs=1, dataset_size=12)
     mine.fetch_shard()
@@ -115,9 +113,9 @@ def test_two_sizes_of_one_data_set(job: Any) -> None:
         _service(dataset_size=51)
 
 
-def test_a_data_set_that_nobody_announced(job: Any) -> None:
+def test_unannounced_data_set_raises(job: Any) -> None:
     service = build_data_shard_service(batch_size=4, dataset_name="mine")
-    with pytest.raises(ShardError, match="Nobody has announced the data set mine"):
+    with pytest.raises(ShardError, match="The data set mine is not announced"):
         service.fetch_shard()
 
 

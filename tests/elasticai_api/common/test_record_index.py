@@ -64,7 +64,7 @@ def test_with_several_loaders_a_record_counts_when_it_is_surely_done() -> None:
     list(service.record_index_gen())
     for _ in range(4):
         service.report_batch_done()
-    # Two processes, each up to two batches ahead: which 16 were the first 16 nobody knows.
+    # Two processes, each up to two batches ahead: which 16 were the first 16 is unknown.
     assert json.loads(service.get_shard_checkpoint())["doing"] == [[0, 100]]
     service.report_batch_done()
     assert json.loads(service.get_shard_checkpoint())["doing"] == [[4, 100]]
@@ -97,8 +97,8 @@ def test_restore() -> None:
     assert not service.restore_shard_from_checkpoint("nonsense")
 
 
-def test_an_error_reaches_whoever_takes_records() -> None:
+def test_errors_reach_readers_of_records() -> None:
     service = RecordIndexService(batch_size=4, dataset_name="unknown")
     for _ in range(2):
-        with pytest.raises(ShardError, match="Nobody has announced the data set 'unknown'"):
+        with pytest.raises(ShardError, match="The data set 'unknown' is not announced"):
             service.fetch_record_index()

@@ -53,9 +53,9 @@ def test_the_more_workers_the_fewer_reports_of_each(job: Any, monkeypatch: pytes
     assert job.service.reports <= 3
 
 
-@pytest.mark.parametrize(("hours_ago", "told"), [(10, False), (20, True)])
+@pytest.mark.parametrize(("hours_ago", "reported"), [(10, False), (20, True)])
 def test_one_that_is_due_before_long_goes_along_with_a_call_for_a_shard(
-    job: Any, monkeypatch: pytest.MonkeyPatch, hours_ago: int, told: bool
+    job: Any, monkeypatch: pytest.MonkeyPatch, hours_ago: int, reported: bool
 ) -> None:
     # A report every 28 hours.
     monkeypatch.setenv("WORKER_NUM", str(10**6))
@@ -70,15 +70,15 @@ def test_one_that_is_due_before_long_goes_along_with_a_call_for_a_shard(
     service.report_batch_done()
     service.fetch_shard()
     with reports._moved:
-        # It is not told by itself: nobody would wait for hours.
+        # It is not sent by itself: the test would wait for hours.
         assert (
-            reports._moved.wait_for(lambda: not reports._pending() and not reports._sending, 60 * told)
-            == told
+            reports._moved.wait_for(lambda: not reports._pending() and not reports._sending, 60 * reported)
+            == reported
         )
-    assert job.done("d") == 1 + told
+    assert job.done("d") == 1 + reported
 
 
-def test_every_end_of_a_shard_is_told(job: Any) -> None:
+def test_every_end_of_a_shard_is_reported(job: Any) -> None:
     service = build_data_shard_service(
         batch_size=1, dataset_size=50, num_minibatches_per_shard=2, dataset_name="d"
     )

@@ -1,4 +1,4 @@
-"""A service that nobody uses any more tells what it has to tell, and leaves no thread and no connection behind."""
+"""A discarded service sends its pending reports, and leaves no thread and no connection behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that has given up a round, because another one has begun, can end while nobody has come to it."""
+"""A process that has given up a round, because another one has begun, can end though no peer has joined it."""
 
 import subprocess
 import sys

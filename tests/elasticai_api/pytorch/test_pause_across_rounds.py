@@ -26,7 +26,7 @@ _PAUSE = 1
 
 
 class Master(AllReduceServicer):
-    """Makes a round of two when it is told to."""
+    """Makes a round of two on demand."""
 
     def __init__(self) -> None:
         self._moved = threading.Condition()
@@ -127,7 +127,7 @@ class Member:
         assert self.team.next() is not None
         assert self.team.done(samples=1, loss=0.0)
 
-    def step_in_vain_and_look(self) -> MicroBatch | None:
+    def fail_step_and_look(self) -> MicroBatch | None:
         """Something new, after a step that is given up."""
         assert self.team.next() is not None
         assert not self.team.done(samples=1, loss=0.0)
@@ -173,8 +173,8 @@ def scenario() -> None:
         master.begin_round()
         for member in members:
             wait_for_round(member, 2)
-        # One is in the next step already, with nobody to add up with: the other one comes to the new round only.
-        next_of_early = pool.submit(early.step_in_vain_and_look)
+        # One is in the next step already, without a peer to add up with: the other one joins the new round only.
+        next_of_early = pool.submit(early.fail_step_and_look)
         assert pool.submit(late.team.next).result() is None
         late.heard_of_the_end = True
         stepped_too = pool.submit(late.step)

@@ -77,7 +77,7 @@ def test_numbers_without_end(raw: object) -> None:
         Real().parse(raw)
 
 
-def test_a_wrong_choice_is_told_the_right_ones_and_the_nearest() -> None:
+def test_wrong_choice_lists_the_right_ones_and_the_nearest() -> None:
     assert COLOUR.parse("Red") == "Red"
     with pytest.raises(BadValue, match="'darkgreen' is not one of Red, DarkGreen; did you mean DarkGreen"):
         COLOUR.parse("darkgreen")

@@ -1,4 +1,4 @@
-"""A job that nobody names is named after what it runs."""
+"""A job without a name is named after what it runs."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_an_impossible_data_set_fails_the_job(master: Master, change: dict[str, 
 
 def test_a_data_set_that_nobody_announced_is_refused(master: Master) -> None:
     async def talk(client: Client) -> None:
-        with pytest.raises(grpc.aio.AioRpcError, match="Nobody has announced the data set d"):
+        with pytest.raises(grpc.aio.AioRpcError, match="The data set d is not announced"):
             await client.fetch(0)
 
     converse(master, talk)

@@ -26,8 +26,8 @@ def test_the_rest_of_a_shard_comes_back() -> None:
     assert (shard.start, shard.end) == (5, 20)
 
 
-def test_batches_behind_the_failed_one_are_not_told_of() -> None:
-    """They are of a shard that is somebody else's by then, and must not be counted on the next one."""
+def test_batches_behind_the_failed_one_are_not_reported() -> None:
+    """Their shard is leased to another worker by then, and they must not be counted on the next one."""
     service = _service()
     service.fetch_shard()
     service.report_batch_done(err_msg="no such file")

@@ -1,4 +1,4 @@
-"""Pods that cannot run: how soon that is told, in the words of whoever keeps them.
+"""Pods that cannot run: the time until users see the reason, in the words of Kubernetes.
 
 Of nodes by the job's record, which `elasticdl jobs status` shows: a worker that no machine has room for, and a
 parameter server whose image is not there. The clock starts when a watch from outside sees the pod. Of a master by the
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class Delays:
     """How many seconds it took for each."""
 
     unschedulable: float
@@ -35,12 +35,12 @@ class Told:
 
 
 def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
-    found = [_tell(place, f"job{number}") for number in range(min(repeat, 3))]
-    slowest = [max(told.unschedulable, told.image, told.master) for told in found]
+    found = [_measure(place, f"job{number}") for number in range(min(repeat, 3))]
+    slowest = [max(delays.unschedulable, delays.image, delays.master) for delays in found]
     return [
         Result(
             benchmark=NAME,
-            case="pods that cannot run, until that is told",
+            case="pods that cannot run, until that is reported",
             unit="s",
             us=statistics.median(slowest),
             compared=f"{max(slowest):.2f} s at most",
@@ -53,11 +53,11 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
     ]
 
 
-def _median(found: list[Told], what: str) -> str:
-    return f"{statistics.median(getattr(told, what) for told in found):.2f} s"
+def _median(found: list[Delays], what: str) -> str:
+    return f"{statistics.median(getattr(delays, what) for delays in found):.2f} s"
 
 
-def _tell(place: Place, job: str) -> Told:
+def _measure(place: Place, job: str) -> Delays:
     command = place.train(
         job,
         f"--image_name={image('light')}",
@@ -68,22 +68,22 @@ def _tell(place: Place, job: str) -> Told:
         # No machine has as many.
         "--worker_resource_request=cpu=100000",
     )
-    image_told = _seconds(place, job, "ps-0", "ErrImageNeverPull: ")
+    image_delay = _seconds(place, job, "ps-0", "ErrImageNeverPull: ")
     unschedulable = _seconds(place, job, "worker-0", "Unschedulable: ")
     command.communicate(timeout=DEADLINE)
     place.end(job)
-    return Told(unschedulable=unschedulable, image=image_told, master=_master(place, f"{job}-master"))
+    return Delays(unschedulable=unschedulable, image=image_delay, master=_master(place, f"{job}-master"))
 
 
 def _seconds(place: Place, job: str, node: str, words: str) -> float:
     """From the pod until the record has the words."""
-    told = wait_until(
+    reported = wait_until(
         lambda: time.monotonic() if _message(place, job, node).startswith(words) else None,
         f"the record of {job} says of {node}: {words}",
         every=_LOOK_SECONDS,
     )
     made = place.wait_for(f"{job}-edljob-{node}", lambda seen: seen.kind == "ADDED", "is made")
-    return told - made.seconds
+    return reported - made.seconds
 
 
 def _message(place: Place, job: str, node: str) -> str:
