@@ -21,10 +21,11 @@ from typing import Any, Protocol
 
 from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run, succeeds, wait_for
-from e2e.cluster.images import make_images, write_archive
+from e2e.cluster.images import FRAMEWORKS, make_images, write_archive
 from e2e.cluster.package import make_wheel
 from e2e.cluster.selfmade import SelfMade
 
+# Every node gets these; the others are given by the tests that use them.
 _USUAL = ("light", "keras", "torch")
 
 
@@ -177,7 +178,7 @@ def bring_up(cluster: Cluster) -> bool:
 def make_layers() -> None:
     """What the images consist of, ahead of the moment when there is a cluster to give them to."""
     with _own_folder() as folder:
-        make_images(folder, frameworks=_USUAL)
+        make_images(folder, frameworks=FRAMEWORKS)
         make_wheel(folder)
 
 

@@ -1,12 +1,12 @@
-"""Why a process ended, judged from its wait status and from what the kernel says about memory.
+"""Classifies the end of a process by its wait status and the kernel's count of out-of-memory kills.
 
-A signal means that somebody else ended the process, except for the few a program gets for its own faults (a
-segmentation fault, a failed assertion in native code): these count as its own error, because starting it
-again for ever would not help. Shells pass the signal that ended their last command on as the exit code 128 +
-signal; the two that platforms end nodes with are read that way.
+A signal means that another process killed this one, except for the few signals a program gets for its own faults (a
+segmentation fault, a failed assertion in native code): these count as its own error, because a restart cannot fix
+them. Shells report the signal that killed their last command as the exit code 128 +
+signal; the two signals with which platforms terminate nodes are read that way.
 
-That the kernel ran out of memory cannot be seen from a wait status: the process got a SIGKILL like any other.
-So the kernel's own count of such kills is watched, and a SIGKILL that nobody here has sent is blamed on
+A wait status does not show that the kernel ran out of memory: the process got a SIGKILL like any other.
+So the kernel's own count of such kills is watched, and a SIGKILL that this process did not send is attributed to
 memory if the count has just risen. The kernel counts before it kills.
 """
 
@@ -45,10 +45,10 @@ class Ending:
 class MemoryKills:
     """The kernel's out-of-memory kills, each to be claimed once by a process that died of it.
 
-    Of several files the first that can be read counts, the narrowest first: the count of the own control
-    group covers kills for whatever reason, its own limit's and the whole machine's. A kill that nobody claims
-    (of a process that is not a node) is forgotten after a while, lest it be blamed for an unrelated SIGKILL
-    later; until then the victim may still be busy giving its memory back.
+    The first readable file counts, the narrowest first: the count of the own control
+    group covers kills for any reason, its own limit's and the whole machine's. An unclaimed kill
+    (of a process that is not a node) expires after a while, so that it does not explain an unrelated SIGKILL
+    later; until then the victim may still be giving its memory back.
     """
 
     files: tuple[Path, ...] = field(default_factory=lambda: tuple(_count_files()))

@@ -13,13 +13,13 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-# How a node of ours ends when it can choose, told by the exit code because that is the one thing every
+# How a node of ours ends when it can choose, reported by the exit code because that is the one thing every
 # platform passes on. Below 64 so that they are not taken for the codes of sysexits.h or for 128 + a signal.
 EXIT_COMPLETED = 0
-EXIT_DRAINED = 0  # told to go, finished its batch, reported: nothing of it is left to do
+EXIT_DRAINED = 0  # on request, it finished its batch and reported: nothing of it is left to do
 EXIT_OUT_OF_MEMORY = 17  # an allocation failed (MemoryError): a smaller batch or a larger machine may help
 EXIT_DEFINITION_ERROR = 18  # the model definition cannot work: a retry cannot help
-# Ended in good order, but by somebody's signal that nobody had announced: told as if the signal itself had ended it.
+# A clean exit after a signal that no drain request announced: reported as if the signal itself had ended the node.
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 MASTER_ROLE = "master"
@@ -28,7 +28,7 @@ MASTER_ROLE = "master"
 class NodePhase(str, enum.Enum):
     PENDING = "pending"  # the message says what it waits for, if it is not just its turn
     RUNNING = "running"
-    LEAVING = "leaving"  # somebody ends it: it is at work still, but not for long
+    LEAVING = "leaving"  # terminating: still at work, but not for long
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -39,7 +39,7 @@ class EndReason(str, enum.Enum):
     NONE = ""
     COMPLETED = "completed"
     ERROR = "error"  # the program exited with a code of its own
-    KILLED = "killed"  # somebody else ended it: a signal, a preemption, a lost machine
+    KILLED = "killed"  # from outside: a signal, a preemption, a lost machine
     OUT_OF_MEMORY = "out of memory"
     STOPPED = "stopped"  # we asked for it
     CANNOT_START = "cannot start"
@@ -88,7 +88,7 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     async def nodes(self) -> list[NodeStatus]:
         """All nodes of the job ever started here, ended ones included. A platform may forget those that ended long ago
-        and were told as events.
+        and were reported as events.
         """
 
     @abc.abstractmethod
@@ -98,7 +98,7 @@ class Platform(abc.ABC):
     async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
         """HOST:PORT for every place of every role, where the nodes of a program find each other.
 
-        They stay when a node is replaced; nothing listens there until the node does. None, if nobody needs them.
+        They stay when a node is replaced; nothing listens there until the node does. Empty if nothing needs them.
         """
         return {}
 

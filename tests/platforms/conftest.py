@@ -77,7 +77,7 @@ def eventually() -> Callable[[Callable[[], object]], None]:
     def wait(condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
+            assert time.monotonic() < deadline, "timed out"
             time.sleep(0.01)
 
     return wait

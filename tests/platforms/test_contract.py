@@ -101,7 +101,7 @@ def test_a_node_that_runs_out_of_memory(play: Play) -> None:
     play(scenario)
 
 
-def test_a_node_that_somebody_kills(play: Play) -> None:
+def test_killed_node_is_reported_killed(play: Play) -> None:
     async def scenario(platform: Platform) -> None:
         await platform.start(request("worker-0", "sh", "-c", "kill -9 $$"))
         status = await end_of(platform, "worker-0")

@@ -62,6 +62,8 @@ class Intervals:
     # Another node's failure may be the reason of ours: its pod shows it some seconds later.
     collateral_seconds: float = 15.0
     exit_seconds: float = 20.0
+    # Servers of the attempt before, killed just now, hold their ports until the kernel has freed their memory.
+    ports_seconds: float = 10.0
 
 
 class MemberLost(Exception):
@@ -161,7 +163,7 @@ class Node:
         folder = self.variables.output / f"node_{number}"
         folder.mkdir(parents=True, exist_ok=True)
         check_interface(self.variables.nic, address)
-        check_ports(address, self.variables.ports)
+        self._wait_for_ports(address)
         with tempfile.TemporaryDirectory(prefix="paddle-node-", ignore_cleanup_errors=True) as work:
             self._copy_inputs(Path(work), number)
             self._meet(quorum, number, "started")
@@ -176,6 +178,16 @@ class Node:
                 if code == 0:
                     self._meet(quorum, number, "finished")
                 return code
+
+    def _wait_for_ports(self, address: str) -> None:
+        deadline = self.clock() + self.intervals.ports_seconds
+        while True:
+            try:
+                return check_ports(address, self.variables.ports)
+            except UserError:
+                if self.clock() >= deadline:
+                    raise
+            self.sleep(self.intervals.poll_seconds)
 
     def _watch(
         self, quorum: Quorum, server: subprocess.Popen[bytes], trainer: subprocess.Popen[bytes], folder: Path

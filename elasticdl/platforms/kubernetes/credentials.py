@@ -1,10 +1,10 @@
-"""What the nodes of one job know each other by where they do not share a machine: a token, and a certificate.
+"""Credentials that authenticate the nodes of one job to each other across machines: a token and a certificate.
 
-A certification authority is made for each job, signs one certificate and is forgotten: nobody, we included, can ever
-make a second certificate that the nodes of this job would believe. The certificate is for a name (`elasticdl-JOB`) and
-for no address, because pods change theirs; whoever connects says which name it expects.
+Each job gets its own certification authority, which signs one certificate and is then discarded: no second
+certificate that the nodes of this job accept can ever be issued. The certificate is for a name (`elasticdl-JOB`), not
+for an address, because pods change theirs; clients state the name that they expect.
 
-Elliptic curves (P-256): such a key is made in a millisecond, and everything that speaks TLS knows the curve.
+Elliptic curves (P-256): generating such a key takes a millisecond, and every TLS implementation supports the curve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Credentials:
     @classmethod
     def make(cls, job_name: str) -> Credentials:
         """New ones for a job. Raises `UserError` if the library for it is not installed."""
-        ca_crt, tls_crt, tls_key = _certificates(tls_name(job_name))
+        ca_crt, tls_crt, tls_key = make_certificates(tls_name(job_name))
         return cls(token=secrets.token_urlsafe(32), ca_crt=ca_crt, tls_crt=tls_crt, tls_key=tls_key)
 
     def files(self) -> dict[str, str]:
@@ -62,8 +62,8 @@ class Credentials:
         )
 
 
-def _certificates(name: str) -> tuple[str, str, str]:
-    """Of the authority, of the servers, and the servers' key."""
+def make_certificates(name: str) -> tuple[str, str, str]:
+    """Returns the certificate of a new authority, that of servers of this name, and the servers' key."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

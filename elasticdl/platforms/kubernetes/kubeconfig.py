@@ -2,8 +2,8 @@
 
 The same rules as kubectl's: the files of $KUBECONFIG together (the first that says something counts), else
 ~/.kube/config; inside a pod without either, the pod's own service account. Credentials are files, texts or a program
-that prints them (GKE, EKS and AKS work that way). What kubectl would heed there and we cannot is an error: requests
-would go another way, or in the name of somebody else, than the user has written.
+that prints them (GKE, EKS and AKS work that way). A setting that kubectl supports and this client does not is an
+error: requests would otherwise take another route, or use another identity, than the user has configured.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def find_access(
 
 
 def current_namespace(*, environment: Mapping[str, str] | None = None) -> str:
-    """Where kubectl acts from here if no namespace is named. Asks nobody, and needs no cluster."""
+    """Returns kubectl's current namespace. Sends no request and needs no cluster."""
     paths = _paths(os.environ if environment is None else environment)
     if not paths:
         named = _ACCOUNT / "namespace"
@@ -222,7 +222,7 @@ def _paths(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _those_there(paths: list[Path]) -> list[Path]:
-    """Not by `Path`: it raises where one may not look, in the home of somebody else say."""
+    """Avoids `Path`, which raises for paths in unreadable folders such as another user's home."""
     return [path for path in paths if os.path.isfile(path)]
 
 
@@ -289,7 +289,9 @@ def _from_files(paths: list[Path], *, namespace: str, context: str) -> Access:
         namespace=namespace or str(chosen.get("namespace") or _DEFAULT_NAMESPACE),
         tls=tls,
         server_name=str(cluster.get("tls-server-name") or ""),
-        identity=_identity(user, user_path.parent, cluster=_told(cluster, cluster_path.parent), tls=tls),
+        identity=_identity(
+            user, user_path.parent, cluster=_plugin_cluster_info(cluster, cluster_path.parent), tls=tls
+        ),
     )
 
 
@@ -314,17 +316,17 @@ def _read(path: Path) -> dict[str, Any]:
     return document
 
 
-def _told(cluster: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a credential plugin is told of the cluster, if it wants to know."""
+def _plugin_cluster_info(cluster: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns what a credential plugin with `provideClusterInfo` receives about the cluster."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data")
-    told = {name: cluster[name] for name in names if cluster.get(name)}
+    info = {name: cluster[name] for name in names if cluster.get(name)}
     file = cluster.get("certificate-authority")
-    if file and "certificate-authority-data" not in told:
-        told["certificate-authority-data"] = base64.b64encode(_text_of(folder / file).encode()).decode()
+    if file and "certificate-authority-data" not in info:
+        info["certificate-authority-data"] = base64.b64encode(_text_of(folder / file).encode()).decode()
     for extension in cluster.get("extensions") or []:
         if extension.get("name") == _PLUGIN_EXTENSION:
-            told["config"] = extension.get("extension")
-    return told
+            info["config"] = extension.get("extension")
+    return info
 
 
 def _identity(
@@ -373,7 +375,7 @@ def _file(user: dict[str, Any], name: str, folder: Path, drawer: Path) -> Path |
     """OpenSSL reads these from files only."""
     if data := user.get(f"{name}-data"):
         path = drawer / name
-        # Nobody else can look into the folder.
+        # The folder is readable by this user only.
         path.write_bytes(base64.b64decode(data))
         return path
     return folder / str(user[name]) if user.get(name) else None

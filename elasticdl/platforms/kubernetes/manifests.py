@@ -7,6 +7,7 @@ removes the job.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.jobs.job_record import new_record
@@ -18,8 +19,8 @@ from elasticdl.platforms.platform import MASTER_ROLE
 
 Document = dict[str, Any]
 
-# An annotation: when the master has written there last, in seconds by the clock of the API server. Whoever looks asks
-# the same one; the clocks of machines differ.
+# An annotation: when the master last wrote its status, in seconds by the clock of the API server. Readers compare it
+# with the same clock; the clocks of machines differ.
 WRITTEN_AT = "elasticdl-written-at"
 # A master writes its status at least as often, whether it has changed or not.
 SIGN_OF_LIFE_SECONDS = 120.0
@@ -40,9 +41,10 @@ def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
     ]
 
 
-def marked(record: Document, mark: str) -> Document:
-    """The record with what tells it from that of the same job, submitted by somebody else at the same time."""
-    return {**record, "metadata": {**record["metadata"], "annotations": {_SUBMISSION: mark}}}
+def marked(record: Document, mark: str, annotations: Mapping[str, str] | None = None) -> Document:
+    """Returns the record with a mark that distinguishes it from a simultaneous submission of the same job."""
+    every = {**(annotations or {}), _SUBMISSION: mark}
+    return {**record, "metadata": {**record["metadata"], "annotations": every}}
 
 
 def owned(document: Document, owner: Document) -> Document:

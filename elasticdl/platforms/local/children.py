@@ -2,8 +2,8 @@
 
 Every node leads a session and process group of its own, so that a Ctrl-C typed at the terminal reaches only
 the command that was typed there. A stop asks the node's own process alone (its helpers, say those that load
-its data, are needed until it has finished); a kill takes the whole group. When a node has ended, what it has
-left running is killed before its end is told.
+its data, are needed until it has finished); a kill takes the whole group. When a node has ended, the processes
+that it leaves behind are killed before its end is reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Child:
     log: LogWriter
     stopped: bool = False
     kill_at: float = math.inf
-    told_trouble: str = ""
+    reported_trouble: str = ""
 
     @property
     def pid(self) -> int:
@@ -102,10 +102,10 @@ class Children:
         self._running[request.name] = self._by_pid[process.pid] = child
         self._ended_sessions.discard(process.pid)
         self._opened(output, partial(self._read, child))
-        self._tell(child, NodePhase.RUNNING)
+        self._report_status(child, NodePhase.RUNNING)
 
     def stop(self, name: str, *, grace_seconds: float, now: float) -> None:
-        # What has already ended was not stopped by us, even if nobody has noticed its end yet.
+        # A process that ended before this call was not stopped by it, even if it is not reaped yet.
         self.reap(now)
         child = self._running.get(name)
         if child is None:
@@ -203,9 +203,9 @@ class Children:
                 self._close_output(child)
                 return
             child.log.write(data)
-            if child.log.trouble != child.told_trouble:
-                child.told_trouble = child.log.trouble
-                self._tell(child, NodePhase.RUNNING)
+            if child.log.trouble != child.reported_trouble:
+                child.reported_trouble = child.log.trouble
+                self._report_status(child, NodePhase.RUNNING)
 
     def _close_output(self, child: _Child) -> None:
         if child.output >= 0:
@@ -260,8 +260,8 @@ class Children:
             return node not in self._running
         return process_tree.session(pid) in self._ended_sessions
 
-    def _tell(self, child: _Child, phase: NodePhase) -> None:
-        trouble = f"its log cannot be written: {child.told_trouble}" if child.told_trouble else ""
+    def _report_status(self, child: _Child, phase: NodePhase) -> None:
+        trouble = f"its log cannot be written: {child.reported_trouble}" if child.reported_trouble else ""
         request = child.request
         self._set(NodeStatus(name=request.name, role=request.role, phase=phase, message=trouble), child.pid)
 

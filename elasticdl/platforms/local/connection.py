@@ -55,7 +55,7 @@ class Connection:
         changed: Callable[[Changed], None] | None = None,
         lost: Callable[[], None] | None = None,
     ) -> Connection:
-        """Raises OSError if nobody listens there."""
+        """Raises OSError if nothing listens there."""
         if isinstance(where, socket.socket):
             reader, writer = await asyncio.open_unix_connection(sock=where, limit=LONGEST_LINE)
         else:
@@ -63,7 +63,7 @@ class Connection:
         return cls(reader=reader, writer=writer, changed=changed, lost=lost)
 
     async def ask(self, make: Callable[[int], Request], kind: type[Asked]) -> Asked:
-        """`make` gets the number of the request. Raises ValueError for a request that nobody would take."""
+        """`make` gets the number of the request. Raises ValueError for a request that is too long to be accepted."""
         number = next(self._ids)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answered

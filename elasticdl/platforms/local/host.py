@@ -242,7 +242,7 @@ class Host:
             self._changed.notify_all()
 
     def _lost(self) -> None:
-        """The keeper is not there any more, because it was told to go or because somebody killed it."""
+        """The keeper has exited, on request or because it was killed."""
         assert self._keeper is not None
         if self._keeper.wait() != 0 or self._pids:
             self._clear_up()

@@ -1,7 +1,7 @@
 """What a host needs before its job can run: the job's lock, its socket, and a keeper that has both.
 
-All that can go wrong here lies in the user's surroundings (a full disk, a path too long, the same job running
-already), and is told as such.
+All failures here have causes in the user's environment (a full disk, a path too long, the same job running
+already), and are reported as `UserError`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def take_lock(folder: Path, *, seconds: float = 5.0) -> int:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket for the job's master, which nobody but this user can connect to. The lock must be held."""
+    """Returns a socket for the job's master that only this user can connect to. The lock must be held."""
     length = len(os.fsencode(path))
     if length > _LONGEST_SOCKET_PATH:
         raise UserError(

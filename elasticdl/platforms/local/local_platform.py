@@ -1,7 +1,7 @@
 """Nodes as processes of this machine, seen from the job's master.
 
-The processes are the host's (see `host`), which outlives any master: a master that was killed and started
-again connects anew and finds its nodes running, and those listed that ended meanwhile. So nothing is retried
+The processes are the host's (see `host`), which outlives any master: a restarted master
+reconnects and finds its nodes running, and a list of those that ended meanwhile. So nothing is retried
 here. A connection that breaks means that the host is gone, and with it, within moments, everything of the
 job, this process included.
 """
@@ -107,4 +107,4 @@ class LocalPlatform(Platform):
             raise self._gone() from error
 
     def _gone(self) -> PlatformGone:
-        return PlatformGone(f"nobody answers at {self._socket_path}: the host of the job is gone")
+        return PlatformGone(f"nothing listens at {self._socket_path}: the host of the job is gone")

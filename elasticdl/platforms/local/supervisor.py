@@ -1,6 +1,6 @@
 """The keeper: the small process between a host and its nodes, which sees to it that none outlives it.
 
-The host (see `host`) lives inside somebody else's process: the command line's, a notebook's. That process has
+The host (see `host`) lives inside another process: the command line's, a notebook's. That process has
 threads, may be large, may be stopped with Ctrl-Z, and may be killed. So it starts one keeper, and the keeper
 starts the nodes. What that buys:
 
@@ -18,12 +18,12 @@ starts the nodes. What that buys:
   parent of processes it knows nothing of.
 - *Output that flows* while the host is busy or stopped (see `logs`).
 
-It serves the messages of `messages` on the host's socket and to whoever connects to the job's: the master. It
+It serves the messages of `messages` on the host's socket and to every client of the job's socket: the master. It
 imports neither asyncio nor anything outside the standard library, to be there quickly.
 
-Failure modes. A client that sends nonsense is told so and cut off; one that does not read is cut off when too
-much is waiting for it. SIGTERM, SIGINT and SIGHUP are ignored: when a whole session is told to end, it is the
-host's part to stop the job in order, and the keeper's to be there until it has.
+Failure modes. A client that sends an invalid message gets an error and is disconnected; a client that does not read
+is disconnected when its backlog is too large. SIGTERM, SIGINT and SIGHUP are ignored: when a whole session is
+terminated, the host stops the job in order, and the keeper must live until it has.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LOOK_SECONDS = 1.0
 # Far more than the news of all nodes of any job that fits on one machine.
 _MOST_UNREAD = 64 * 1024 * 1024
 
-# A process that does not die of SIGKILL in this time hangs in the kernel; nobody can do more about it.
+# A process that survives SIGKILL for this long hangs in the kernel; no process can do more about it.
 _KILL_SECONDS = 10.0
 
 

@@ -1,4 +1,4 @@
-"""What the client of Kubernetes' API bears: restarts, overload, broken connections, versions that nobody remembers."""
+"""The Kubernetes API client against restarts, overload, broken connections and expired resource versions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_person_does_not_wait_for_ever() -> None:
 NO_RIGHT = 'pods is forbidden: User "me" cannot create resource "pods" in API group "" in the namespace "lab"'
 
 
-def test_what_is_wrong_with_a_request_is_told_at_once_in_kubernetes_words() -> None:
+def test_invalid_request_raises_at_once_with_kubernetes_message() -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match=NO_RIGHT) as refused:
             await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
@@ -122,7 +122,7 @@ def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
     async def scenario(cluster: Cluster) -> None:
         made = await cluster.create(document)
         assert made["metadata"]["resourceVersion"] == "7"
-        # That of somebody else is none of ours.
+        # An object that another client created is a conflict.
         with pytest.raises(ClusterError, match="there"):
             await cluster.create(document)
         with pytest.raises(ClusterError, match="there"):
@@ -132,7 +132,7 @@ def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
     play([HANG_UP, exists, reply(200, mine), exists, HANG_UP, exists, reply(200, other)], scenario)
 
 
-def test_what_somebody_else_has_submitted_is_not_taken_for_ours_though_it_says_the_same() -> None:
+def test_equal_object_submitted_by_another_client_is_not_taken_for_ours() -> None:
     def submitted(by: str) -> dict[str, Any]:
         document = {"kind": "ConfigMap", **config_map("a", 7, k="v")}
         document["metadata"]["annotations"] = {"submission": by}
@@ -176,8 +176,8 @@ def test_what_has_an_owner_is_recognised_by_it(there: dict[str, Any], ours: bool
     play([HANG_UP, refusal(409, "AlreadyExists", "there"), reply(200, there)], scenario)
 
 
-def test_an_error_inside_the_server_is_told_in_its_words() -> None:
-    """At once to who asks for that, and to all others when their patience is over: it does answer."""
+def test_internal_server_error_raises_with_its_message() -> None:
+    """At once where the caller asks for that, otherwise after the client's patience: the server does answer."""
     error = refusal(500, "InternalError", "failed calling webhook")
     document = {"kind": "Pod", "metadata": {"name": "x"}}
 
@@ -255,8 +255,8 @@ def test_a_watch_goes_on_where_it_broke_off() -> None:
         watch_events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
     ],
 )
-def test_a_version_that_nobody_remembers(expired: Reply) -> None:
-    """All is listed anew: who is gone meanwhile, who came, who changed; nothing of those that are as they were."""
+def test_expired_resource_version_relists(expired: Reply) -> None:
+    """The new list yields what was deleted, added and changed meanwhile; nothing for unchanged objects."""
 
     async def scenario(cluster: Cluster) -> None:
         assert await seen(cluster, 7) == [
@@ -280,7 +280,7 @@ def test_a_version_that_nobody_remembers(expired: Reply) -> None:
     )
 
 
-def test_who_may_not_look_is_told() -> None:
+def test_watch_without_permission_raises() -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match="cannot list"):
             await seen(cluster, 1)
@@ -315,7 +315,7 @@ def test_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     play([], scenario)
 
 
-def test_the_time_goes_on_after_an_answer_that_told_it() -> None:
+def test_server_time_advances_between_answers_that_carry_a_date() -> None:
     """By our own clock only how much of it has passed is known, not what time it is."""
     passed = 100.0
 
@@ -323,15 +323,15 @@ def test_the_time_goes_on_after_an_answer_that_told_it() -> None:
         nonlocal passed
         access = access_to(int(connected.server.rpartition(":")[2]))
         async with Cluster(access, patience=60.0, clock=lambda: passed) as cluster:
-            told = [cluster.now]
+            times = [cluster.now]
             await cluster.get("ConfigMap", "a")
-            told.append(cluster.now)
+            times.append(cluster.now)
             passed += 30.0
-            told.append(cluster.now)
+            times.append(cluster.now)
             # One that does not say says nothing against it.
             await cluster.get("ConfigMap", "a")
-            told.append(cluster.now)
-            assert told == [None, 1_800_000_000.0, 1_800_000_030.0, 1_800_000_030.0]
+            times.append(cluster.now)
+            assert times == [None, 1_800_000_000.0, 1_800_000_030.0, 1_800_000_030.0]
 
     there = reply(200, config_map("a", 1), Date="Fri, 15 Jan 2027 08:00:00 GMT")
     play([there, reply(200, config_map("a", 1))], scenario)

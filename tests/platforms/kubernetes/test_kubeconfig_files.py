@@ -54,7 +54,7 @@ def test_several_files_are_one(tmp_path: Path) -> None:
         current="other",
         contexts={"work": {"cluster": "elsewhere"}, "other": {"cluster": "lab"}},
         clusters={"lab": {"server": "https://lab:6443", "tls-server-name": "kubernetes"}},
-        users={"me": {"token": "of somebody else"}},
+        users={"me": {"token": "of another user"}},
     )
     (tmp_path / "a" / "keys").mkdir()
     (tmp_path / "a" / "keys" / "token").write_text("mine\n")
@@ -99,7 +99,7 @@ def test_a_token_that_cannot_be_read_again_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_home_that_cannot_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of somebody else, say, or with a name that no folder can have."""
+    """Another user's home, say, or one with a name that no folder can have."""
     monkeypatch.setenv("HOME", f"/{'x' * 300}")
     with pytest.raises(UserError, match="No cluster is known: there is no file"):
         find_access(environment={})
@@ -134,13 +134,13 @@ def test_what_is_not_heeded_is_refused(
     [
         ("d", "there is no context 'd'"),
         ("lost", "there is no cluster 'gone'"),
-        ("nobody", "there is no user 'gone'"),
+        ("no-user", "there is no user 'gone'"),
     ],
 )
 def test_names_that_lead_nowhere(tmp_path: Path, context: str, because: str) -> None:
     path = write(
         tmp_path / "config",
-        contexts={"lost": {"cluster": "gone"}, "nobody": {"cluster": "c", "user": "gone"}},
+        contexts={"lost": {"cluster": "gone"}, "no-user": {"cluster": "c", "user": "gone"}},
         clusters={"c": {"server": "https://here"}},
     )
     with pytest.raises(UserError, match=because):

@@ -1,4 +1,4 @@
-"""Programs that print credentials: what they are told, what they may print, and how what has expired is renewed."""
+"""Credential plugins: their input, their output, and the renewal of expired credentials."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.platforms.kubernetes.kubeconfig import Access, find_access
 
 VERSION = "client.authentication.k8s.io/v1"
-# Prints the next of its answers each time, the last one again and again, and notes what it was told.
+# Prints the next of its answers each time, the last one again and again, and saves its input.
 PROGRAM = f"""#!{sys.executable}
 import os, pathlib, sys
 folder = pathlib.Path(__file__).parent
 answers = sorted(folder.glob("answer-*"))
 with open(folder / "asked", "a") as asked:
     print(sys.argv[1:], os.environ.get("MINE"), file=asked)
-(folder / "told").write_text(os.environ["KUBERNETES_EXEC_INFO"])
+(folder / "input").write_text(os.environ["KUBERNETES_EXEC_INFO"])
 print(answers[0].read_text())
 if len(answers) > 1:
     answers[0].unlink()
@@ -69,8 +69,8 @@ class Plugin:
         return file.read_text().splitlines() if file.exists() else []
 
     @property
-    def told(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / "told").read_text()))
+    def input(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "input").read_text()))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def token(text: str) -> dict[str, Any]:
     return {"status": {"token": text, "expirationTimestamp": "2020-01-01T00:00:00Z"}}
 
 
-# -- what it is told, and what it prints ---------------------------------------------------------------------
+# -- input and output ----------------------------------------------------------------------------------------
 
 
 def test_it_is_asked_once_with_its_arguments_and_variables(plugin: Plugin) -> None:
@@ -91,17 +91,17 @@ def test_it_is_asked_once_with_its_arguments_and_variables(plugin: Plugin) -> No
     for _ in range(2):
         assert identity.headers() == {"Authorization": "Bearer t"}
     assert plugin.asked == ["['get', '7'] x"]
-    assert plugin.told == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
+    assert plugin.input == {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
 
 
-def test_it_is_told_of_the_cluster_if_it_wants_to_know(plugin: Plugin) -> None:
+def test_plugin_with_provide_cluster_info_receives_cluster(plugin: Plugin) -> None:
     plugin.prints(token("t"))
     authority = Credentials.make("j").ca_crt
     (plugin.folder / "ca.crt").write_text(authority)
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
     cluster = {"certificate-authority": "ca.crt", "extensions": [extension]}
     plugin.access(cluster=cluster, provideClusterInfo=True).identity.headers()
-    assert plugin.told["spec"]["cluster"] == {
+    assert plugin.input["spec"]["cluster"] == {
         "server": "https://here:6443",
         "certificate-authority-data": base64.b64encode(authority.encode()).decode(),
         "config": {"audience": "a"},
@@ -210,9 +210,7 @@ async def read(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("request_", [ask, read])
-def test_a_token_that_has_expired_is_asked_for_anew(
-    plugin: Plugin, request_: Callable[[Cluster], Awaitable[None]]
-) -> None:
+def test_expired_token_is_renewed(plugin: Plugin, request_: Callable[[Cluster], Awaitable[None]]) -> None:
     plugin.prints(token("first"), token("second"))
     server = Server(accepts="first")
 
@@ -228,7 +226,7 @@ def test_a_token_that_has_expired_is_asked_for_anew(
 
 
 @pytest.mark.parametrize("request_", [ask, read])
-def test_who_is_refused_with_new_credentials_too_is_told(
+def test_refusal_of_renewed_credentials_raises(
     plugin: Plugin, request_: Callable[[Cluster], Awaitable[None]]
 ) -> None:
     plugin.prints(token("t"))

@@ -1,4 +1,4 @@
-"""What a job is on Kubernetes: names, labels, what each pod may, sees and is told."""
+"""The Kubernetes objects of a job: names, labels, and each pod's permissions, mounts and environment."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_worker_may_use_more_memory_each_time_up_to_its_limit(times: int, amou
     assert memory(node_pod(spec, worker(memory_doublings=times))) == (amount, amount)
 
 
-def test_who_has_what_nobody_else_has_may_use_its_whole_limit() -> None:
+def test_master_and_parameter_servers_may_use_their_whole_memory_limit() -> None:
     flags = {"memory": "1Gi"}, {"memory": "3Gi"}
     spec = job(
         num_ps=1,
@@ -240,7 +240,7 @@ def test_a_program_is_given_notice_before_the_signal() -> None:
     spec = job(job_command="python p.py", num_ps=1)
     assert "preStop" in container(node_pod(spec, worker()))["lifecycle"]
     assert "lifecycle" not in container(node_pod(spec, worker("ps-0")))
-    # Workers of ours finish their batch when they are told to go by the signal.
+    # Workers of ours finish their batch on SIGTERM.
     assert "lifecycle" not in container(node_pod(job(), worker()))
 
 
@@ -258,7 +258,7 @@ def notice(pod: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return naps.read_text().split()
 
 
-def test_the_notice_ends_when_the_pod_is_told_that_there_is_none(
+def test_drain_notice_ends_when_pod_is_annotated_with_no_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = node_pod(job(job_command="python p.py"), worker())
@@ -325,7 +325,7 @@ def test_accounts(fields: dict[str, Any], flag: str, accounts: list[tuple[str | 
     assert [account(pod) for pod in pods] == accounts
 
 
-def test_a_place_has_an_address_for_whoever_is_there() -> None:
+def test_place_service_selects_any_node_of_the_place() -> None:
     spec = job(job_command="python p.py", need_tf_config=True)
     service = manifests.place_service(spec, "worker", 2, index=5)
     assert service["metadata"]["name"] == "mnist-edljob-worker-2"

@@ -1,4 +1,4 @@
-"""Pods of a job are reached by pods of that job, and by nobody else: neither other jobs' nor other people's."""
+"""Pods of a job accept connections from pods of that job only: no other job's, no other pod's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pods(spec: JobSpec, network: str) -> list[dict[str, Any]]:
     return [{**pod, "status": {"podIP": f"{network}.{number}"}} for number, pod in enumerate(made)]
 
 
-def test_two_jobs_and_somebody_else() -> None:
+def test_two_jobs_and_a_stranger() -> None:
     one, other = job("one"), job("other")
     stranger = {"metadata": {"labels": {"app": "elasticdl"}}, "status": {"podIP": "10.9.9.9"}}
     not_begun = {**pods(one, "")[0], "status": {}}

@@ -102,7 +102,7 @@ def test_what_had_ended_before_it_vanished_keeps_its_end() -> None:
     ("finished", "reason"),
     [("2026-11-16T05:00:00Z", EndReason.COMPLETED), ("2026-11-16T05:00:20Z", EndReason.KILLED)],
 )
-def test_an_end_with_0_counts_only_if_nobody_had_asked_for_it(finished: str, reason: EndReason) -> None:
+def test_exit_code_0_counts_as_completed_only_before_deletion(finished: str, reason: EndReason) -> None:
     document = pod("completed")
     document["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = finished
     document["metadata"] |= {"deletionTimestamp": "2026-11-16T05:00:40Z", "deletionGracePeriodSeconds": 30}
@@ -115,7 +115,7 @@ def with_end(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 def test_a_node_of_ours_that_was_ended_by_a_signal_in_its_pod() -> None:
-    """By a machine that shuts down, say: nobody has deleted the pod."""
+    """By a machine that shuts down, say: the pod was not deleted."""
     document = with_end(pod("failed"), exitCode=EXIT_TERMINATED, reason="Error")
     status = node_status(document)
     assert (status.reason, status.message) == (EndReason.KILLED, "ended by SIGTERM")
@@ -212,7 +212,7 @@ def test_a_container_beside_ours_that_has_ended_is_not_the_node() -> None:
 
 
 def after_another(document: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """Of a pod with a container that somebody has put before ours."""
+    """Returns the pod with an init container that an admission webhook has injected."""
     document["status"]["initContainerStatuses"] = [
         {"name": "done", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}},
         {"name": "istio-init", "state": state},

@@ -114,7 +114,7 @@ class Api:
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 W\r\nTransfer-Encoding: chunked\r\n\r\n")
         kind = ""
-        # Who has got an error goes, and the news are for whoever comes next.
+        # A watcher that got an error leaves; the news are for the next watcher.
         while kind != "ERROR":
             kind, item = await self.news.get()
             line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
@@ -169,7 +169,7 @@ def play(
     asyncio.run(run())
 
 
-async def told(platform: KubernetesPlatform, name: str, *phases: NodePhase) -> NodeStatus:
+async def wait_for_phase(platform: KubernetesPlatform, name: str, *phases: NodePhase) -> NodeStatus:
     async for status in platform.events():
         if status.name == name and status.phase in phases:
             return status
@@ -188,8 +188,8 @@ def test_a_pod_whose_machine_is_lost_is_given_up_after_its_grace() -> None:
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", leaving))
-        await told(platform, "worker-3", NodePhase.LEAVING)
-        ended = await told(platform, "worker-3", NodePhase.FAILED)
+        await wait_for_phase(platform, "worker-3", NodePhase.LEAVING)
+        ended = await wait_for_phase(platform, "worker-3", NodePhase.FAILED)
         assert (ended.reason, ended.message) == (EndReason.KILLED, "node-0 does not answer any more")
 
     play(api, scenario)
@@ -202,14 +202,14 @@ def test_a_pod_whose_machine_is_lost_is_given_up_after_its_grace() -> None:
 EXPIRED = ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
 
-def test_a_pod_that_was_made_and_deleted_while_nobody_watched_is_missed() -> None:
+def test_pod_created_and_deleted_between_watches_is_reported_killed() -> None:
     api = Api(pod("running", 3))
 
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         await platform.start(request(4))
         api.news.put_nowait(EXPIRED)
-        ended = await told(platform, "worker-4", NodePhase.FAILED)
+        ended = await wait_for_phase(platform, "worker-4", NodePhase.FAILED)
         assert (ended.reason, ended.message) == (EndReason.KILLED, "its pod was deleted before it was seen")
         assert {s.name: s.phase for s in await platform.nodes()}["worker-3"] is NodePhase.RUNNING
 
@@ -233,7 +233,7 @@ def test_pods_that_a_list_cannot_have_are_not_missed() -> None:
         for number in (4, 5):
             api.news.put_nowait(("ADDED", pod("running", number)))
         for number in (4, 5):
-            await told(platform, f"worker-{number}", NodePhase.RUNNING)
+            await wait_for_phase(platform, f"worker-{number}", NodePhase.RUNNING)
 
     play(api, scenario)
 
@@ -255,12 +255,12 @@ def test_one_that_was_seen_before_its_creation_was_answered_is_not_missed() -> N
         while api.lists < 2:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("MODIFIED", pod("running", 4)))
-        await told(platform, "worker-4", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-4", NodePhase.RUNNING)
 
     play(api, scenario)
 
 
-def unheard_of(number: int) -> dict[str, Any]:
+def unreachable(number: int) -> dict[str, Any]:
     document = pod("running", number)
     for condition in document["status"]["conditions"]:
         if condition["type"] == "Ready":
@@ -273,8 +273,8 @@ def test_a_machine_that_does_not_answer_for_long() -> None:
 
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
-        api.news.put_nowait(("MODIFIED", unheard_of(3)))
-        ended = await told(platform, "worker-3", NodePhase.FAILED)
+        api.news.put_nowait(("MODIFIED", unreachable(3)))
+        ended = await wait_for_phase(platform, "worker-3", NodePhase.FAILED)
         assert (ended.reason, ended.message) == (EndReason.KILLED, "node-0 does not answer any more")
 
     play(api, scenario)
@@ -286,16 +286,16 @@ def test_a_machine_that_answers_again() -> None:
 
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
-        for document in (unheard_of(3), pod("running", 3), unheard_of(4)):
+        for document in (unreachable(3), pod("running", 3), unreachable(4)):
             api.news.put_nowait(("MODIFIED", document))
-        await told(platform, "worker-4", NodePhase.FAILED)
+        await wait_for_phase(platform, "worker-4", NodePhase.FAILED)
         assert {s.name: s.phase for s in await platform.nodes()}["worker-3"] is NodePhase.RUNNING
 
     play(api, scenario)
 
 
 def beside_a_proxy(document: dict[str, Any]) -> dict[str, Any]:
-    """With a container that somebody has put into the pod, and which runs on."""
+    """Returns the pod with an injected sidecar container that runs on."""
     status = document["status"]
     proxy = {
         "name": "istio-proxy",
@@ -323,7 +323,7 @@ def test_a_node_has_ended_though_a_container_beside_it_runs_on(
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", beside_a_proxy(pod(name, 3))))
-        ended = await told(platform, "worker-3", NodePhase.SUCCEEDED, NodePhase.FAILED)
+        ended = await wait_for_phase(platform, "worker-3", NodePhase.SUCCEEDED, NodePhase.FAILED)
         assert (ended.reason, ended.exit_code) == (reason, code)
         while not api.asked:
             await asyncio.sleep(0.01)
@@ -340,7 +340,7 @@ def test_the_pods_of_nodes_that_have_ended_stay_for_their_logs() -> None:
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", pod("failed", 3)))
-        await told(platform, "worker-3", NodePhase.FAILED)
+        await wait_for_phase(platform, "worker-3", NodePhase.FAILED)
 
     play(api, scenario)
     assert api.asked == []
@@ -352,7 +352,7 @@ def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", pod("deleted", 3)))
-        assert (await told(platform, "worker-3", NodePhase.FAILED)).reason is EndReason.KILLED
+        assert (await wait_for_phase(platform, "worker-3", NodePhase.FAILED)).reason is EndReason.KILLED
 
     play(api, scenario)
     assert api.asked == []
@@ -367,7 +367,7 @@ def test_whose_clock_is_right_does_not_matter_where_the_order_was_seen() -> None
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", ended))
-        assert (await told(platform, "worker-3", NodePhase.SUCCEEDED)).reason is EndReason.KILLED
+        assert (await wait_for_phase(platform, "worker-3", NodePhase.SUCCEEDED)).reason is EndReason.KILLED
 
     play(api, scenario)
 
@@ -383,7 +383,7 @@ def test_no_room_in_the_namespace_is_waited_for() -> None:
         while len(api.asked) < 4:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("ADDED", pod("running", 0)))
-        await told(platform, "worker-0", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-0", NodePhase.RUNNING)
 
     play(api, scenario)
 
@@ -452,7 +452,7 @@ def test_what_only_events_tell() -> None:
         # What is known stays known while it waits, and is over when it runs.
         api.news.put_nowait(("MODIFIED", pod("scheduled", 3)))
         api.news.put_nowait(("MODIFIED", pod("running", 3)))
-        assert (await told(platform, "worker-3", NodePhase.RUNNING)).message == ""
+        assert (await wait_for_phase(platform, "worker-3", NodePhase.RUNNING)).message == ""
 
     play(api, scenario)
 
@@ -466,7 +466,7 @@ def test_few_looks_at_the_events_of_a_pod() -> None:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("MODIFIED", pod("scheduled", 0)))
         api.news.put_nowait(("MODIFIED", pod("running", 1)))
-        await told(platform, "worker-1", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-1", NodePhase.RUNNING)
 
     play(api, scenario)
     assert api.looks == 9
@@ -492,14 +492,14 @@ def test_one_that_cannot_start_where_others_of_its_role_have_begun_has_met_a_bad
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", pod("no-command", 4)))
-        ended = await told(platform, "worker-4", NodePhase.FAILED)
+        ended = await wait_for_phase(platform, "worker-4", NodePhase.FAILED)
         assert ended.reason is EndReason.KILLED
         assert ended.message.startswith("its machine cannot start it: failed to create containerd task")
 
     play(api, scenario)
 
 
-def test_one_that_cannot_start_where_nobody_has_begun_is_at_fault() -> None:
+def test_job_whose_first_server_cannot_start_fails() -> None:
     server = pod("running", 0)
     server["metadata"]["labels"]["elasticdl-replica-type"] = "ps"
     server["status"]["containerStatuses"][0]["name"] = "ps"
@@ -513,18 +513,18 @@ def test_one_that_cannot_start_where_nobody_has_begun_is_at_fault() -> None:
     play(api, scenario)
 
 
-def test_what_is_wrong_with_an_image_stays_told_while_it_is_tried_again_later() -> None:
+def test_image_error_stays_in_message_during_back_off() -> None:
     api = Api(pod("not-pulled", 3), pod("back-off", 4))
 
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.nodes()
         api.news.put_nowait(("MODIFIED", pod("back-off", 3)))
         api.news.put_nowait(("MODIFIED", pod("running", 4)))
-        await told(platform, "worker-4", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-4", NodePhase.RUNNING)
         words = {status.name: status.message for status in await platform.nodes()}["worker-3"]
         assert words.startswith("ErrImagePull: rpc error")
         api.news.put_nowait(("MODIFIED", pod("running", 3)))
-        assert (await told(platform, "worker-3", NodePhase.RUNNING)).message == ""
+        assert (await wait_for_phase(platform, "worker-3", NodePhase.RUNNING)).message == ""
 
     play(api, scenario)
 
@@ -558,7 +558,7 @@ def test_one_of_a_job_that_had_the_same_name_is_not_and_its_name_is_waited_for()
         while len(made(api)) < 3:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("ADDED", owned(pod("running", 0), "1")))
-        await told(platform, "worker-0", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-0", NodePhase.RUNNING)
 
     play(api, scenario)
 
@@ -627,7 +627,7 @@ def test_a_place_leads_to_the_one_that_has_it_now() -> None:
     assert [v["ELASTICDL_ADVERTISE"] for v in variables] == ["10.0.0.1:50010", "10.0.0.3:50010"]
 
 
-def test_who_may_not_see_the_pods_is_told() -> None:
+def test_pods_without_list_permission_raise() -> None:
     class Closed(Api):
         async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
@@ -686,7 +686,7 @@ def test_the_address_of_a_place_is_not_that_of_a_job_that_had_the_same_name() ->
     assert {"name": "ELASTICDL_ADVERTISE", "value": "10.0.0.3:50010"} in variables
 
 
-def test_nor_are_those_that_programs_are_told() -> None:
+def test_addresses_replace_services_of_an_earlier_job() -> None:
     api = Api()
     api.services_of_others = 1
 
@@ -696,8 +696,8 @@ def test_nor_are_those_that_programs_are_told() -> None:
     play(api, scenario, num_ps=1)
 
 
-def test_but_what_does_not_go_is_told() -> None:
-    """Nobody hears of the job before its nodes have addresses: it could be neither stopped nor deleted."""
+def test_addresses_report_a_service_that_is_never_removed() -> None:
+    """Without its nodes' addresses the job is not listed yet: it could be neither stopped nor deleted."""
     api = Api()
     api.services_of_others = 10**6
     now = [0.0]
@@ -707,9 +707,11 @@ def test_but_what_does_not_go_is_told() -> None:
         while len(api.asked) < 2:
             await asyncio.sleep(0.01)
         now[0] = REMOVAL_SECONDS
-        with pytest.raises(UserError, match="Service rec-edljob-ps-0 is of a job that had this name") as told:
+        with pytest.raises(
+            UserError, match="Service rec-edljob-ps-0 is of a job that had this name"
+        ) as raised:
             await asking
-        assert "`kubectl describe service rec-edljob-ps-0 --namespace=lab`" in told.value.hint
+        assert "`kubectl describe service rec-edljob-ps-0 --namespace=lab`" in raised.value.hint
 
     play(api, scenario, num_ps=1, clock=lambda: now[0])
 
@@ -725,7 +727,7 @@ def test_nodes_that_need_no_address_get_none() -> None:
     assert not [path for _, path, _ in api.asked if "/services" in path]
 
 
-def test_a_service_that_somebody_else_has_made_meanwhile_keeps_no_pod_from_being_made() -> None:
+def test_service_created_concurrently_does_not_block_its_pod() -> None:
     api = Api()
     api.missing = {"PATCH": 1}
     api.refusals = [(409, "AlreadyExists", "services there")]
@@ -740,7 +742,7 @@ def test_a_service_that_somebody_else_has_made_meanwhile_keeps_no_pod_from_being
 
 
 def test_addresses_are_waited_for_whatever_is_wrong_inside_the_cluster() -> None:
-    """Nobody can start without them, and nobody is there to be told of it."""
+    """No node can start without them, and no user watches who could act on an error."""
     api = Api()
     api.missing = {"PATCH": 1}
     api.refusals = [(500, "InternalError", "failed calling webhook")] * 5
@@ -808,7 +810,7 @@ def test_one_that_is_stopped_while_its_place_is_prepared_is_not_made() -> None:
     assert made(api) == []
 
 
-def test_a_webhook_that_fails_is_told_and_tried_again() -> None:
+def test_failing_webhook_is_reported_and_retried() -> None:
     api = Api()
     words = 'Internal error occurred: failed calling webhook "policy.example.com": no endpoints available'
     api.refusals = [(500, "InternalError", words)] * 8
@@ -823,7 +825,7 @@ def test_a_webhook_that_fails_is_told_and_tried_again() -> None:
         while len(api.asked) < 9:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("ADDED", pod("running", 0)))
-        assert (await told(platform, "worker-0", NodePhase.RUNNING)).message == ""
+        assert (await wait_for_phase(platform, "worker-0", NodePhase.RUNNING)).message == ""
 
     play(api, scenario)
 
@@ -902,7 +904,7 @@ def test_only_the_very_pod_that_was_seen_is_stopped() -> None:
     assert options["preconditions"] == {"uid": running["metadata"]["uid"]}
 
 
-def test_whoever_is_not_the_master_any_more_ends_nobody() -> None:
+def test_superseded_master_deletes_no_pod() -> None:
     """Asked before each attempt: it may have been cut off, and replaced, since the one before."""
     api = Api(pod("running", 3))
     api.forbidden = {"DELETE": 10**6}
@@ -948,7 +950,7 @@ def test_nor_does_it_make_a_pod_or_lead_others_to_one(role: str, flags: dict[str
 
 def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off() -> None:
     api = Api()
-    api.refusals = [(503, "ServiceUnavailable", "nobody is there")] * 100
+    api.refusals = [(503, "ServiceUnavailable", "no endpoints")] * 100
     looks = []
 
     async def before_changes() -> None:
@@ -1002,7 +1004,7 @@ def test_however_many_pods_are_made_at_once_it_is_asked_once_whether_this_is_the
     assert (looks, len(made(api))) == ([0], 30)
 
 
-def test_what_is_known_of_a_node_is_told_again_to_whoever_starts_it() -> None:
+def test_start_of_a_known_node_repeats_its_status() -> None:
     api = Api(pod("running", 3))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -1056,7 +1058,7 @@ def test_pods_that_a_cluster_leaves_behind_do_not_pile_up() -> None:
     assert removed == [(str(number), f"uid-{number}") for number in range(3, 7)]
 
 
-def test_what_nobody_has_heard_is_not_forgotten() -> None:
+def test_ended_node_is_kept_until_its_event_is_delivered() -> None:
     api = Api(*(pod("running", number) for number in range(5)))
 
     async def scenario(platform: KubernetesPlatform) -> None:

@@ -1,5 +1,5 @@
-"""An API server that has just started refuses for some seconds what it granted before. No node fails of that; a right
-that is missing is told all the same.
+"""An API server that has just started refuses for some seconds what it granted before. No node fails of that; a
+permission that is really missing is reported all the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.fenced_changes import REFUSED_SECONDS
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase
-from tests.platforms.kubernetes.test_pods_in_trouble import FORBIDDEN, Api, play, pod, request, told
+from tests.platforms.kubernetes.test_pods_in_trouble import FORBIDDEN, Api, play, pod, request, wait_for_phase
 
 
 class Clock:
@@ -37,7 +37,7 @@ def test_a_pod_that_is_refused_where_others_are_taken_waits() -> None:
         while asked(api, "POST") < 4:
             await asyncio.sleep(0.01)
         api.news.put_nowait(("ADDED", pod("running", 4)))
-        await told(platform, "worker-4", NodePhase.RUNNING)
+        await wait_for_phase(platform, "worker-4", NodePhase.RUNNING)
 
     play(api, scenario, clock=Clock())
 
@@ -62,13 +62,13 @@ def test_not_for_ever() -> None:
     async def scenario(platform: KubernetesPlatform) -> None:
         await platform.start(request(4))
         clock.now = REFUSED_SECONDS
-        ended = await told(platform, "worker-4", NodePhase.FAILED)
+        ended = await wait_for_phase(platform, "worker-4", NodePhase.FAILED)
         assert (ended.reason, ended.message) == (EndReason.CANNOT_START, FORBIDDEN)
 
     play(api, scenario, clock=clock)
 
 
-def test_a_job_that_never_had_a_pod_is_told_at_once() -> None:
+def test_missing_permission_before_the_first_pod_fails_at_once() -> None:
     api = Api()
     api.forbidden = {"POST": 1}
 
@@ -114,7 +114,7 @@ def test_a_lost_pod_is_removed_all_the_same() -> None:
     api.forbidden = {"DELETE": 1}
 
     async def scenario(platform: KubernetesPlatform) -> None:
-        assert (await told(platform, "worker-3", NodePhase.FAILED)).reason is EndReason.KILLED
+        assert (await wait_for_phase(platform, "worker-3", NodePhase.FAILED)).reason is EndReason.KILLED
 
     play(api, scenario, clock=Clock())
     assert asked(api, "DELETE") == 2

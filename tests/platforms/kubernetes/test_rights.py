@@ -35,7 +35,7 @@ def test_nothing_beyond_what_is_used() -> None:
     assert all(rule["apiGroups"] == [""] for rule in rules)
 
 
-def test_namespaces_are_left_to_whoever_applies_them() -> None:
+def test_manifests_leave_the_namespace_to_kubectl() -> None:
     assert all("namespace" not in document["metadata"] for document in documents("elasticdl-rbac.yaml"))
 
 

@@ -1,5 +1,5 @@
-"""Somebody between us and the cluster who ends every watch at once, or a server that remembers nothing: it is not asked
-without a pause. By a clock of its own.
+"""Watches that end at once, by a proxy or by a server that keeps no history: the client backs off between requests.
+Runs on a fake clock.
 """
 
 from __future__ import annotations

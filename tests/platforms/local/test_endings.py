@@ -1,4 +1,4 @@
-"""Every way to end is told by its right name."""
+"""Every way to end is reported with the right reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full disk is told before a job starts, and does not hurt a node that prints while it runs."""
+"""A full disk is reported before a job starts, and does not hurt a node that prints while it runs."""
 
 from __future__ import annotations
 

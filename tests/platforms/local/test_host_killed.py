@@ -126,7 +126,7 @@ sys.stdin.read()
 def test_killed_while_it_starts_its_nodes(
     other_host: Callable[..., OtherHost], all_gone: Callable[..., None], tmp_path: Path
 ) -> None:
-    """No node is told of yet: whatever runs with the job's mark is one."""
+    """No node is reported yet: every process that carries the job's mark is one."""
     many = """
 for number in range(1000):
     host.spawn(NodeRequest(name=f"late-{number}", role="worker", command=("sleep", "1000")))

@@ -97,7 +97,7 @@ def test_a_daemon_without_its_environment_ends_with_the_host(
     daemon: Callable[..., tuple[str, ...]],
     tmp_path: Path,
 ) -> None:
-    """It cannot be told whose it is, so it may live while the job does."""
+    """Its job cannot be determined, so it may live while the job does."""
     host.spawn(node("parent", "env", "-i", *daemon(tmp_path / "daemon")))
     host.wait("parent", 60)
     pid = pid_in(tmp_path / "daemon")

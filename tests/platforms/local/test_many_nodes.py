@@ -38,7 +38,7 @@ def test_all_are_started_listed_and_ended(
     assert not any(pid is None or is_alive(pid) for pid in pids)
 
 
-def test_all_of_their_ends_are_told(host: Host, node: Callable[..., NodeRequest]) -> None:
+def test_ends_of_all_nodes_are_reported(host: Host, node: Callable[..., NodeRequest]) -> None:
     for number in range(50):
         host.spawn(node(f"worker-{number}", "sh", "-c", f"echo output {number}; exit {number % 10}"))
     for number in range(50):

@@ -1,4 +1,4 @@
-"""When the host is gone, its master is told so in every way it may ask."""
+"""When the host is gone, every call of its master raises `PlatformGone`."""
 
 from __future__ import annotations
 

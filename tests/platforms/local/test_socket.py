@@ -14,7 +14,7 @@ from elasticdl.platforms.local.host import Host
 from elasticdl.platforms.platform import NodeRequest
 
 
-def test_nobody_else_can_connect(tmp_path: Path) -> None:
+def test_socket_accepts_only_its_user(tmp_path: Path) -> None:
     path = tmp_path / "private" / "socket"
     before = os.umask(0)
     try:

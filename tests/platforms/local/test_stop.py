@@ -51,13 +51,13 @@ def test_a_node_that_ignores_sigterm_is_killed_after_the_grace(
 def test_only_the_node_itself_is_asked_not_its_helpers(
     host: Host, node: Callable[..., NodeRequest], eventually: Callable[[Callable[[], object]], None]
 ) -> None:
-    helper = "trap 'echo helper was told' TERM; echo ready; while [ ! -e go ]; do sleep 0.01; done"
-    script = f"trap 'echo node was told; exit 0' TERM; sh -c \"{helper}\" & while :; do wait; done"
+    helper = "trap 'echo helper was terminated' TERM; echo ready; while [ ! -e go ]; do sleep 0.01; done"
+    script = f"trap 'echo node was terminated; exit 0' TERM; sh -c \"{helper}\" & while :; do wait; done"
     host.spawn(node("parent", "sh", "-c", script))
     eventually(lambda: "ready" in host.tail("parent"))
     host.terminate("parent", 50)
     host.wait("parent", 60)
-    assert host.tail("parent") == ["ready", "node was told"]
+    assert host.tail("parent") == ["ready", "node was terminated"]
 
 
 @pytest.mark.parametrize("graces", [(10000, 0.1), (0.1, 10000)])

@@ -13,8 +13,8 @@ from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Documen
 
 log = logging.getLogger("elasticdl.platforms")
 
-# After the pod has been given to a machine. A volume that is missing is told within a second; one that cannot be
-# attached, or a network that is not ready, in tens of them.
+# Counted from the scheduling of the pod. A missing volume is reported within a second; one that cannot be
+# attached, or a network that is not ready, after tens of seconds.
 LOOK_AFTER_SECONDS = (2.0, 8.0, 30.0, 120.0)
 
 

@@ -3,8 +3,8 @@
 All of a job's pods are alike in what keeps them in their place: no root, no privileges, no account of the cluster (but
 the master, which has its own, and who is given one), and no more of the job's secrets than they need.
 
-A pod is told to end by a SIGTERM to its program. As the first process of its own container a program would not even
-notice that unless it was written to, so the processes of a pod share a namespace whose first process is not theirs.
+Kubernetes terminates a pod by a SIGTERM to its program. The first process of a container ignores
+that signal unless it installs a handler, so the processes of a pod share a namespace whose first process is not theirs.
 """
 
 from __future__ import annotations
@@ -25,20 +25,25 @@ Document = dict[str, Any]
 DEFAULT_ACCOUNT = "elasticdl"
 PYTHON = "python3"
 GRACE_SECONDS = 30
-# A program of the user's own gets no more shards from the moment it is to go. It has this long to end by itself before
-# it is told to by a signal, which most programs do not survive. No more than half of its grace, or there would be no
-# time left after the signal.
+# A user's own program leases no more shards once it is to be drained. It has this long to exit by itself before
+# SIGTERM, which most programs do not survive. No more than half of its grace period, to leave
+# time after the signal.
 NOTICE_SECONDS = 15
 # The master's own wish needs no notice: with this the signal comes at once. Kubelets bring what is said of a pod into
 # its files when it changes.
 _NO_NOTICE_NAME = "elasticdl-no-notice"
 NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
-# Who has what nobody else has is not ended to see how much memory it needs.
+# Unique state is not risked to find out how much memory a node needs.
 _WHOLE_LIMIT = (MASTER_ROLE, "ps")
 # Any user but root. The images that we build have one of this number.
 _USER = 1000
-# A machine that does not answer keeps its pods for so long, after the 40 s it takes to be noticed. Kubernetes' own
-# default is 300 s; a node of ours is replaced without harm. (Not so a master, which nobody replaces by itself.)
+# Autoscalers remove machines that have room to spare: not the machine of a master, whose loss interrupts the job.
+_STAYS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+# The toleration of an unreachable machine, after the 40 s that its detection takes. Kubernetes' own
+# default is 300 s; a node of ours is replaced without harm. (Not so a master, which has no supervisor of its own.)
 _LOST_SECONDS = 30
 
 
@@ -61,6 +66,7 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
         priority=spec.nodes.pod_priority(MASTER_ROLE),
         owner=owner,
     )
+    pod["metadata"]["annotations"] = dict(_STAYS)
     pod["spec"]["restartPolicy"] = "OnFailure"
     pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT
     pod = _with_fields(spec, MASTER_ROLE, pod)
@@ -216,7 +222,7 @@ def _variables(role: str, environment: dict[str, str]) -> list[Document]:
     if "MY_POD_IP" not in environment:
         variables.append({"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if role == MASTER_ROLE:
-        # A pod made anew has the same name. By this a master and those that come after it are told apart.
+        # A recreated pod has the same name. The UID distinguishes a master from its successors.
         variables.append(
             {"name": "ELASTICDL_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
         )

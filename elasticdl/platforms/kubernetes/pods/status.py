@@ -3,9 +3,9 @@
 Pure: a pod's document goes in, a `NodeStatus` comes out. Nothing but the pod is looked at, because a job has no right
 to look at machines.
 
-A pod that somebody deletes (a person, the scheduler for something more important, a machine that is emptied) is
-*leaving* until its container has ended; then it was killed, whatever its exit code: what it did in its last seconds was
-not its own idea. Kubernetes' own reasons for ending a pod count the same.
+A pod that was deleted (by a person, by the scheduler for a higher priority, by the drain of a machine) is
+*leaving* until its container has terminated; then its reason is KILLED, whatever its exit code: a program's last
+seconds under SIGTERM say nothing about it. Kubernetes' own reasons for ending a pod count the same.
 
 Others may have put containers of theirs beside ours (a proxy, a collector of logs). Ours is the one with the name of
 its role, and what the node does is what that one does. Those that have to come before it can keep it from beginning.
@@ -28,8 +28,8 @@ Document = Mapping[str, Any]
 # A container that is on its way; anything else that it waits for is a trouble to tell of.
 _ON_ITS_WAY = ("ContainerCreating", "PodInitializing", "")
 _CANNOT_START = ("StartError", "ContainerCannotRun")
-# Of a container that was gone when its runtime, or its kubelet, looked for it: nobody has seen its end. The exit code
-# that it gets then (255, 137) is not its own.
+# The container was gone when its runtime, or its kubelet, looked for it, so its end was not observed. The exit code
+# that Kubernetes reports then (255, 137) is not the program's.
 _NOT_SEEN = ("Unknown", "ContainerStatusUnknown")
 _SIGNALS = {128 + signal.SIGKILL, 128 + signal.SIGTERM}
 # In the reason of the whole pod: the cluster has ended it. (DeadlineExceeded is ours, for a master that has failed.)
@@ -98,7 +98,7 @@ def with_cause(status: NodeStatus, before: str) -> NodeStatus:
 
 
 def lost(pod: Document, *, stopped: bool) -> NodeStatus:
-    """Of a pod that should have ended long since: nobody is there to tell."""
+    """Returns the status of a pod that should have terminated long ago and whose machine does not report."""
     node = naming.node_of(dict(pod))
     return NodeStatus(
         name=node,
@@ -110,9 +110,9 @@ def lost(pod: Document, *, stopped: bool) -> NodeStatus:
 
 
 def unreachable(pod: Document) -> bool:
-    """The cluster has not heard of its machine for a while: then it takes the pod for not ready, and changes nothing
-    else of what the machine has said last, by which its containers are. Unless the machine itself has said that it
-    waits for somebody else's word on the pod (a readiness gate).
+    """Returns whether the cluster has lost contact with the pod's machine. The cluster then marks the pod as not
+    ready and leaves the rest of the machine's last report, the containers included, as it was. A pod whose
+    machine itself reports an unsatisfied readiness gate is reachable.
     """
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or []}
     ready = conditions.get("Ready")
@@ -234,7 +234,7 @@ def _code_and_words(code: int, terminated: Document) -> str:
 
 
 def _ended_before(pod: Document, terminated: Document) -> bool:
-    """It had come to its end by itself when somebody deleted the pod, if the clocks of both are right."""
+    """Returns whether the pod had terminated by itself before its deletion, if the clocks of both are right."""
     finished = terminated.get("finishedAt")
     if not finished:
         return False
