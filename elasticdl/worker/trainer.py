@@ -33,6 +33,8 @@ class Shard:
     epoch: int
     start: int
     end: int
+    # Buckets of the parameter servers that have these samples already, packed.
+    applied: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
