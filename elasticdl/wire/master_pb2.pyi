@@ -275,7 +275,7 @@ class BadRange(_message.Message):
     def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., where: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds")
+    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds", "skipped_batches")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -285,6 +285,7 @@ class ReportRequest(_message.Message):
     STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
     REPORT_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     node: str
     generation: int
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -294,7 +295,8 @@ class ReportRequest(_message.Message):
     stop_training: bool
     report_id: int
     batch_seconds: float
-    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ...) -> None: ...
+    skipped_batches: int
+    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ..., skipped_batches: _Optional[int] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("lost_leases",)

@@ -230,6 +230,7 @@ class MasterService(MasterServicer):
             request.node, self._master.clock(), batch_seconds=request.batch_seconds
         )
         self._master.note_progress(max(0, done), loss)
+        self._master.note_skipped(request.skipped_batches)
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
