@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,13 +111,13 @@ def test_fully_connected_layer_of_sparse_slots(
     )
 
 
-POOLINGS = {
+POOLINGS: dict[str, Callable[[Any], Any]] = {
     "MaxPooling": lambda rows: rows.max(0),
     "AvgPooling": lambda rows: rows.mean(0),
     "SumPooling": lambda rows: rows.sum(0),
     "SquareRootNPooling": lambda rows: rows.sum(0) / np.sqrt(len(rows)),
 }
-OF_SEQUENCES = {
+OF_SEQUENCES: dict[str, Callable[[Any], Any]] = {
     **{f"pooling_layer(s, pooling_type={name}())": formula for name, formula in POOLINGS.items()},
     "first_seq(s)": lambda rows: rows[0],
     "last_seq(s)": lambda rows: rows[-1],

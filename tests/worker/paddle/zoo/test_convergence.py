@@ -49,7 +49,7 @@ class Case:
     """`noise`: how far apart the means over the seeds may be. `reached`: whether a model has learned at all."""
 
     definition: str
-    make: Callable[[Path], None]
+    make: Callable[[Path], object]
     epochs: int
     score: Callable[[Any, Any], float]
     noise: float
@@ -212,6 +212,6 @@ def test_convergence_is_that_of_plain_paddle(
     for seed in SEEDS:
         with start_table_servers() as (_, addresses):
             served.append(learn_served(case, data, seed, addresses))
-    assert case.reached(np.mean(plain)), plain
-    assert case.reached(np.mean(served)), served
+    assert case.reached(float(np.mean(plain))), plain
+    assert case.reached(float(np.mean(served))), served
     assert np.mean(served) == pytest.approx(np.mean(plain), abs=case.noise), (plain, served)
