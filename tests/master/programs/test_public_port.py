@@ -22,7 +22,13 @@ from elasticdl.platforms.platform import NodePhase, Platform
 from elasticdl.wire.channel import add_port, open_aio_channel
 from tests.master.node_statuses import node_status
 
-GOOD = {"batch_size": 2, "num_epochs": 1, "dataset_size": 6, "dataset_name": "d", "task_type": 1}
+GOOD: dict[str, Any] = {
+    "batch_size": 2,
+    "num_epochs": 1,
+    "dataset_size": 6,
+    "dataset_name": "d",
+    "task_type": 1,
+}
 TOKEN = "t"
 
 
