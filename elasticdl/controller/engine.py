@@ -39,8 +39,8 @@ log = logging.getLogger("elasticdl.controller")
 _RETRY = Backoff(initial_seconds=2.0, max_seconds=60.0)
 # How often a job is looked at of which nothing changes.
 _RESYNC_SECONDS = 60.0
-# A thousand jobs write their progress every 30 s.
-_PROGRESS_SECONDS_PER_JOB = 0.03
+# A thousand jobs write their progress every minute.
+_PROGRESS_SECONDS_PER_JOB = 0.06
 # How often the progress alone is written into the status of a job.
 PROGRESS_SECONDS = 5.0
 
@@ -96,6 +96,7 @@ class Engine:
         # The last view of each job, with the decision that it was reconciled with, and when to look at it again.
         self._views: dict[str, JobView] = {}
         self._due_at: dict[str, float] = {}
+        self._next_at: dict[str, float] = {}
         # What each job asks of the planner, by its key, and which TrainingJob of that name asks.
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
@@ -144,6 +145,9 @@ class Engine:
         """All actions of a job were carried out."""
         if not all(isinstance(each, WriteStatus | EmitEvent) for each in actions):
             self._failures.pop(job_id, None)
+        elif job_id in self._next_at:
+            # The status is as it should be; what else changes will be reported.
+            self._due_at[job_id] = self._next_at[job_id]
 
     def step(self, now: float, *, busy: Collection[str] = ()) -> Step:
         """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone.
@@ -161,6 +165,8 @@ class Engine:
             decision = None if view.is_name_taken else decisions.get(view.managed.job.key)
             if job_id not in due and _is_same(decision, view.decision):
                 continue
+            # The status may have been written since; then the object has another version.
+            view = view if job_id in due else self._view_of(self.view.jobs[job_id])
             view = self._views[job_id] = replace(view, decision=decision)
             if job_id in busy:
                 self._due_at[job_id] = now
@@ -200,17 +206,20 @@ class Engine:
             found = ()
         if any(isinstance(each, WriteStatus) for each in found):
             self._status_at[job_id] = now
-        # What is not done after all is done again.
-        self._due_at[job_id] = now if found else self._next_time(view, now, max(written_at, now - interval))
+        next_at = self._next_time(view, now, self._status_at.get(job_id, now))
         if view.failure and failure is not None:
-            self._due_at[job_id] = min(self._due_at[job_id], failure.retry_at)
+            next_at = min(next_at, failure.retry_at)
+        self._next_at[job_id] = next_at
+        # What is not done after all is done again.
+        self._due_at[job_id] = now if found else next_at
         return found
 
     def _next_time(self, view: JobView, now: float, written_at: float) -> float:
         """When to look at a job again of which nothing changes."""
         phase = view.written_status.phase
         if not phase.is_final and view.record is not None:
-            return written_at + self._progress_interval()
+            interval = self._progress_interval()
+            return now + interval if written_at + interval <= now else written_at + interval
         ttl = view.managed.job.spec.ttl_seconds_after_finished
         ended = parse_time(view.written_status.completion_time)
         if phase.is_final and ttl is not None and ended is not None:
@@ -318,6 +327,7 @@ class Engine:
             self._failures,
             self._views,
             self._due_at,
+            self._next_at,
         ):
             for job_id in [each for each in kept if each not in jobs]:
                 del kept[job_id]
