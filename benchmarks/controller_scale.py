@@ -30,7 +30,8 @@ NAME = "controller_scale"
 JOBS, WORKERS, PODS_ON_A_MACHINE = 1_000, 9, 25
 _NOW = 1_700_000_000.0
 _WRITE_SECONDS = 2.0
-_STEADY_SECONDS = 10
+# Every job writes its progress once in a minute.
+_STEADY_SECONDS = 60
 _SLIM: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Node": slim_node,
     "Pod": slim_pod,
@@ -101,10 +102,14 @@ def measure(jobs: int) -> Measured:
 def _steady(engine: Engine, specs: list[JobSpec]) -> float:
     """Seconds of the processor in a second."""
     writers = round(len(specs) / _WRITE_SECONDS)
+    records = [_record(spec, done=1) for spec in specs]
     spent = 0.0
     for second in range(_STEADY_SECONDS):
-        chosen = [specs[(second * writers + number) % len(specs)] for number in range(writers)]
-        texts = [json.dumps(_record(spec, done=1000 + second)) for spec in chosen]
+        chosen = [(second * writers + number) % len(specs) for number in range(writers)]
+        texts = []
+        for number in chosen:
+            data = {**records[number]["data"], **_report(specs[number], done=1000 + second)}
+            texts.append(json.dumps({**records[number], "data": data}))
         begun = time.process_time()
         for text in texts:
             _apply(engine, text)
@@ -201,6 +206,16 @@ def _training_job(name: str, low: int, high: int) -> dict[str, Any]:
 
 def _record(spec: JobSpec, *, done: int) -> dict[str, Any]:
     record = job_object(spec)
+    record["metadata"] |= {
+        "uid": f"record-{spec.job_name}",
+        "resourceVersion": str(done),
+        "ownerReferences": [{"uid": spec.job_name}],
+    }
+    record["data"] |= _report(spec, done=done)
+    return record
+
+
+def _report(spec: JobSpec, *, done: int) -> dict[str, str]:
     nodes = tuple(
         NodeReport(name=f"worker-{number}", role="worker", phase="running", has_joined=True)
         for number in range(WORKERS)
@@ -216,13 +231,7 @@ def _record(spec: JobSpec, *, done: int) -> dict[str, Any]:
         step=done,
         losses=tuple((step, 0.5) for step in range(100)),
     )
-    record["metadata"] |= {
-        "uid": f"record-{spec.job_name}",
-        "resourceVersion": str(done),
-        "ownerReferences": [{"uid": spec.job_name}],
-    }
-    record["data"] |= status_entry(status)
-    return record
+    return status_entry(status)
 
 
 def _running(pod: dict[str, Any], machine: str) -> dict[str, Any]:

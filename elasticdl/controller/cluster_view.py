@@ -242,7 +242,7 @@ class ClusterView:
         else:
             self.jobs[managed.id] = managed
             ids.add(managed.id)
-            if before is not None and _without_status(before.job) == _without_status(managed.job):
+            if before is not None and _is_same_but_status(before, managed):
                 # Written by a controller.
                 return
         if not ids:
@@ -322,8 +322,11 @@ def _role(pod: Document) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
 
 
-def _without_status(job: TrainingJob) -> TrainingJob:
-    return replace(job, status={}, resource_version="")
+def _is_same_but_status(one: ManagedJob, other: ManagedJob) -> bool:
+    def rest(managed: ManagedJob) -> TrainingJob:
+        return replace(managed.job, status={}, resource_version="")
+
+    return one.problems == other.problems and rest(one) == rest(other)
 
 
 def _is_usable(machine: Machine) -> tuple[bool, bool]:

@@ -41,6 +41,8 @@ _RETRY = Backoff(initial_seconds=2.0, max_seconds=60.0)
 _RESYNC_SECONDS = 60.0
 # A thousand jobs write their progress every minute.
 _PROGRESS_SECONDS_PER_JOB = 0.06
+# Jobs of which nothing has changed, in one step; of many jobs, a twentieth.
+_MOST_TIMED = 50
 # How often the progress alone is written into the status of a job.
 PROGRESS_SECONDS = 5.0
 
@@ -178,7 +180,10 @@ class Engine:
     def _take_due(self, now: float) -> set[str]:
         changed, self._changed = self._changed, set()
         due = {managed.id for key in changed for managed in self.view.jobs_of(key)}
-        return due | {job_id for job_id in self.view.jobs if self._due_at.get(job_id, now) <= now}
+        timed = [job_id for job_id in self.view.jobs if self._due_at.get(job_id, now) <= now]
+        timed.sort(key=lambda job_id: self._due_at.get(job_id, now))
+        # Else those that have started together would delay a decision for seconds, again and again.
+        return due | set(timed[: max(_MOST_TIMED, len(self.view.jobs) // 20)])
 
     def _update_demand(self, job_id: str, view: JobView, now: float) -> None:
         key, demand = view.managed.job.key, None

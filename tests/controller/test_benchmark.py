@@ -7,6 +7,6 @@ from benchmarks.controller_scale import measure
 
 def test_benchmark_runs_and_measures() -> None:
     measured = measure(5)
-    assert 0 < measured.change
-    assert 0 < measured.first
-    assert 0 < measured.steady
+    assert measured.change > 0
+    assert measured.first > 0
+    assert measured.steady > 0
