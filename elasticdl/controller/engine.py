@@ -26,7 +26,7 @@ from elasticdl.jobs.training_job.job_spec import job_spec_of
 from elasticdl.jobs.training_job.parsing import FieldProblem
 from elasticdl.jobs.training_job.resource import TrainingJobSpec
 from elasticdl.jobs.training_job.status import TrainingJobPhase, parse_time
-from elasticdl.platforms.kubernetes.client import Document
+from elasticdl.platforms.kubernetes.client import ClusterAway, Document
 from elasticdl.scheduling.cluster import ClusterState
 from elasticdl.scheduling.decisions import Decision
 from elasticdl.scheduling.demand import JobDemand
@@ -132,8 +132,11 @@ class Engine:
         return max(waiting, default=0.0)
 
     def failed(self, job_id: str, action: Action, error: UserError, *, now: float) -> None:
-        """An action was refused. Its job is left alone for a while, and its status says why."""
-        if isinstance(action, WriteStatus | EmitEvent):
+        """An action was refused. Its job is left alone for a while, and its status says why.
+
+        Requests without an answer have been retried for long enough already, and are no trouble of one job.
+        """
+        if isinstance(action, WriteStatus | EmitEvent) or isinstance(error, ClusterAway):
             return
         before = self._failures.get(job_id)
         count = before.count + 1 if before is not None else 1

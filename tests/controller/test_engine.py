@@ -21,6 +21,7 @@ from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
+from elasticdl.platforms.kubernetes.client import ClusterAway
 from tests.controller.builders import (
     NOW,
     Document,
@@ -514,3 +515,11 @@ def test_job_with_a_pod_that_cannot_be_read_stops_no_other() -> None:
     nonsense["status"]["containerStatuses"] = ["nonsense"]
     cluster.show(nonsense)
     assert set(cluster.started(training_job("other", high=1))) == {"other"}
+
+
+def test_api_server_that_does_not_answer_is_no_trouble_of_a_job() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    start = cluster.actions()[0]
+    cluster.engine.failed("elasticdl.org/default/one", start, ClusterAway("it is away"), now=NOW)
+    assert of_kind(StartJob, cluster.actions(now=NOW + 1))
