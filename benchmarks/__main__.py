@@ -28,6 +28,7 @@ NAMES = (
     "parameter_servers",
     "cluster_scenarios",
     "planning_time",
+    "controller_scale",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes",)

@@ -54,21 +54,35 @@ def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return dict(found.get("status") or {})
 
 
-def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, kubectl: Kubectl) -> None:
+def logs(controller: Kubectl) -> str:
+    return "".join(log_of(controller, pod) for pod in pods(controller))
+
+
+def test_one_of_two_replicas_leads_and_the_other_takes_over(controller: Kubectl) -> None:
     first = wait_for_leader(controller)
     assert len(pods(controller)) == 2
     wait_until(lambda: "Cluster resources: NodeCount:" in log_of(controller, first), "resources are logged")
+    path = f"/api/v1/namespaces/{controller.namespace}/services/training-job-controller:metrics/proxy/metrics"
+    metrics = controller("get", "--raw", path)
+    assert 'elasticdl_cluster_allocatable{resource="cpu",unit="core"}' in metrics
+    configuration = "validatingwebhookconfiguration/training-job-controller"
+    bundle = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}"
+    wait_until(lambda: controller("get", configuration, bundle), "the leader has registered the authority")
+    assert "forbidden" not in logs(controller).lower()
+    controller("delete", "pod", first, "--grace-period=0", "--force")
+    wait_for_leader(controller, other_than=first)
+    assert "Traceback" not in logs(controller)
+
+
+def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, kubectl: Kubectl) -> None:
+    wait_for_leader(controller)
     kubectl("create", "configmap", "programs", f"--from-literal=program.py={PROGRAM}")
     kubectl("create", "--filename=-", text=json.dumps(training_job("job")))
     wait_until(lambda: status_of(kubectl, "job").get("phase") == "Succeeded", "the job has ended")
     audit = status_of(kubectl, "job")["audit"]
     assert audit, "the final account stays in the status"
-    logs = "".join(log_of(controller, pod) for pod in pods(controller))
-    assert "forbidden" not in logs.lower()
-    assert "Traceback" not in logs
-    # The other one takes over from a leader that is killed.
-    controller("delete", "pod", first, "--grace-period=0", "--force")
-    wait_for_leader(controller, other_than=first)
+    assert "forbidden" not in logs(controller).lower()
+    assert "Traceback" not in logs(controller)
     kubectl("delete", "tj", "job")
     wait_until(lambda: not kubectl.left_of("job"), "everything of the job is gone")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -234,6 +234,7 @@ class ClusterView:
         except InvalidTrainingJob as error:
             job, problems = training_job_head(document), error.problems
         managed = ManagedJob(job=job, document=document, problems=problems)
+        before = self.jobs.get(managed.id)
         ids = self._ids_by_key.setdefault(job.key, set())
         if gone:
             self.jobs.pop(managed.id, None)
@@ -241,6 +242,9 @@ class ClusterView:
         else:
             self.jobs[managed.id] = managed
             ids.add(managed.id)
+            if before is not None and _is_same_but_status(before, managed):
+                # Written by a controller.
+                return
         if not ids:
             del self._ids_by_key[job.key]
         self._on_job_change(job.key)
@@ -316,6 +320,13 @@ def total_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _role(pod: Document) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
+
+
+def _is_same_but_status(one: ManagedJob, other: ManagedJob) -> bool:
+    def rest(managed: ManagedJob) -> TrainingJob:
+        return replace(managed.job, status={}, resource_version="")
+
+    return one.problems == other.problems and rest(one) == rest(other)
 
 
 def _is_usable(machine: Machine) -> tuple[bool, bool]:

@@ -26,7 +26,7 @@ from elasticdl.jobs.training_job.job_spec import job_spec_of
 from elasticdl.jobs.training_job.parsing import FieldProblem
 from elasticdl.jobs.training_job.resource import TrainingJobSpec
 from elasticdl.jobs.training_job.status import TrainingJobPhase, parse_time
-from elasticdl.platforms.kubernetes.client import Document
+from elasticdl.platforms.kubernetes.client import ClusterAway, Document
 from elasticdl.scheduling.cluster import ClusterState
 from elasticdl.scheduling.decisions import Decision
 from elasticdl.scheduling.demand import JobDemand
@@ -39,8 +39,10 @@ log = logging.getLogger("elasticdl.controller")
 _RETRY = Backoff(initial_seconds=2.0, max_seconds=60.0)
 # How often a job is looked at of which nothing changes.
 _RESYNC_SECONDS = 60.0
-# A thousand jobs write their progress every 30 s.
-_PROGRESS_SECONDS_PER_JOB = 0.03
+# A thousand jobs write their progress every minute.
+_PROGRESS_SECONDS_PER_JOB = 0.06
+# Jobs of which nothing has changed, in one step; of many jobs, a twentieth.
+_MOST_TIMED = 50
 # How often the progress alone is written into the status of a job.
 PROGRESS_SECONDS = 5.0
 
@@ -96,6 +98,7 @@ class Engine:
         # The last view of each job, with the decision that it was reconciled with, and when to look at it again.
         self._views: dict[str, JobView] = {}
         self._due_at: dict[str, float] = {}
+        self._next_at: dict[str, float] = {}
         # What each job asks of the planner, by its key, and which TrainingJob of that name asks.
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
@@ -129,8 +132,11 @@ class Engine:
         return max(waiting, default=0.0)
 
     def failed(self, job_id: str, action: Action, error: UserError, *, now: float) -> None:
-        """An action was refused. Its job is left alone for a while, and its status says why."""
-        if isinstance(action, WriteStatus | EmitEvent):
+        """An action was refused. Its job is left alone for a while, and its status says why.
+
+        Requests without an answer have been retried for long enough already, and are no trouble of one job.
+        """
+        if isinstance(action, WriteStatus | EmitEvent) or isinstance(error, ClusterAway):
             return
         before = self._failures.get(job_id)
         count = before.count + 1 if before is not None else 1
@@ -144,6 +150,9 @@ class Engine:
         """All actions of a job were carried out."""
         if not all(isinstance(each, WriteStatus | EmitEvent) for each in actions):
             self._failures.pop(job_id, None)
+        elif job_id in self._next_at:
+            # The status is as it should be; what else changes will be reported.
+            self._due_at[job_id] = self._next_at[job_id]
 
     def step(self, now: float, *, busy: Collection[str] = ()) -> Step:
         """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone.
@@ -161,6 +170,8 @@ class Engine:
             decision = None if view.is_name_taken else decisions.get(view.managed.job.key)
             if job_id not in due and _is_same(decision, view.decision):
                 continue
+            # The status may have been written since; then the object has another version.
+            view = view if job_id in due else self._view_of(self.view.jobs[job_id])
             view = self._views[job_id] = replace(view, decision=decision)
             if job_id in busy:
                 self._due_at[job_id] = now
@@ -172,7 +183,10 @@ class Engine:
     def _take_due(self, now: float) -> set[str]:
         changed, self._changed = self._changed, set()
         due = {managed.id for key in changed for managed in self.view.jobs_of(key)}
-        return due | {job_id for job_id in self.view.jobs if self._due_at.get(job_id, now) <= now}
+        timed = [job_id for job_id in self.view.jobs if self._due_at.get(job_id, now) <= now]
+        timed.sort(key=lambda job_id: self._due_at.get(job_id, now))
+        # Else those that have started together would delay a decision for seconds, again and again.
+        return due | set(timed[: max(_MOST_TIMED, len(self.view.jobs) // 20)])
 
     def _update_demand(self, job_id: str, view: JobView, now: float) -> None:
         key, demand = view.managed.job.key, None
@@ -200,17 +214,20 @@ class Engine:
             found = ()
         if any(isinstance(each, WriteStatus) for each in found):
             self._status_at[job_id] = now
-        # What is not done after all is done again.
-        self._due_at[job_id] = now if found else self._next_time(view, now, max(written_at, now - interval))
+        next_at = self._next_time(view, now, self._status_at.get(job_id, now))
         if view.failure and failure is not None:
-            self._due_at[job_id] = min(self._due_at[job_id], failure.retry_at)
+            next_at = min(next_at, failure.retry_at)
+        self._next_at[job_id] = next_at
+        # What is not done after all is done again.
+        self._due_at[job_id] = now if found else next_at
         return found
 
     def _next_time(self, view: JobView, now: float, written_at: float) -> float:
         """When to look at a job again of which nothing changes."""
         phase = view.written_status.phase
         if not phase.is_final and view.record is not None:
-            return written_at + self._progress_interval()
+            interval = self._progress_interval()
+            return now + interval if written_at + interval <= now else written_at + interval
         ttl = view.managed.job.spec.ttl_seconds_after_finished
         ended = parse_time(view.written_status.completion_time)
         if phase.is_final and ttl is not None and ended is not None:
@@ -318,6 +335,7 @@ class Engine:
             self._failures,
             self._views,
             self._due_at,
+            self._next_at,
         ):
             for job_id in [each for each in kept if each not in jobs]:
                 del kept[job_id]

@@ -21,6 +21,7 @@ from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
+from elasticdl.platforms.kubernetes.client import ClusterAway
 from tests.controller.builders import (
     NOW,
     Document,
@@ -486,3 +487,39 @@ def test_job_of_a_queue_runs_with_the_size_that_was_admitted() -> None:
     job = training_job(low=1, high=3, suspend=False)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
     assert cluster.started(job)["one"].nodes.num_workers == 1
+
+
+def test_resumed_job_gets_a_master_that_recovers_from_its_record() -> None:
+    cluster = FakeCluster()
+    job = training_job()
+    spec = cluster.run(job)
+    suspended = edited(job, suspend=True)
+    cluster.show(suspended)
+    for name in [each.name for each in of_kind(DeletePod, cluster.actions())]:
+        cluster.remove(pod(spec, name.removeprefix("one-")))
+    assert status_of(cluster.actions()).phase is TrainingJobPhase.SUSPENDED
+    assert not of_kind(StartMaster, cluster.actions())
+    resumed = edited(job, suspend=False)
+    resumed["metadata"]["generation"] = 3
+    cluster.show(resumed)
+    actions = cluster.actions()
+    assert not of_kind(StartJob, actions)
+    [start] = of_kind(StartMaster, actions)
+    assert start.record["metadata"]["uid"] == "record-one"
+
+
+def test_job_with_a_pod_that_cannot_be_read_stops_no_other() -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job("broken", high=1))
+    nonsense = pod(spec, "worker-1")
+    nonsense["status"]["containerStatuses"] = ["nonsense"]
+    cluster.show(nonsense)
+    assert set(cluster.started(training_job("other", high=1))) == {"other"}
+
+
+def test_api_server_that_does_not_answer_is_no_trouble_of_a_job() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    start = cluster.actions()[0]
+    cluster.engine.failed("elasticdl.org/default/one", start, ClusterAway("it is away"), now=NOW)
+    assert of_kind(StartJob, cluster.actions(now=NOW + 1))
