@@ -2,14 +2,16 @@
 
 The programs are unpacked from an archive where there is one: in the folder that ELASTICDL_TEST_KUBERNETES names, beside
 this file, or in `../shared/kubernetes` beside the checkout. Otherwise they are compiled from Debian's source package
-with Debian's Go, which takes some minutes once.
+with Debian's Go, which takes some minutes once; so is the API server of an archive in which it crashes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from e2e.cluster.archive import write_image
@@ -39,6 +41,8 @@ PACKAGES = {
     "dockerd": "docker.io",
     "debootstrap": "debootstrap",
 }
+# Of older archives.
+_DEFECTIVE = "19e1a35aab0b3f85f7d0a00907507e2d646cdc642597049215e628a957dd4777"
 PAUSE = "k8s.gcr.io/pause:3.2"
 _HERE = Path(__file__).resolve().parent
 # The first process of every pod: waits, and buries orphans.
@@ -59,12 +63,12 @@ def provide(home: Path) -> Path:
     check_may_isolate()
     folder = home / "bin"
     folder.mkdir(parents=True, exist_ok=True)
-    if not all((folder / program).exists() for program in PROGRAMS):
-        archive = _prebuilt()
-        if archive:
-            run("tar", "-C", folder, "-xJf", archive)
-        else:
-            _compile(home / "source", folder)
+    archive = _prebuilt()
+    if archive and not all((folder / program).exists() for program in PROGRAMS):
+        run("tar", "-C", folder, "-xJf", archive)
+    missing = [name for name in PROGRAMS if not (folder / name).exists() or _is_defective(folder / name)]
+    if missing:
+        _compile(home / "source", folder, missing)
     if not (folder / "pause.tar").exists():
         source = folder / "pause.c"
         source.write_text(_PAUSE_SOURCE)
@@ -96,6 +100,13 @@ def install(packages: dict[str, str]) -> None:
         )
 
 
+def _is_defective(program: Path) -> bool:
+    """Whether it is an API server that was compiled without `_fit_map_iterator`."""
+    if program.name != "kube-apiserver":
+        return False
+    return hashlib.sha256(program.read_bytes()).hexdigest() == _DEFECTIVE
+
+
 def _prebuilt() -> Path | None:
     name = f"kubernetes-{VERSION}.tar.xz"
     named = os.environ.get("ELASTICDL_TEST_KUBERNETES")
@@ -106,7 +117,7 @@ def _prebuilt() -> Path | None:
 # -- from source -----------------------------------------------------------------------------------------------
 
 
-def _compile(source: Path, folder: Path) -> None:
+def _compile(source: Path, folder: Path, programs: Iterable[str]) -> None:
     install({"/usr/lib/go-1.19/bin/go": "golang-1.19-go", "dpkg-source": "dpkg-dev"})
     tree = source / "src/k8s.io/kubernetes"
     if not tree.exists():
@@ -128,7 +139,7 @@ def _compile(source: Path, folder: Path) -> None:
         for package in packages
         for key, value in values.items()
     )
-    for program in PROGRAMS:
+    for program in programs:
         print(f"compiling {program}", flush=True)
         flags = ("-trimpath", "-ldflags", f"-s -w {stamp}")
         run("go", "build", *flags, "-o", folder / program, f"./cmd/{program}", cwd=tree, env=environment)
@@ -155,6 +166,50 @@ def _fetch(source: Path, tree: Path) -> None:
     tree.parent.mkdir(parents=True, exist_ok=True)
     run("tar", "-xzf", next(source.glob("kubernetes_*.orig.tar.gz")), cwd=source)
     (source / f"kubernetes-{VERSION}").rename(tree)
+    _fit_map_iterator(tree)
+
+
+# Since Go 1.18 the caller of reflect.mapiterinit says where the iterator is. The source calls it as before, so that
+# an API server compiled by a later Go crashes as soon as an object of a CustomResourceDefinition is created.
+_OLD_ITERATOR = """//go:noescape
+//go:linkname mapiterinit reflect.mapiterinit
+func mapiterinit(rtype unsafe.Pointer, m unsafe.Pointer) *hiter
+"""
+_NEW_ITERATOR = """//go:noescape
+//go:linkname initMapIterator reflect.mapiterinit
+func initMapIterator(rtype unsafe.Pointer, m unsafe.Pointer, it *hiter)
+
+func mapiterinit(rtype unsafe.Pointer, m unsafe.Pointer) *hiter {
+	it := &hiter{}
+	initMapIterator(rtype, m, it)
+	return it
+}
+"""
+_OLD_REST = "// rest fields are ignored"
+# As in reflect/value.go of Go 1.19.
+_NEW_REST = """t           unsafe.Pointer
+	h           unsafe.Pointer
+	buckets     unsafe.Pointer
+	bptr        unsafe.Pointer
+	overflow    *[]unsafe.Pointer
+	oldoverflow *[]unsafe.Pointer
+	startBucket uintptr
+	offset      uint8
+	wrapped     bool
+	B           uint8
+	i           uint8
+	bucket      uintptr
+	checkBucket uintptr"""
+
+
+def _fit_map_iterator(tree: Path) -> None:
+    file = tree / "vendor/github.com/modern-go/reflect2/unsafe_link.go"
+    text = file.read_text()
+    for old, new in ((_OLD_ITERATOR, _NEW_ITERATOR), (_OLD_REST, _NEW_REST)):
+        if old not in text:
+            raise SystemExit(f"{file} is not as expected: it lacks {old!r}")
+        text = text.replace(old, new)
+    file.write_text(text)
 
 
 def _generate_openapi(source: Path, tree: Path, environment: dict[str, str]) -> None:
