@@ -208,6 +208,15 @@ def test_mistakes_fail_the_job_and_are_explained_in_its_log(kubectl: Kubectl, sh
         kubectl("delete", "persistentvolume", kubectl.namespace, "--wait=false")
 
 
+@pytest.mark.usefixtures("guide_images")
+def test_image_has_the_paddle_command(kubectl: Kubectl, shared_folder: Path) -> None:
+    job = training_job(kubectl, shared_folder, "version", nodes=1)
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["paddle", "version"]
+    create(kubectl, job)
+    assert wait_for_end(kubectl, "version")["succeeded"] == 1
+    assert "PaddlePaddle 2.6.2, commands of the Kubernetes guide" in logs_of(kubectl, "version")
+
+
 def failing(job: Document) -> Document:
     """Without other attempts."""
     changed = copy.deepcopy(job)
