@@ -187,6 +187,9 @@ def test_mistakes_fail_the_job_and_are_explained_in_its_log(kubectl: Kubectl, sh
             kubectl, shared_folder, "other-number", nodes=1, CONF_PADDLE_GRADIENT_NUM="3"
         ),
         "no-folder": training_job(kubectl, shared_folder, "no-folder", nodes=1),
+        "other-namespace": training_job(
+            kubectl, shared_folder, "other-namespace", nodes=1, JOB_NAMESPACE="default"
+        ),
         "no-number": training_job(kubectl, shared_folder, "no-number", nodes=1, CONF_PADDLE_PORT="http"),
         "ready": training_job(
             kubectl, shared_folder, "ready", nodes=1, PADDLE_TRAIN_CONFIG="./trainer_config.cnn.py"
@@ -201,11 +204,26 @@ def test_mistakes_fail_the_job_and_are_explained_in_its_log(kubectl: Kubectl, sh
         expect_failure(
             kubectl, "other-number", "CONF_PADDLE_GRADIENT_NUM is 3, but the Job's parallelism is 1"
         )
+        expect_failure(
+            kubectl,
+            "other-namespace",
+            f"JOB_NAMESPACE is default, but this pod is in namespace {kubectl.namespace}",
+        )
         expect_failure(kubectl, "no-folder", "There is no folder /home/jobpath/no-folder", "Run the data job")
         expect_failure(kubectl, "no-number", "CONF_PADDLE_PORT must be a whole number", "(the guide: 7164)")
         expect_failure(kubectl, "ready", "no configuration ./trainer_config.cnn.py", "trainer_config.lr.py")
     finally:
         kubectl("delete", "persistentvolume", kubectl.namespace, "--wait=false")
+
+
+@pytest.mark.usefixtures("guide_images")
+def test_image_has_the_paddle_command(kubectl: Kubectl, shared_folder: Path) -> None:
+    job = training_job(kubectl, shared_folder, "version", nodes=1)
+    # The path of the shell is as the guide prints it.
+    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["bin/bash", "-c", "paddle version"]
+    create(kubectl, job)
+    assert wait_for_end(kubectl, "version")["succeeded"] == 1
+    assert "PaddlePaddle 2.6.2, commands of the Kubernetes guide" in logs_of(kubectl, "version")
 
 
 def failing(job: Document) -> Document:

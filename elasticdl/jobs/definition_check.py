@@ -134,7 +134,9 @@ def _check_imports(spec: JobSpec, module: _Module, path: Path) -> None:
 
 def _installed(package: str) -> bool:
     try:
-        return importlib.util.find_spec(package) is not None
+        spec = importlib.util.find_spec(package)
+        # A folder of that name is found too, but has no module.
+        return spec is not None and spec.origin is not None
     except (ModuleNotFoundError, ValueError):
         return False
 

@@ -72,6 +72,15 @@ def test_what_is_missing_is_named_with_what_is_there(definition: Check, zoo: Pat
     )
 
 
+def test_folder_named_like_a_framework_is_not_the_framework(
+    definition: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkout" / "tf_keras" / "images").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "checkout")
+    error = refused(definition("import tf_keras\n" + COMPLETE))
+    assert "needs tf_keras, which is not installed" in error.message
+
+
 def test_the_model_function(definition: Check) -> None:
     error = refused(definition(COMPLETE, model_def="digits.cnn.custom_modle"))
     assert "has no custom_modle (--model_def). Did you mean custom_model?" in error.message

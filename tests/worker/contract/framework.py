@@ -14,8 +14,13 @@ Array = NDArray[Any]
 
 # The module that has the definitions of a framework, and the package that it needs.
 PACKAGES = {"keras": "tensorflow", "torch": "torch", "paddle": "paddle"}
-# An environment has some of them. All of them is what `make test` installs.
-INSTALLED = [name for name, package in PACKAGES.items() if importlib.util.find_spec(package) is not None]
+# An environment has some of them. All of them is what `make test` installs. The folder `paddle` of the repository is
+# found too, but has no module.
+INSTALLED = [
+    name
+    for name, package in PACKAGES.items()
+    if (spec := importlib.util.find_spec(package)) is not None and spec.origin is not None
+]
 
 # Ids of any size, negative ones among them.
 IDS = np.random.default_rng(0).integers(-(2**62), 2**62, 20)
