@@ -127,7 +127,8 @@ def _by_hand(batches: int) -> Run:
                     "PADDLE_TRAINER_ID": str(number),
                 }
                 command = [sys.executable, "-u", str(home / "train.py")]
-                process = stack.enter_context(running(command, log=log, environment=environment))
+                # Gloo's server leaves a file where it is started.
+                process = stack.enter_context(running(command, log=log, environment=environment, cwd=home))
                 if role == "TRAINER":
                     trainers.append((process, log))
         for process, log in trainers:
