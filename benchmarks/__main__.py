@@ -26,6 +26,7 @@ NAMES = (
     "allreduce",
     "tables",
     "parameter_servers",
+    "paddle_guide",
     "cluster_scenarios",
     "planning_time",
     "controller_scale",

@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -100,7 +100,9 @@ def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds:
 @contextlib.contextmanager
 def _job(framework: training.Framework, data: Path) -> Iterator[Trainer]:
     command = training.train_command(framework, data, "--distribution_strategy=Local")
-    with _started(command, node="worker-0") as side:
+    # A plain loop of Paddle computes with one thread, a job with one for each core; nothing else is to differ.
+    threads = {"ELASTICDL_THREADS": "1"} if framework == "paddle" else {}
+    with _started(command, node="worker-0", variables=threads) as side:
         yield side
 
 
@@ -111,10 +113,13 @@ def _plain(framework: training.Framework, data: Path, *, readers: int) -> Iterat
 
 
 @contextlib.contextmanager
-def _started(command: list[str], *, node: str) -> Iterator[Trainer]:
+def _started(
+    command: list[str], *, node: str, variables: Mapping[str, str] | None = None
+) -> Iterator[Trainer]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Path(folder)
-        with running(command, log=home / "log", environment=training.environment(home)) as process:
+        environment = {**training.environment(home), **(variables or {})}
+        with running(command, log=home / "log", environment=environment) as process:
             side = Trainer(psutil.Process(process.pid), home=home, node=node)
             with ended(side):
                 yield side

@@ -27,6 +27,31 @@ _INFINITE_COST = """
 large = ParameterAttribute(initial_mean=1e5, initial_std=0.0)
 outputs(sum_cost(input=fc_layer(input=output, size=1, act=ExpActivation(), param_attr=large)))
 """
+_FLEET_PROGRAM = """
+import numpy as np
+import paddle
+from paddle.distributed import fleet
+
+paddle.enable_static()
+fleet.init(fleet.PaddleCloudRoleMaker(is_collective=False))
+x = paddle.static.data("x", [None, 4], "float32")
+loss = paddle.mean(paddle.square(paddle.static.nn.fc(x, 1)))
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = True
+fleet.distributed_optimizer(paddle.optimizer.SGD(0.01), strategy).minimize(loss)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+else:
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(paddle.static.default_startup_program())
+    fleet.init_worker()
+    for _ in range(5):
+        feed = {"x": np.ones([8, 4], np.float32)}
+        executor.run(paddle.static.default_main_program(), feed=feed, fetch_list=[loss])
+    print(f"trainer {fleet.worker_index()} of {fleet.worker_num()} has trained", flush=True)
+    fleet.stop_worker()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +179,15 @@ def test_failing_configuration_ends_the_run_with_its_exit_code(
     assert found == code, log
     assert message in log + logs
     assert newest_pass(job / "output") is None
+
+
+def test_fleet_program_runs_as_it_stands(job: Path) -> None:
+    """Its servers and trainers meet over gloo before the servers listen."""
+    config = job / "fleet"
+    config.mkdir()
+    (config / "train.py").write_text(_FLEET_PROGRAM)
+    code, log = _run(job, "fleet", "--num_passes=1")
+    assert code == 0, log
+    for number in range(NODES):
+        trained = (job / "output" / f"node_{number}" / "train.log").read_text()
+        assert f"trainer {number} of {NODES} has trained" in trained

@@ -59,8 +59,8 @@ def train(arguments: Arguments) -> int:
 
 def _run_script(config: Path, arguments: Arguments) -> int:
     if not arguments.switch("local"):
+        # It waits itself: before its servers listen they meet its trainers over gloo.
         os.environ.update(trainer_variables(arguments))
-        wait_for_servers(arguments.servers)
     os.environ["PADDLE_NUM_PASSES"] = arguments.text("num_passes")
     sys.argv = [str(config), *filter(None, arguments.text("config_args").split(","))]
     sys.path.insert(0, str(Path.cwd()))

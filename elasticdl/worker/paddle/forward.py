@@ -60,12 +60,10 @@ class Forward:
         """Returns the mean loss of a batch."""
         try:
             loss = self._compute_loss(labels, predictions)
-        except _DOES_NOT_FIT as error:
-            raise UserError(
-                f"The loss does not fit labels {describe(labels)} and predictions {describe(predictions)}: "
-                f"{last_line(error)}",
-                hint="Change the feed, the model or the loss so that they fit together.",
-            ) from error
+        except (*_DOES_NOT_FIT, OSError) as error:
+            if _is_of_system(error):
+                raise
+            raise _misfit(labels, predictions, error) from error
         if not isinstance(loss, paddle.Tensor):
             raise UserError(f"loss() returns {type(loss).__name__}, and should return a tensor.")
         return loss.mean() if loss.size != 1 or loss.ndim else loss
@@ -73,14 +71,33 @@ class Forward:
     def add_gradients(self, batch: Batch) -> Any:
         """Adds the gradients of the mean loss of a batch to those there are. Returns the loss."""
         self.set_training(True)
-        loss = self.loss(to_tensors(batch.labels), self.predict(batch))
+        labels, predictions = to_tensors(batch.labels), self.predict(batch)
+        loss = self.loss(labels, predictions)
         if loss.stop_gradient:
             raise UserError(
                 "The loss does not depend on the parameters of the model.",
                 hint="Compute it from the predictions with Paddle's functions, without detach() or NumPy.",
             )
-        loss.backward()
+        try:
+            loss.backward()
+        except (NotImplementedError, OSError) as error:
+            if _is_of_system(error):
+                raise
+            raise _misfit(labels, predictions, error) from error
         return loss
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Whether an error is one of files or networks. Paddle raises an OSError for a type that a kernel lacks, too."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _misfit(labels: Any, predictions: Any, error: Exception) -> UserError:
+    return UserError(
+        f"The loss does not fit labels {describe(labels)} and predictions {describe(predictions)}: "
+        f"{last_line(error)}",
+        hint="Change the feed, the model or the loss so that they fit together.",
+    )
 
 
 def to_tensors(values: Any) -> Any:
@@ -98,5 +115,7 @@ def to_tensors(values: Any) -> Any:
 def last_line(error: BaseException) -> str:
     """What is wrong: around it Paddle writes pages of its own frames."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Where in Paddle's sources it was found is no help.
+    lines = [line for line in lines if not line.startswith("[/paddle/")]
     wrong = [line for line in lines if "Error:" in line or line.startswith("(")]
     return (wrong or lines or [type(error).__name__])[0 if wrong else -1]

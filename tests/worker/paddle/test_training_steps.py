@@ -162,6 +162,15 @@ def test_what_servers_cannot_do_is_said(optimizer: Optimizer, message: str, make
         trainer.optimizer_config()
 
 
+def test_labels_of_a_type_that_the_loss_cannot_take_are_described(make_definition: Any) -> None:
+    """Paddle says so on the way back only, with an OSError."""
+    trainer = PaddleTrainer(model(), make_definition(loss=cross_entropy, optimizer=OPTIMIZERS[0]))
+    (batch,) = batches(1)
+    wrong = batch_of(batch.features, batch.labels.astype(np.float32))
+    with pytest.raises(UserError, match=r"does not fit labels .*float32.*8.* not implemented for data type"):
+        trainer.train(wrong)
+
+
 def test_a_parameter_with_a_rate_of_its_own_is_refused_by_servers(make_definition: Any) -> None:
     layer = nn.Linear(3, 2, weight_attr=paddle.ParamAttr(learning_rate=0.5))
     trainer = PaddleTrainer(layer, make_definition(loss=cross_entropy, optimizer=OPTIMIZERS[0]))
