@@ -23,7 +23,7 @@ QUICK_ENV = .venv-$(FRAMEWORK)
 KERNELS_ENV = .venv-kernels
 BY_ZIG = .venv-zig
 
-.PHONY: quickstart test kernels kernels-by-zig lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes kubernetes-prepared benchmark proto reference clean $(PUBLIC_CLIENT)
+.PHONY: quickstart test kernels kernels-by-zig lint unit unit-keras3 e2e chaos e2e-keras3 e2e-kubernetes kubernetes-prepared benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -61,6 +61,10 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)
 ## processes to start and for deadlines to pass, about as long as it computes.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
 	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
+
+## Jobs whose parameters say how often each sample was applied, with kills that a seed decides: a hundred runs of each.
+chaos: $(TEST_ENV)/$(STAMP)
+	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-100} $(TEST_ENV)/bin/python -m pytest -n 2 e2e/test_oracle.py
 
 # Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)

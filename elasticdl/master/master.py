@@ -34,7 +34,7 @@ from elasticdl.master.nodes.node_requests import NodeRequests
 from elasticdl.master.nodes.node_supervisor import NodeSupervisor
 from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
-from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved
+from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved, has_run
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
@@ -118,13 +118,21 @@ class Master:
         (`remote_snapshot.py`).
         """
         records = self.commands.replay()
+        has_run_before = has_run(self.folder)
         lost_machine = has_moved(self.folder)
         if records is not None:
             log.info("Continuing from the journal: %d records after the last snapshot.", records)
-            if lost_machine:
+            if self._journal.has_lost_end:
+                self._recovery.reclaim_lost_end(why="lines are missing in the file", all_known=False)
+            elif lost_machine:
                 self._recovery.reclaim_lost_end()
         elif kept is not None:
             self._recovery.restore_snapshot(kept)
+        elif self._journal.is_lost or (self._journal.is_new and has_run_before):
+            raise UserError(
+                f"The journal in {self._journal.folder} is gone, and with it what was trained and by which worker.",
+                hint="Submit the job again, from its last checkpoint if it has one (--checkpoint_dir_for_init).",
+            )
         else:
             self.checkpointer.begin()
         self.commands.compact()
