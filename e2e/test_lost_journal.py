@@ -88,3 +88,21 @@ def test_deleted_journal_ends_the_job_with_an_explanation(
     assert job.wait() != 0
     assert "is gone, and with it what was trained" in job.output
     job.assert_nothing_left()
+
+
+def test_older_copy_of_a_journal_ends_the_job_with_an_explanation(
+    start_job: Callable[..., Any], gates: Any, tmp_path: Path
+) -> None:
+    job = start_oracle(start_job, tmp_path, seed=0)
+    wait_until(lambda: job.status().get("step", 0) > 10, "the training is under way")
+    copy = tmp_path / "copy"
+    shutil.copytree(job.folder / "journal", copy)
+    # The workers hear of checkpoints.
+    wait_until(lambda: list((tmp_path / "checkpoints").glob("version-*")), "there is a checkpoint")
+    master = _stopped_master(job)
+    shutil.rmtree(job.folder / "journal")
+    shutil.copytree(copy, job.folder / "journal")
+    master.kill()
+    assert job.wait() != 0
+    assert "remembers more than the journal" in job.output
+    job.assert_nothing_left()

@@ -66,6 +66,8 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circ
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCK = "journal.lock"
 _END = "journal.end"
+# Of the size of a file in `Journal.end`.
+_SIZE_BITS = 40
 # A holder that has not shown itself for so long looks whether the journal is still its own before it writes.
 _UNSURE_SECONDS = 20.0
 
@@ -169,6 +171,11 @@ class Journal:
     def size(self) -> int:
         """Bytes of the present file, the snapshot included."""
         return self._size
+
+    @property
+    def end(self) -> int:
+        """Grows with every record, from one file to the next, too."""
+        return (self._number << _SIZE_BITS) + self._size
 
     @property
     def records(self) -> int:
