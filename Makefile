@@ -27,7 +27,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master scheduling simulator wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 coverage e2e e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
+.PHONY: help quickstart test lint unit unit-keras3 coverage e2e chaos e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
@@ -71,6 +71,10 @@ coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a frame
 # Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
 	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
+
+# Jobs whose parameters say how often each sample was applied, with kills that a seed decides.
+chaos: $(TEST_ENV)/$(STAMP)  ## a hundred runs of jobs with random kills (ELASTICDL_CHAOS_RUNS)
+	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-100} $(TEST_ENV)/bin/python -m pytest -n 2 e2e/test_oracle.py
 
 # The TensorFlow of Keras 3 comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3

@@ -1,7 +1,9 @@
 """The journal: what the master writes down before it answers, so that it can be killed and come back.
 
 A folder with one file that only grows, a line a record: the CRC-32 of the JSON text in hex, a space, the
-text. The first line of a file holds a snapshot of everything before it. Compaction writes a new file that
+text. The CRC of a line begins with that of the line before, so that no line can be missing between two others.
+The first line of a file holds a snapshot of everything before it. How long the file has been is in another one,
+`journal.end`. Compaction writes a new file that
 begins with the present snapshot, gives it the next number, and removes the old one.
 
 Failure modes
@@ -10,6 +12,10 @@ Failure modes
     the journal is opened, and counted in `dropped_bytes`; nobody had been answered on it. Damage anywhere
     else cannot come from a kill, and raises `JournalError` with file and line: a journal with a hole is never
     replayed.
+
+    Complete lines missing at the end (a disk that was repaired, a file that was copied back): the file is shorter
+    than `journal.end` says. The journal opens, and `has_lost_end` tells the master to ask the nodes what they
+    remember. The file gone: `is_lost`.
 
     Killed during compaction: the new file gets its name only when it is complete and on disk, and the old one
     goes only after that. What is half written has another name and is removed when the journal is opened.
@@ -41,7 +47,7 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -51,12 +57,17 @@ from elasticdl.errors import UserError
 
 Record = dict[str, Any]
 
-_FORMAT = 1
+_FORMAT = 2
+# The lines of this one are not chained.
+_UNCHAINED = 1
 _PARTIAL = ".partial"
 # NaN and Infinity are written as Python reads them: the loss of a training that diverged is one.
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCK = "journal.lock"
+_END = "journal.end"
+# Of the size of a file in `Journal.end`.
+_SIZE_BITS = 40
 # A holder that has not shown itself for so long looks whether the journal is still its own before it writes.
 _UNSURE_SECONDS = 20.0
 
@@ -98,6 +109,16 @@ class Journal:
         self.folder = Path(folder)
         # What was cut off as torn when the journal was opened.
         self.dropped_bytes = 0
+        # Complete lines are missing at the end, or may be.
+        self.has_lost_end = False
+        # There was a journal in this folder, and its file is gone.
+        self.is_lost = False
+        # There was no file.
+        self.is_new = False
+        self._end_file = -1
+        # Of the last line, which the next one's begins with if lines are chained.
+        self._crc = 0
+        self._is_chained = True
         self._fsync_seconds = fsync_seconds
         self._clock = clock
         self._file = -1
@@ -122,15 +143,23 @@ class Journal:
             for partial in self.folder.glob(f"journal-*{_PARTIAL}"):
                 partial.unlink()
             numbered = _numbered(self.folder)
-            if not numbered:
-                self._start_file(1, None)
+            known_end = _read_end(self.folder)
+            self._end_file = os.open(self.folder / _END, os.O_WRONLY | os.O_CREAT, 0o600)
+            self.is_new = not numbered
+            if self.is_new:
+                self.is_lost = known_end is not None
+                self._start_file(1 if known_end is None else known_end[0] + 1, None)
                 numbered = _numbered(self.folder)
             self._number, self._path = numbered[-1]
-            end, self._records, self.dropped_bytes = _verify(self._path)
+            found = _verify(self._path)
+            self._follow(found)
+            self.dropped_bytes = found.dropped_bytes
+            # Empty ones and those of earlier versions have no such file.
+            self.has_lost_end = known_end is not None and (self._number, found.end) < known_end
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
             if self.dropped_bytes:
-                os.ftruncate(self._file, end)
-            self._size = end
+                os.ftruncate(self._file, found.end)
+            self._note_end()
             # Left behind by a compaction that was killed after it had made the new file.
             for _, old in numbered[:-1]:
                 old.unlink()
@@ -142,6 +171,11 @@ class Journal:
     def size(self) -> int:
         """Bytes of the present file, the snapshot included."""
         return self._size
+
+    @property
+    def end(self) -> int:
+        """Grows with every record, from one file to the next, too."""
+        return (self._number << _SIZE_BITS) + self._size
 
     @property
     def records(self) -> int:
@@ -157,13 +191,13 @@ class Journal:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        self._write(_line(record), 1)
+        self._write([record])
 
     def append_many(self, records: Iterable[Record]) -> None:
         """In one write, which is much faster. A kill may leave the first few of them."""
-        lines = [_line(record) for record in records]
-        if lines:
-            self._write(b"".join(lines), len(lines))
+        given = list(records)
+        if given:
+            self._write(given)
 
     def sync(self) -> None:
         """Makes everything appended survive even the loss of power."""
@@ -203,8 +237,8 @@ class Journal:
         old = self._path
         os.close(self._file)
         self._file, self._path, self._number = file, path, self._number + 1
-        self._size = os.fstat(file).st_size
-        self._records = 0
+        self._follow(_verify(path))
+        self._note_end()
         self._synced_at = self._clock()
         old.unlink(missing_ok=True)
 
@@ -228,8 +262,13 @@ class Journal:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _write(self, data: bytes, records: int) -> None:
+    def _write(self, records: Sequence[Record]) -> None:
         self._check_usable()
+        crc, lines = self._crc, []
+        for record in records:
+            crc, line = _line(record, crc if self._is_chained else 0)
+            lines.append(line)
+        data = b"".join(lines)
         if self._holder is not None and self._clock() - self._beaten >= _UNSURE_SECONDS:
             self.beat()
         written = 0
@@ -240,9 +279,23 @@ class Journal:
             self._undo()
             raise self._cannot_write(error) from error
         self._size += len(data)
-        self._records += records
+        self._records += len(records)
+        self._crc = crc
+        self._note_end()
         if self._fsync_seconds is not None and self._clock() - self._synced_at >= self._fsync_seconds:
             self.sync()
+
+    def _follow(self, found: _Verified) -> None:
+        """From here on lines are appended behind these."""
+        self._size, self._records = found.end, found.records
+        self._crc, self._is_chained = found.crc, found.is_chained
+
+    def _note_end(self) -> None:
+        """After the lines: a kill in between leaves an end that is too early, which says nothing."""
+        try:
+            os.pwrite(self._end_file, b"%012d %020d\n" % (self._number, self._size), 0)
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def _undo(self) -> None:
         """Cuts off what was written of a line: the next one would be glued to it."""
@@ -256,7 +309,7 @@ class Journal:
         partial = path.with_name(path.name + _PARTIAL)
         try:
             with open(partial, "wb") as file:
-                file.write(_line({"format": _FORMAT, "snapshot": snapshot}))
+                file.write(_line({"format": _FORMAT, "snapshot": snapshot})[1])
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(partial, path)
@@ -284,6 +337,9 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+        if self._end_file >= 0:
+            os.close(self._end_file)
+            self._end_file = -1
         os.close(self._lock)
 
 
@@ -293,7 +349,7 @@ def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
     if not numbered:
         return None, iter(())
     path = numbered[-1][1]
-    return _read(path, _verify(path)[0])
+    return _read(path, _verify(path).end)
 
 
 def holder_of(folder: Path | str) -> Holder | None:
@@ -307,13 +363,31 @@ def holder_of(folder: Path | str) -> Holder | None:
 # -- lines and files -----------------------------------------------------------------------------------------
 
 
-def _line(record: Record) -> bytes:
+def _line(record: Record, before: int = 0) -> tuple[int, bytes]:
+    """The CRC of a line and the line, behind one with another CRC."""
     text = _encode(record).encode()
-    return b"%08x %b\n" % (zlib.crc32(text), text)
+    crc = zlib.crc32(text, before)
+    return crc, b"%08x %b\n" % (crc, text)
 
 
-def _sound(line: bytes) -> bool:
-    return line[-1:] == b"\n" and line[:9] == b"%08x " % zlib.crc32(line[9:-1])
+def _sound(line: bytes, before: int) -> int | None:
+    """The CRC of a complete line; None if it is damaged, or not the one behind the line with the CRC `before`."""
+    crc = zlib.crc32(line[9:-1], before)
+    return crc if line[-1:] == b"\n" and line[:9] == b"%08x " % crc else None
+
+
+def _chained(line: bytes) -> bool:
+    """By the first line of a file, whether the CRC of each line begins with that of the one before."""
+    return line[9:].startswith(b'{"format":%d,' % _FORMAT)
+
+
+def _read_end(folder: Path) -> tuple[int, int] | None:
+    """The number of the last file and its size; None if that was never noted."""
+    try:
+        number, size = (folder / _END).read_bytes().split()
+        return int(number), int(size)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -321,31 +395,48 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(number), path) for number, path in found if number.isdigit())
 
 
-def _verify(path: Path) -> tuple[int, int, int]:
-    """Where the last whole line ends, the number of records, and the bytes of a torn line after that."""
+@dataclass(frozen=True, kw_only=True)
+class _Verified:
+    """What a file has: where its last whole line ends, records, and the bytes of a torn line after that."""
+
+    end: int
+    records: int
+    dropped_bytes: int
+    is_chained: bool
+    # Of the last whole line; 0 where lines are not chained.
+    crc: int
+
+
+def _verify(path: Path) -> _Verified:
     end = 0
     damaged = 0
     count = 0
+    before = 0
+    is_chained = True
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if damaged:
                 raise _damage(path, damaged)
-            if _sound(line):
+            if number == 1:
+                is_chained = _chained(line)
+            found = _sound(line, before)
+            if found is None:
+                damaged = number
+            else:
                 end += len(line)
                 count = number
-            else:
-                damaged = number
+                before = found if is_chained else 0
         size = file.tell()
     # The first line was complete before the file got its name.
     if count == 0:
         raise _damage(path, 1)
-    return end, count - 1, size - end
+    return _Verified(end=end, records=count - 1, dropped_bytes=size - end, is_chained=is_chained, crc=before)
 
 
 def _read(path: Path, end: int) -> tuple[Record | None, Iterator[Record]]:
     lines = _lines(path, end)
     header: Record = next(lines, {})
-    if header.get("format") != _FORMAT:
+    if header.get("format") not in (_FORMAT, _UNCHAINED):
         raise JournalError(
             f"{path} is no journal that this version can read (format {header.get('format')})."
         )
@@ -353,20 +444,25 @@ def _read(path: Path, end: int) -> tuple[Record | None, Iterator[Record]]:
 
 
 def _lines(path: Path, end: int) -> Iterator[Record]:
-    at = 0
+    at = before = 0
+    is_chained = True
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if at >= end:
                 return
-            if not _sound(line):
+            if number == 1:
+                is_chained = _chained(line)
+            crc = _sound(line, before)
+            if crc is None:
                 raise _damage(path, number)
+            before = crc if is_chained else 0
             at += len(line)
             yield json.loads(line[9:-1])
 
 
 def _damage(path: Path, number: int) -> JournalError:
     return JournalError(
-        f"The journal {path} is damaged at line {number}, where no kill can have torn it.",
+        f"The journal {path} is damaged at line {number}, or lines before it are missing: no kill can have done that.",
         hint="Look at the disk. A new job can start from the last checkpoint.",
     )
 

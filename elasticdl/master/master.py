@@ -34,7 +34,7 @@ from elasticdl.master.nodes.node_requests import NodeRequests
 from elasticdl.master.nodes.node_supervisor import NodeSupervisor
 from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
-from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved
+from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved, has_run
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
@@ -111,6 +111,8 @@ class Master:
         )
         self.detector = self.supervisor.detector
         self._cannot_go_on: BaseException | None = None
+        # Where the journal ended that this master has replayed; None: it began with something else.
+        self._replayed_end: int | None = None
         self._events = EventFile(folder / "tensorboard")
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -119,14 +121,24 @@ class Master:
         """Continues where the journal ends; if there is none, from a snapshot `kept` elsewhere
         (`remote_snapshot.py`).
         """
-        records = self.commands.replay()
+        end, records = self._journal.end, self.commands.replay()
+        has_run_before = has_run(self.folder)
         lost_machine = has_moved(self.folder)
         if records is not None:
             log.info("Continuing from the journal: %d records after the last snapshot.", records)
-            if lost_machine:
+            if self._journal.has_lost_end:
+                self._recovery.reclaim_lost_end(why="lines are missing in the file", all_known=False)
+            elif lost_machine:
                 self._recovery.reclaim_lost_end()
+            if not self.state.reclaim.is_collecting:
+                self._replayed_end = end
         elif kept is not None:
             self._recovery.restore_snapshot(kept)
+        elif self._journal.is_lost or (self._journal.is_new and has_run_before):
+            raise UserError(
+                f"The journal in {self._journal.folder} is gone, and with it what was trained and by which worker.",
+                hint="Submit the job again, from its last checkpoint if it has one (--checkpoint_dir_for_init).",
+            )
         else:
             self.checkpointer.begin()
         self.commands.compact()
@@ -134,6 +146,23 @@ class Master:
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""
         return pack(self.state.snapshot(), of=self.identity)
+
+    @property
+    def journal_end(self) -> int:
+        return self._journal.end
+
+    def compare_journal(self, node: str, *, lineage: str, end: int) -> bool:
+        """Whether the journal that was replayed had come to the end that a node remembers. If not, the job ends."""
+        replayed = self._replayed_end
+        if replayed is None or lineage != self.state.reclaim.lineage or end <= replayed:
+            return True
+        self._cannot_go_on = self._cannot_go_on or UserError(
+            f"{node} remembers more than the journal in {self._journal.folder} has: it is an older copy, and what was "
+            "trained since is not known any more.",
+            hint="Submit the job again, from its last checkpoint if it has one (--checkpoint_dir_for_init).",
+        )
+        self.wake()
+        return False
 
     @property
     def changed(self) -> Signal:

@@ -6,16 +6,20 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("node", "role", "incarnation", "address")
+    __slots__ = ("node", "role", "incarnation", "address", "lineage", "journal")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LINEAGE_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     node: str
     role: str
     incarnation: str
     address: str
-    def __init__(self, node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+    lineage: str
+    journal: int
+    def __init__(self, node: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., lineage: _Optional[str] = ..., journal: _Optional[int] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ("job_spec", "job_dir", "lineage")
@@ -91,7 +95,7 @@ class WatchRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations", "saved")
+    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations", "saved", "journal")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +115,7 @@ class Directive(_message.Message):
     PS_MAP_FIELD_NUMBER: _ClassVar[int]
     PS_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     generation: int
     ps_addresses: _containers.RepeatedScalarFieldContainer[str]
     restore_from: str
@@ -130,7 +135,8 @@ class Directive(_message.Message):
     ps_map: BucketMap
     ps_incarnations: _containers.RepeatedScalarFieldContainer[str]
     saved: bool
-    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ..., saved: bool = ...) -> None: ...
+    journal: int
+    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ..., saved: bool = ..., journal: _Optional[int] = ...) -> None: ...
 
 class BucketMap(_message.Message):
     __slots__ = ("version", "primary", "backup", "filling", "handover", "filling_since")

@@ -61,6 +61,8 @@ class MasterLink:
         # For a master of another lineage: one that lost its journal.
         self.memory = LeaseMemory()
         self._lineage = ""
+        # How far the journal of that lineage had come.
+        self._journal = 0
         self._away = False
 
     def call(self, method: Callable[..., _Reply], request: object) -> _Reply:
@@ -130,15 +132,17 @@ class MasterLink:
                 self._away = True
 
     def _join_again(self, request: pb.JoinRequest) -> None:
+        request.lineage, request.journal = self._lineage, self._journal
         reply = self.call(self.stub.Join, request)
         if reply.lineage != self._lineage:
             log.info("Reporting leases: the master lost its journal")
             told = self.call(self.stub.Tell, self.memory.report(self.node, self._directive))
             self.memory.lose(list(told.lost_leases))
-            self._lineage = reply.lineage
+            self._lineage, self._journal = reply.lineage, 0
         self._away = False
 
     def _take(self, directive: pb.Directive) -> None:
+        self._journal = max(self._journal, directive.journal)
         with self._moved:
             if self._leaving:
                 directive.drain = True

@@ -112,7 +112,7 @@ def test_a_full_disk(tmp_path: Path, means: tuple[str, list[str]], kind: str, st
     assert told["dropped"] == 0
     assert told["same"]
     # A compaction that did not fit has left nothing behind.
-    assert told["left"] == ["journal-000001.log", "journal.lock"]
+    assert told["left"] == ["journal-000001.log", "journal.end", "journal.lock"]
 
 
 def test_a_journal_that_cannot_be_repaired_is_not_written_any_more(tmp_path: Path) -> None:

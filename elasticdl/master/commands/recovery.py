@@ -30,10 +30,13 @@ class ReportedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class StartReclaim(Command[None]):
-    """The state comes from an old snapshot. `saved`: the checkpoint to roll back to if need be."""
+    """The state comes from an old snapshot. `saved`: the checkpoint to roll back to if need be. `is_incomplete`:
+    workers may have forgotten some of what was done since.
+    """
 
     lineage: str
     saved: SavedCheckpoint | None
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

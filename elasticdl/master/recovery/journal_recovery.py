@@ -118,13 +118,17 @@ class JournalRecovery:
         master.state.apply(StartReclaim(lineage=uuid.uuid4().hex, saved=found))
         log.warning("Recovering without a journal: from a snapshot and the reports of the workers")
 
-    def reclaim_lost_end(self) -> None:
-        """Collects the reports of the workers, since the journal may lack its end."""
+    def reclaim_lost_end(
+        self, *, why: str = "the machine of the previous master was lost", all_known: bool = True
+    ) -> None:
+        """Collects the reports of the workers: the journal may lack its end. `all_known`: they remember it all."""
         master = self._master
         if master.state.outcome:
             return
-        master.do(StartReclaim(lineage=uuid.uuid4().hex, saved=master.state.saved))
-        log.warning("Recovering the end of the journal: the machine of the previous master was lost")
+        master.do(
+            StartReclaim(lineage=uuid.uuid4().hex, saved=master.state.saved, is_incomplete=not all_known)
+        )
+        log.warning("Recovering the end of the journal: %s", why)
 
     async def run(self) -> None:
         """From listing the nodes to the last report, or until the patience is over."""
@@ -213,6 +217,11 @@ class JournalRecovery:
         if newest is not None and newest.version:
             buckets = plain(BucketMap.from_wire(newest))
             self._master.do(AdoptBucketMap(generation=generation, buckets=buckets))
+
+
+def has_run(folder: Path) -> bool:
+    """Whether a master has worked in this folder before; to be asked before `has_moved`."""
+    return (folder / "machine").exists()
 
 
 def has_moved(folder: Path, boot_id: Path = _BOOT_ID) -> bool:

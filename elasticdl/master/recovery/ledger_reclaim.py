@@ -96,11 +96,17 @@ def complete_epoch(ledger: Ledger, dataset: str, epoch: int) -> None:
     ledger.steps += -(-samples // account.spec.batch_size)
 
 
-def count_unclaimed(ledger: Ledger, dataset: str, ranges: list[EpochRange]) -> None:
-    """Counts what is still queued of these ranges as trained again: no worker has reclaimed it."""
+def count_unclaimed(
+    ledger: Ledger, dataset: str, ranges: list[EpochRange], *, may_count_twice: bool = False
+) -> None:
+    """Counts what is still queued of these ranges as trained again: no worker has reclaimed it. `may_count_twice`: in
+    the model, which has not been lost.
+    """
     account = ledger.accounts[dataset]
     for epoch, samples in _queued_samples(account, ranges).items():
         account.add_again(epoch, samples)
+        if may_count_twice:
+            account.twice += samples
 
 
 def _claim(

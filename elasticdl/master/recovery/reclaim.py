@@ -113,6 +113,8 @@ class Reclaim:
         self.reported: list[str] = []
         # The workers whose reports are needed to know all that was done.
         self._expected: list[str] = []
+        # Even they may not know all of it.
+        self._is_incomplete = False
         # From the snapshot: the batches of each lease, and the next lease number.
         self._snapshot_batches: dict[int, int] = {}
         self._snapshot_next_lease = 0
@@ -129,6 +131,7 @@ class Reclaim:
         self.phase = ReclaimPhase.COLLECTING
         self.reported = []
         self._expected = [node.name for node in state.roster.alive("worker") if node.incarnation]
+        self._is_incomplete = self._is_incomplete or command.is_incomplete
         state.cycle.set_saved(command.saved)
         self._restart_checkpoint_cycle()
         state.work.withdraw_proposals()
@@ -207,12 +210,17 @@ class Reclaim:
         if not self.is_collecting:
             return
         self.phase = ReclaimPhase.DONE
-        incomplete = any(worker not in self.reported for worker in self._expected)
+        incomplete = self._is_incomplete or any(worker not in self.reported for worker in self._expected)
         for dataset, ranges in self._unclaimed.items():
             if incomplete and dataset in self._state.ledger.datasets():
-                ledger_reclaim.count_unclaimed(self._state.ledger, dataset, ranges)
+                # The parameter servers may have had it, and are as they were.
+                may_count_twice = bool(self._state.plan.servers) and dataset == TRAINING
+                ledger_reclaim.count_unclaimed(
+                    self._state.ledger, dataset, ranges, may_count_twice=may_count_twice
+                )
         self.lose_model()
         self.reported, self._expected, self._snapshot_next_lease = [], [], 0
+        self._is_incomplete = False
         state = self._state
         if (
             state.plan.kind == "evaluate"
@@ -317,6 +325,7 @@ class Reclaim:
             "phase": self.phase.value,
             "reported": self.reported,
             "expected": self._expected,
+            "incomplete": self._is_incomplete,
             "snapshot_batches": [[lease_id, batches] for lease_id, batches in self._snapshot_batches.items()],
             "snapshot_next_lease": self._snapshot_next_lease,
             "unclaimed": self._unclaimed,
@@ -327,6 +336,8 @@ class Reclaim:
         self.phase = ReclaimPhase(snapshot["phase"])
         self.reported = list(snapshot["reported"])
         self._expected = list(snapshot["expected"])
+        # Not in the first journals.
+        self._is_incomplete = snapshot.get("incomplete", False)
         self._snapshot_batches = dict(snapshot["snapshot_batches"])
         self._snapshot_next_lease = snapshot["snapshot_next_lease"]
         self._unclaimed = {

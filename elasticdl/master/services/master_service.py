@@ -49,11 +49,18 @@ class MasterService(MasterServicer):
     def __init__(self, master: Master) -> None:
         self._master = master
         self._spec_yaml = to_yaml(master.spec)
+        # The nodes that have joined this process.
+        self._connected: set[str] = set()
 
     # -- nodes -----------------------------------------------------------------------------------------------
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinReply:
         await self._master.list_nodes()
+        if request.node not in self._connected:
+            # Later on, what a node remembers may be of this master.
+            if not self._master.compare_journal(request.node, lineage=request.lineage, end=request.journal):
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the journal is an older copy")
+            self._connected.add(request.node)
         node = self._master.state.roster.nodes.get(request.node)
         again = (
             node is not None and node.incarnation == request.incarnation and node.address == request.address
@@ -129,7 +136,7 @@ class MasterService(MasterServicer):
                 )
                 if directive != told:
                     told = directive
-                    yield directive
+                    yield _dated(directive, self._master.journal_end)
                     if directive.finished:
                         return
                     # Sending gave way to other calls: look again before waiting, or their change would be missed.
@@ -320,3 +327,11 @@ def _unreadable(ranges: Iterable[pb.BadRange]) -> list[UnreadableSamples]:
         UnreadableSamples(dataset=b.dataset, start=b.start, end=b.end, where=b.where, reason=b.reason)
         for b in ranges
     ]
+
+
+def _dated(directive: pb.Directive, journal: int) -> pb.Directive:
+    """A copy: where the journal ends is no news by itself."""
+    dated = pb.Directive()
+    dated.CopyFrom(directive)
+    dated.journal = journal
+    return dated
