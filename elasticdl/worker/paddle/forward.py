@@ -19,7 +19,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.zoo_import import users_traceback
 from elasticdl.worker.batching.collate import describe
 from elasticdl.worker.batching.model_inputs import ModelInputs
-from elasticdl.worker.definition import ProgramError
+from elasticdl.worker.definition import ProgramError, function_error
 from elasticdl.worker.trainer import Batch
 
 # What Paddle raises for shapes and types that do not fit.
@@ -61,9 +61,11 @@ class Forward:
         try:
             loss = self._compute_loss(labels, predictions)
         except _DOES_NOT_FIT as error:
-            raise UserError(
-                f"The loss does not fit labels {describe(labels)} and predictions {describe(predictions)}: "
-                f"{last_line(error)}",
+            raise function_error(
+                "The loss",
+                error,
+                given=f"labels {describe(labels)} and predictions {describe(predictions)}",
+                summary=last_line(error),
                 hint="Change the feed, the model or the loss so that they fit together.",
             ) from error
         if not isinstance(loss, paddle.Tensor):
