@@ -67,9 +67,9 @@ def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool)
         click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
         return 0
     if dry_run:
-        from elasticdl.catalog.kubernetes.submission import manifests_text
+        from elasticdl.catalog.kubernetes.submission import preview_text
 
-        click.echo(manifests_text(spec), nl=False)
+        click.echo(preview_text(spec), nl=False)
         return 0
     from elasticdl.cli.run import submit
 

@@ -31,7 +31,7 @@ class StallWatch:
         if self._seconds <= 0 or (self._started_at is not None and now - self._started_at < _RESTART_SECONDS):
             return
         self._started_at = now
-        faulthandler.dump_traceback_later(self._seconds, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(self._seconds, file=sys.stderr)
 
     def stop(self) -> None:
         """From now on there is nothing to do, and no progress to be expected."""
