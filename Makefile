@@ -23,7 +23,7 @@ QUICK_ENV = .venv-$(FRAMEWORK)
 KERNELS_ENV = .venv-kernels
 BY_ZIG = .venv-zig
 
-.PHONY: quickstart test kernels kernels-by-zig lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes kubernetes-prepared benchmark proto reference clean $(PUBLIC_CLIENT)
+.PHONY: quickstart test kernels kernels-by-zig lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes kubernetes-prepared fuzz benchmark proto reference clean $(PUBLIC_CLIENT)
 
 ## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
 quickstart: $(QUICK_ENV)/$(STAMP)
@@ -89,6 +89,11 @@ kernels-by-zig: $(TEST_ENV)/$(STAMP)
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -c \
 	  "from elasticdl.ps import _kernels; assert _kernels.__file__.startswith('$(abspath $(BY_ZIG))'), _kernels"
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -m pytest --rootdir=$(CURDIR) $(CURDIR)/tests/ps/embedding/table/test_table_optimizers.py
+
+## Nonsense for hours: at every port with and without a token, in files of every format, in the job file.
+FUZZ_ROUNDS ?= 100000
+fuzz: $(TEST_ENV)/$(STAMP)
+	$(TEST_ENV)/bin/python -m tests.fuzz --rounds=$(FUZZ_ROUNDS)
 
 benchmark: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m benchmarks
