@@ -27,7 +27,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master scheduling simulator wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 coverage e2e chaos e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
+.PHONY: help quickstart test lint unit unit-keras3 coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
@@ -100,6 +100,11 @@ kernels-by-zig: $(TEST_ENV)/$(STAMP)  ## build and test the package without a C+
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -c \
 	  "from elasticdl.ps import _kernels; assert _kernels.__file__.startswith('$(abspath $(BY_ZIG))'), _kernels"
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -m pytest --rootdir=$(CURDIR) $(CURDIR)/tests/ps/embedding/table/test_table_optimizers.py
+
+# Malformed input for hours: at every port with and without a token, in files of every format, in the job file.
+FUZZ_ROUNDS ?= 100000
+fuzz: $(TEST_ENV)/$(STAMP)  ## malformed messages and files (FUZZ_ROUNDS)
+	$(TEST_ENV)/bin/python -m tests.fuzz --rounds=$(FUZZ_ROUNDS)
 
 benchmark: $(TEST_ENV)/$(STAMP)  ## every speed that we claim, beside its peer
 	$(TEST_ENV)/bin/python -m benchmarks

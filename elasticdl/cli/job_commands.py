@@ -67,19 +67,21 @@ def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool)
         click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
         return 0
     if dry_run:
-        click.echo(_manifests(spec), nl=False)
+        click.echo(_manifests(spec, is_preview=True), nl=False)
         return 0
     from elasticdl.cli.run import submit
 
     return submit(spec, wait=wait)
 
 
-def _manifests(spec: JobSpec) -> str:
-    """What a cluster is given: a TrainingJob if the job has a range of sizes, else the objects of the job."""
-    from elasticdl.catalog.kubernetes.submission import complete_spec, manifests_text
+def _manifests(spec: JobSpec, *, is_preview: bool = False) -> str:
+    """Returns a TrainingJob if the job has a range of sizes, else the objects of the job; a preview has no secrets."""
+    from elasticdl.catalog.kubernetes.submission import complete_spec, manifests_text, preview_text
     from elasticdl.catalog.kubernetes.training_job import has_size_range, training_job_text
 
-    return training_job_text(complete_spec(spec)) if has_size_range(spec) else manifests_text(spec)
+    if has_size_range(spec):
+        return training_job_text(complete_spec(spec))
+    return preview_text(spec) if is_preview else manifests_text(spec)
 
 
 def _write_manifests(spec: JobSpec, path: Path) -> None:

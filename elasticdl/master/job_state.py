@@ -486,7 +486,17 @@ class JobState:
         if failed is None:
             return
         failed.failures += 1
-        if failed.failures > self.roster.max_failures:
+        if command.stalled_seconds and failed.failures > self.roster.max_failures:
+            times = "once" if failed.failures == 1 else f"{failed.failures} times"
+            self.ending.fail(
+                JobFailure(
+                    message=f"{node} stalled for {command.stalled_seconds:.0f} s: it holds shards and finishes no "
+                    f"batch. This worker has now failed {times} "
+                    f"(--relaunch_on_worker_failure={self.roster.max_failures}). Its log shows where it waits"
+                ),
+                "",
+            )
+        elif failed.failures > self.roster.max_failures:
             self.ending.fail(
                 JobFailure(
                     message=f"{node} has {'asked for no data' if self.plan.runs_command else 'not joined the job'} "

@@ -7,6 +7,8 @@ framework to install.
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.jobs.zoo_import import import_from_zoo
+from elasticdl.jobs.zoo_import import import_from_zoo, is_machinery, users_traceback
 from elasticdl.worker.environment import prepare_environment
 
 # The functions by the flag that names them. The first four a module must have, if it is asked for them.
@@ -31,6 +33,41 @@ class ProgramError(UserError):
         super().__init__(f"{message}\n{traceback.rstrip()}" if traceback else message, hint=hint)
         self.summary = message
         self.traceback = traceback
+
+
+# Words of frameworks and NumPy about arrays that do not fit each other.
+_MISFIT = re.compile(
+    r"shape|size|dimension|\bdims?\b|broadcast|dtype|scalar type|must match|incompatible|out of (bounds|range)"
+    r"|rank|axis|unsupported operand|Using a target",
+    re.IGNORECASE,
+)
+
+
+_FRAME = re.compile(r'File "([^"]+)", line \d+[^\n]*\n\s+(\S[^\n]*)')
+
+
+def is_misfit(error: BaseException) -> bool:
+    """Whether shapes or types of arrays are the cause: the error is not one that the user's code itself raises."""
+    last = [(frame.filename, frame.line or "") for frame in traceback.extract_tb(error.__traceback__)][-1:]
+    # TensorFlow has the frames of a graph in its text.
+    last += _FRAME.findall(str(error))[-1:]
+    if any(line.startswith(("raise", "assert")) and not is_machinery(file) for file, line in last):
+        return False
+    return _MISFIT.search(str(error)) is not None
+
+
+def function_error(
+    what: str, error: BaseException, *, given: str, summary: str = "", hint: str = ""
+) -> UserError:
+    """The error of a function of the definition, with the user's traceback. `given`: what it was called with, which is
+    said only if that does not fit.
+    """
+    text = summary or str(error)
+    where = users_traceback(error)
+    if is_misfit(error):
+        # No other try helps.
+        return UserError(f"{what} does not fit {given}: {text}\n{where.rstrip()}", hint=hint)
+    return ProgramError(f"{what} failed: {type(error).__name__}: {text}", traceback=where)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -36,6 +36,8 @@ from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL
 from elasticdl.platforms.kubernetes.pods.status import grace_seconds, leaving
 
+# Not base64: a preview that is applied by mistake is an error.
+_HIDDEN = "(hidden: --yaml=FILE writes it)"
 # The kinds of objects that a job consists of, besides its record.
 OWNED_KINDS = ("Pod", "Service", "Secret", "NetworkPolicy")
 
@@ -43,6 +45,21 @@ OWNED_KINDS = ("Pod", "Service", "Secret", "NetworkPolicy")
 def manifests_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
     """Returns everything that `submit` would create, as a file for `kubectl apply -f`, with new secrets each time."""
     documents = manifests(complete_spec(spec, environment), Credentials.make(spec.job_name))
+    return _as_text(documents)
+
+
+def preview_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
+    """The same to be looked at: without the token, the key and the certificates of the job."""
+    documents = manifests(complete_spec(spec, environment), Credentials.make(spec.job_name))
+    return _as_text(
+        [
+            {**each, "data": dict.fromkeys(each["data"], _HIDDEN)} if each["kind"] == "Secret" else each
+            for each in documents
+        ]
+    )
+
+
+def _as_text(documents: Iterable[Document]) -> str:
     return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 

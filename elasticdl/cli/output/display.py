@@ -206,6 +206,8 @@ def sparkline(points: Sequence[tuple[int, float]], width: int = 30) -> str:
 
 def node_state(node: NodeReport) -> str:
     ended = f"ended: {node.reason}" if node.reason else "ended"
+    if node.reason == "stopped" and node.message:
+        ended = f"{ended} ({node.message})"
     if node.phase == "pending":
         return f"waits: {node.message}" if node.message else "starting"
     if node.phase != "running":

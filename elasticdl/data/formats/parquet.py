@@ -40,8 +40,12 @@ class ParquetFile(DataFile):
         with disk_errors(path, doing="read"):
             self._stamp = Stamp.of(path)
         self._footer = _footer(path)
-        self.schema = self._footer.schema.to_arrow_schema()
-        self._columns = _checked(columns, self.schema.names, path) if columns else None
+        try:
+            self.schema = self._footer.schema.to_arrow_schema()
+            names = self.schema.names
+        except UnicodeDecodeError as error:
+            raise _unreadable(path, error) from error
+        self._columns = _checked(columns, names, path) if columns else None
         groups = [self._footer.row_group(number).num_rows for number in range(self._footer.num_row_groups)]
         self._starts = np.concatenate(([0], np.cumsum(groups, dtype=np.int64)))
 
@@ -87,7 +91,7 @@ class ParquetFile(DataFile):
                 if end - start < len(table):
                     self._cache.put(key, table, table.nbytes)
             yield table.slice(start, end - start)
-        except (OSError, pyarrow.ArrowException) as error:
+        except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno:
                 raise
             offset = self._footer.row_group(group).column(0).data_page_offset
@@ -141,7 +145,8 @@ def _footer(path: Path) -> Any:
         if isinstance(cause, OSError) and cause.errno:
             raise
         raise _unreadable(path, cause or error) from cause
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        # The second for names and messages with damage in them.
         raise _unreadable(path, error) from error
 
 

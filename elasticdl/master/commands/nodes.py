@@ -77,9 +77,12 @@ class ReportFailure(Command[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportHungNode(Command[None]):
-    """A node has exceeded --start_timeout_seconds: a program that asked for no data, or a node that did not join."""
+    """A node has exceeded --start_timeout_seconds: a program that asked for no data, or a node that did not join. Or it
+    holds shards and has made no progress for `stalled_seconds`.
+    """
 
     node: str
+    stalled_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,16 +188,22 @@ class FailureDetector:
     # -- rules -----------------------------------------------------------------------------------------------
 
     def _stalled(self, job: JobView, now: float) -> Iterator[Decision]:
-        # Before the first batch is done, no one knows how long one takes.
-        if not self.timeouts.detects_stalls or not self._batch_seconds:
+        if not self.timeouts.detects_stalls:
             return
         timeout = self.timeouts.stall_seconds(self._batch_seconds.values())
+        if not self._batch_seconds:
+            # Before the first batch is done, no one knows how long one takes; it may compile. Programs may report
+            # whole shards.
+            if self.timeouts.runs_programs:
+                return
+            timeout = max(timeout, self.timeouts.start_seconds)
         for node in _trainers(job):
             if node.is_at_barrier or not node.shards:
                 continue
             since = self._progress_at.setdefault(node.name, now)
             if now - since > timeout:
-                action = Action.REQUEUE_SHARDS if node.waits_for_shard else Action.KILL
+                # It would stall again where it did: its replacements are limited, like those of failed ones.
+                action = Action.REQUEUE_SHARDS if node.waits_for_shard else Action.FAIL
                 yield _decide(node.name, FailureKind.STALLED, since, timeout, action)
 
     def _unresponsive(self, job: JobView, now: float) -> Iterator[Decision]:

@@ -23,10 +23,17 @@ _WAITING_FOR = {
 
 def describe(decision: Decision, *, now: float, shards: int) -> str:
     """`shards`: how many the node holds."""
-    node, seconds, kind = decision.node, decision.elapsed_seconds(now), decision.kind
+    node, seconds = decision.node, decision.elapsed_seconds(now)
     if decision.action is Action.REQUEUE_SHARDS:
         return f"Requeueing {_count(shards)} of {node}: leased {seconds:.0f} s ago, and it still waits for a shard"
-    reason = {
+    requeued = f"; requeueing {_count(shards)}" if shards else ""
+    return f"Killing {node}: {reason(decision, now=now)}{requeued}"
+
+
+def reason(decision: Decision, *, now: float) -> str:
+    """Why a node is killed."""
+    seconds = decision.elapsed_seconds(now)
+    return {
         FailureKind.STALLED: f"stalled for {seconds:.0f} s",
         FailureKind.UNRESPONSIVE: f"unresponsive for {seconds:.0f} s",
         FailureKind.FAILED_BUT_RUNNING: f"still running {seconds:.0f} s after its failure",
@@ -34,9 +41,7 @@ def describe(decision: Decision, *, now: float, shards: int) -> str:
         FailureKind.NEVER_JOINED: f"not joined within {decision.timeout_seconds:.0f} s of its start",
         FailureKind.SERVER_UNRESPONSIVE: f"unresponsive for {seconds:.0f} s",
         FailureKind.STRAGGLER: f"straggler, no progress for {seconds:.0f} s while the other workers wait",
-    }[kind]
-    requeued = f"; requeueing {_count(shards)}" if shards else ""
-    return f"Killing {node}: {reason}{requeued}"
+    }[decision.kind]
 
 
 def _count(shards: int) -> str:

@@ -24,10 +24,10 @@ from typing import Any, Protocol
 from elasticdl.master.commands.executor import CommandExecutor
 from elasticdl.master.commands.nodes import ObserveNode, ReportHungNode, VacateNode
 from elasticdl.master.commands.programs import RevokeLeases
-from elasticdl.master.health.decisions import Action, Decision
+from elasticdl.master.health.decisions import Action, Decision, FailureKind
 from elasticdl.master.health.failure_detector import FailureDetector
 from elasticdl.master.health.job_view import JobView, NodeView
-from elasticdl.master.health.log_lines import UnresponsiveNodes, describe
+from elasticdl.master.health.log_lines import UnresponsiveNodes, describe, reason
 from elasticdl.master.health.restart_backoff import RestartBackoff
 from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.job_state import JobState
@@ -78,6 +78,8 @@ class NodeSupervisor:
         settings: SupervisorSettings | None = None,
     ) -> None:
         self._job = job
+        # By node, for people. Not journaled.
+        self.kill_reasons: dict[str, str] = {}
         self._platform = platform
         self._requests = requests
         self._fencing = fencing
@@ -303,7 +305,10 @@ class NodeSupervisor:
                 self._job.do(RevokeLeases(worker=node))
                 continue
             if decision.action is Action.FAIL:
-                self._job.do(ReportHungNode(node=node))
+                stalled = decision.kind is FailureKind.STALLED
+                seconds = decision.elapsed_seconds(now) if stalled else 0.0
+                self._job.do(ReportHungNode(node=node, stalled_seconds=seconds))
+            self.kill_reasons[node] = reason(decision, now=now)
             await self._platform.stop(node, grace_seconds=0)
 
     # -- the end ---------------------------------------------------------------------------------------------

@@ -80,6 +80,7 @@ class MasterService(MasterServicer):
         )
 
     async def Tell(self, request: pb.TellRequest, context: Context) -> pb.TellReply:
+        await self._check_member(request.node, context)
         try:
             lost = self._master.do(
                 ReclaimShards(
@@ -120,6 +121,15 @@ class MasterService(MasterServicer):
         )
         return pb.TellReply(lost_leases=lost)
 
+    async def _check_member(self, node: str, context: Context) -> None:
+        """Rejects what is said in the name of a node that this job has not, or has no more."""
+        await self._master.list_nodes()
+        if node not in self._master.state.roster.nodes:
+            log.warning("Rejecting a call of %.100r: it is no node of this job.", node)
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"{node[:100]} is not a node of this job (any more)"
+            )
+
     def _fail_data(self, node: str, error: LedgerError) -> None:
         self._master.do(ReportFailure(node=node, kind="data", message=str(error), traceback="", lease_id=0))
 
@@ -144,12 +154,14 @@ class MasterService(MasterServicer):
                 await self._master.changed.wait(_HOLD_SECONDS)
 
     async def Remark(self, request: pb.RemarkRequest, context: Context) -> pb.RemarkReply:
+        await self._check_member(request.node, context)
         # Every worker says it.
         if not set(request.remarks) <= set(self._master.state.remarks):
             self._master.do(AddRemarks(remarks=list(request.remarks)))
         return pb.RemarkReply()
 
     async def Fail(self, request: pb.FailRequest, context: Context) -> pb.FailReply:
+        await self._check_member(request.node, context)
         log.error("%s failed: %s\n%s", request.node, request.message, request.traceback)
         self._master.do(
             ReportFailure(
@@ -165,6 +177,7 @@ class MasterService(MasterServicer):
     # -- data ------------------------------------------------------------------------------------------------
 
     async def Announce(self, request: pb.AnnounceRequest, context: Context) -> pb.AnnounceReply:
+        await self._check_member(request.node, context)
         if self._master.state.sizes.get(request.dataset) == request.size:
             return pb.AnnounceReply()
         try:
@@ -214,6 +227,7 @@ class MasterService(MasterServicer):
                 return pb.LeaseReply()
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         state = self._master.state
         if request.generation != state.generation:
@@ -241,6 +255,7 @@ class MasterService(MasterServicer):
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         try:
             self._master.do(TruncateLease(worker=request.node, lease_id=request.lease_id, end=request.end))
@@ -251,6 +266,7 @@ class MasterService(MasterServicer):
     # -- cuts and evaluations --------------------------------------------------------------------------------
 
     async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         if request.error:
             self._master.do(FailCheckpoint(barrier=request.cut, message=request.error))
@@ -262,6 +278,7 @@ class MasterService(MasterServicer):
     async def ReportEvaluation(
         self, request: pb.ReportEvaluationRequest, context: Context
     ) -> pb.ReportEvaluationReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         self._master.do(
             ReportEvaluation(
@@ -278,6 +295,7 @@ class MasterService(MasterServicer):
     async def FinishEvaluation(
         self, request: pb.FinishEvaluationRequest, context: Context
     ) -> pb.FinishEvaluationReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         state = self._master.state
         current = state.evaluation
@@ -293,6 +311,7 @@ class MasterService(MasterServicer):
         return pb.FinishEvaluationReply()
 
     async def FinishTask(self, request: pb.FinishTaskRequest, context: Context) -> pb.FinishTaskReply:
+        await self._check_member(request.node, context)
         await self._master.hear(request.node)
         self._master.do(FinishTask(task=request.task, result=request.result, error=request.error))
         return pb.FinishTaskReply()

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from elasticdl.errors import UserError
 from elasticdl.keras import failures
+from elasticdl.worker.definition import is_misfit
 from elasticdl.worker.keras.errors import definition_error, describe, program_error, summary
 from elasticdl.worker.keras.optimizer import KerasOptimizer
 
@@ -94,7 +95,8 @@ class Forward:
         except UserError:
             raise
         except Exception as error:
-            raise definition_error(f"The loss of {self._name} cannot take {fit}", error) from error
+            cause = f"cannot take {fit}" if is_misfit(error) else f"failed: {type(error).__name__}"
+            raise definition_error(f"The loss of {self._name} {cause}", error) from error
         if not tf.is_tensor(value):
             raise UserError(
                 f"The loss of {self._name} returns {'nothing' if value is None else type(value).__name__}.",

@@ -19,7 +19,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.zoo_import import users_traceback
 from elasticdl.worker.batching.collate import describe
 from elasticdl.worker.batching.model_inputs import ModelInputs
-from elasticdl.worker.definition import ProgramError
+from elasticdl.worker.definition import ProgramError, function_error
 from elasticdl.worker.trainer import Batch
 
 # What Paddle raises for shapes and types that do not fit.
@@ -93,11 +93,12 @@ def _is_of_system(error: Exception) -> bool:
 
 
 def _misfit(labels: Any, predictions: Any, error: Exception) -> UserError:
-    return UserError(
-        f"The loss does not fit labels {describe(labels)} and predictions {describe(predictions)}: "
-        f"{last_line(error)}",
-        hint="Change the feed, the model or the loss so that they fit together.",
-    )
+    given = f"labels {describe(labels)} and predictions {describe(predictions)}"
+    hint = "Change the feed, the model or the loss so that they fit together."
+    if isinstance(error, (NotImplementedError, OSError)):
+        # A kernel that lacks the type.
+        return UserError(f"The loss does not fit {given}: {last_line(error)}", hint=hint)
+    return function_error("The loss", error, given=given, summary=last_line(error), hint=hint)
 
 
 def to_tensors(values: Any) -> Any:

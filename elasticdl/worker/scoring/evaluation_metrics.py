@@ -13,6 +13,7 @@ import numpy as np
 
 from elasticdl.errors import UserError
 from elasticdl.worker.batching.collate import describe
+from elasticdl.worker.definition import function_error
 from elasticdl.worker.scoring.metric_base import Averaged, Metric
 from elasticdl.worker.scoring.metrics import as_metrics
 from elasticdl.worker.trainer import MetricStates
@@ -54,10 +55,8 @@ class EvaluationMetrics:
             try:
                 metric.update(its_labels, its_predictions)
             except (ValueError, TypeError, RuntimeError, IndexError) as error:
-                raise UserError(
-                    f"The metric {name} does not fit labels {describe(its_labels)} and "
-                    f"predictions {describe(its_predictions)}: {error}."
-                ) from error
+                given = f"labels {describe(its_labels)} and predictions {describe(its_predictions)}"
+                raise function_error(f"The metric {name}", error, given=given) from error
 
     def take(self) -> list[MetricStates]:
         states = [MetricStates(name=name, arrays=metric.states()) for name, metric in self._all().items()]

@@ -18,7 +18,7 @@ import torch
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.zoo_import import users_traceback
-from elasticdl.worker.definition import ProgramError
+from elasticdl.worker.definition import ProgramError, function_error
 from elasticdl.worker.torch.input.collate import describe
 from elasticdl.worker.torch.input.model_inputs import ModelInputs
 from elasticdl.worker.trainer import Batch
@@ -71,9 +71,10 @@ class Forward:
         except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as error:
             if _is_out_of_memory(error):
                 raise
-            raise UserError(
-                f"The loss does not fit labels {describe(labels)} and predictions "
-                f"{describe(predictions)}: {error}",
+            raise function_error(
+                "The loss",
+                error,
+                given=f"labels {describe(labels)} and predictions {describe(predictions)}",
                 hint="Change the feed, the model or the loss so that they fit together.",
             ) from error
         if not isinstance(loss, torch.Tensor):

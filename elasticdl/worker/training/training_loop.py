@@ -38,6 +38,7 @@ from elasticdl.worker.trainer import Batch, Shard, Trainer
 from elasticdl.worker.training.epoch_callbacks import EpochCallbacks
 from elasticdl.worker.training.lease_progress import LeaseProgress
 from elasticdl.worker.training.loss_log import LossLog
+from elasticdl.worker.training.stall_watch import StallWatch
 
 log = logging.getLogger("elasticdl.worker")
 
@@ -82,6 +83,7 @@ class TrainingLoop:
         self._done_serial = -1
         self._loss_log = LossLog(spec.training.log_loss_steps)
         self._has_remarked = False
+        self._stall_watch = StallWatch(spec.nodes.stall_floor_seconds if spec.nodes.stall_factor else 0.0)
         self.lease_id = 0
 
     def run(self) -> None:
@@ -163,6 +165,11 @@ class TrainingLoop:
     def _wait_for_change(self, *, until_directive: bool = False) -> None:
         """Waits for a directive not yet looked at or, if that is what is missing, for a batch."""
         seen, queue = self._done_serial, self._queue
+        if until_directive or self._at_barrier() or not self._link.memory.shards.shards():
+            self._stall_watch.stop()
+        else:
+            # What is leased is to be trained: the data may be what hangs.
+            self._stall_watch.restart()
         self._link.wait(
             lambda: (
                 self._link.serial != seen
@@ -447,6 +454,7 @@ class TrainingLoop:
             self._model.settle()
             applied(None)
         self._leases.advance(batch, position, batches)
+        self._stall_watch.restart()
         self.lease_id = 0
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -459,6 +467,7 @@ class TrainingLoop:
         self._shards = self._queue = None
 
     def _leave(self, directive: pb.Directive) -> None:
+        self._stall_watch.stop()
         self._stop_reading()
         if self._model is not None:
             # The last step may be of no use to the job any more.

@@ -164,3 +164,10 @@ def test_home_folder_in_paths(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert elasticdl("train", *minimal, IMAGE, "--yaml=~/job.yaml").code == 0
     assert (tmp_path / "job.yaml").is_file()
+
+
+def test_dry_run_prints_neither_token_nor_key(elasticdl: Any, minimal: list[str]) -> None:
+    result = elasticdl("train", *minimal, IMAGE, "--dry_run")
+    (secret,) = (d for d in yaml.safe_load_all(result.out) if d["kind"] == "Secret")
+    assert set(secret["data"]) == {"token", "ca.crt", "tls.crt", "tls.key"}
+    assert set(secret["data"].values()) == {"(hidden: --yaml=FILE writes it)"}

@@ -31,7 +31,7 @@ def test_decision_names_its_node_kind_times_and_action(detector: FailureDetector
     assert detector.check(job(WORKER), 85.0) == []
     # 20 times the median batch is more than the floor.
     assert detector.check(job(WORKER), 86.0) == [
-        Decision(node="worker-0", kind=FailureKind.STALLED, since=5.0, deadline=85.0, action=Action.KILL)
+        Decision(node="worker-0", kind=FailureKind.STALLED, since=5.0, deadline=85.0, action=Action.FAIL)
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.checkpoints import ReachBarrier
 from elasticdl.master.commands.job import StopJob
-from elasticdl.master.commands.nodes import JoinNode
+from elasticdl.master.commands.nodes import JoinNode, ReportHungNode
 from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, ReportProgress
 from elasticdl.master.health.decisions import FailureKind
 from elasticdl.master.master import Master
@@ -108,12 +108,6 @@ def test_worker_at_a_barrier_is_not_stalled_but_one_that_does_not_come_is(
     assert stalled(master, clock) == ["worker-1"]
 
 
-def test_no_worker_is_stalled_before_the_first_batch(master: Master, clock: Clock) -> None:
-    lease(master, "worker-0")
-    clock.now += 10_000
-    assert stalled(master, clock) == []
-
-
 def test_stalled_worker_is_killed_and_the_log_says_why(
     master: Master, clock: Clock, stopped: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,3 +121,18 @@ def test_stalled_worker_is_killed_and_the_log_says_why(
     clock.now += 30
     asyncio.run(master.supervisor.check_nodes())
     assert stopped == ["worker-0"]
+
+
+def test_worker_that_hangs_before_its_first_batch_is_stalled(master: Master, clock: Clock) -> None:
+    lease(master, "worker-0")
+    clock.now += 600
+    assert stalled(master, clock) == []
+    clock.now += 601
+    assert stalled(master, clock) == ["worker-0"]
+
+
+def test_stalls_count_against_the_retries_and_fail_the_job(master: Master) -> None:
+    master.state.roster.max_failures = 0
+    master.do(ReportHungNode(node="worker-0", stalled_seconds=63.0))
+    assert master.state.outcome == "failed"
+    assert "worker-0 stalled for 63 s" in master.state.message

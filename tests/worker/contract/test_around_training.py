@@ -180,6 +180,27 @@ def test_a_batch_that_does_not_fit_is_described(
         made.train(first)
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, TypeError, IndexError, KeyError])
+def test_error_raised_in_the_loss_is_shown_with_its_line(
+    trainer: Callable[..., Trainer], batches: Batches, framework: Framework, kind: type[Exception]
+) -> None:
+    def loss(labels: Any, predictions: Any) -> Any:
+        raise kind("size of the moon is unknown")
+
+    made = trainer(loss=loss)
+    first, *_ = batches(made)
+    with pytest.raises((UserError, KeyError)) as raised:
+        made.train(first)
+    if kind is KeyError and not isinstance(raised.value, UserError):
+        # The worker reports it with its traceback.
+        return
+    text = str(raised.value)
+    assert "size of the moon is unknown" in text
+    assert 'raise kind("size of the moon is unknown")' in text
+    assert "test_around_training.py" in text
+    assert "labels" not in text.partition("\n")[0]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_non_finite_loss_ends_a_local_training(
     trainer: Callable[..., Trainer], batches: Batches, value: float
