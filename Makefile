@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 FRAMEWORK ?= keras
+SOAK ?= 50
 # Without --no-compile, compiling the thousands of modules of a framework takes longer than the rest of an installation.
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile
 
@@ -27,7 +28,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master scheduling simulator wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 coverage e2e e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
+.PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
@@ -64,6 +65,9 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)  ## the tests of Keras models, with Keras 3
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/embedding/optimizers/test_keras_optimizers.py \
 	  tests/elasticai_api/tensorflow --ignore=tests/worker/torch -k "not torch and not estimator" \
 	  -m "not keras2" --ignore=tests/worker/keras/optimizer/test_legacy_optimizers.py
+
+soak: $(TEST_ENV)/$(STAMP)  ## fifty times as many random histories as the unit tests run (SOAK=50)
+	ELASTICDL_SOAK=$(SOAK) $(TEST_ENV)/bin/python -m pytest -n 2 --timeout=7200 -m soak tests/master tests/ps tests/scheduling
 
 coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a framework
 	$(TEST_ENV)/bin/python -m pytest -n 2 $(COVERED:%=--cov=elasticdl.%) --cov-report=term $(COVERED:%=tests/%)

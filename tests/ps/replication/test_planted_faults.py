@@ -23,10 +23,7 @@ from elasticdl.ps.server.master_calls import MasterCalls
 from elasticdl.ps.server.worker_calls import WorkerCalls
 from elasticdl.ps.storage.bucket_store import BucketStore, Push
 from elasticdl.wire import master_pb2
-from tests.ps.histories import World
-
-# So many histories may pass by a fault before one meets it.
-HISTORIES = 32
+from tests.ps.histories import HISTORIES, World
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
