@@ -12,6 +12,7 @@ import pytest
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.settings import JobSettings
 from tests.master.pushing_job import SERVERS, PushingJob
+from tests.random_histories import seeds
 
 PLANS = {
     "servers": JobSettings(
@@ -41,7 +42,9 @@ PLANS = {
 }
 SIZES = {"training": 101, "evaluation": 37}
 # Maps that go from one to the next take their time.
-RUNS = [(name, seed) for name in PLANS for seed in range(4 if name == "copies" else 25)]
+RUNS = [(name, seed) for name in PLANS for seed in seeds(2 if name == "copies" else 8)]
+
+pytestmark = pytest.mark.soak
 
 
 @pytest.mark.parametrize(("name", "seed"), RUNS)

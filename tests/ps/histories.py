@@ -43,6 +43,8 @@ from elasticdl.ps.storage.table_set import to_config as table_config
 from elasticdl.ps.storage.update_history import LastPush
 from elasticdl.wire import master_pb2, ps_pb2
 
+# As many seeds as a test runs: each planted fault shows in one of them.
+HISTORIES = 32
 # One update adds one to every number: what is there tells how many there were.
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras", options={"momentum": 0.0})
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.scheduling.cluster import ClusterState, Machine, PodPhase
@@ -22,6 +23,7 @@ from elasticdl.scheduling.inventory import Inventory
 from elasticdl.scheduling.planner import plan
 from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.projection import apply_plan
+from tests.random_histories import histories
 from tests.scheduling.builders import foreign, overcommitted, state
 
 
@@ -112,9 +114,9 @@ def _cluster(seed: int) -> ClusterState:
 
 
 _clusters = st.integers(min_value=0, max_value=2**32).map(_cluster)
-_property = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+_property = histories(30)
+
+pytestmark = pytest.mark.soak
 
 
 @_property

@@ -14,12 +14,13 @@ import json
 from collections import Counter, deque
 from typing import Any
 
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import DatasetSpec, Ledger, LedgerError, LostLease, ShardGivesUp
+from tests.random_histories import histories
 
 WORKERS = st.sampled_from(["a", "b", "c"])
 PART = st.floats(0, 1)
@@ -374,5 +375,5 @@ class Histories(RuleBasedStateMachine):
         self.kill_the_master()
 
 
-Histories.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
-TestHistories = Histories.TestCase
+Histories.TestCase.settings = histories(50, steps=60)
+TestHistories = pytest.mark.soak(Histories.TestCase)

@@ -23,6 +23,7 @@ from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.ledger.ledger import Ledger
 from elasticdl.master.recovery.remote_snapshot import identity, pack, unpack
 from elasticdl.master.settings import JobSettings
+from tests.random_histories import seeds
 
 SPEC = JobSpec.build(
     model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_workers=3, num_ps=1
@@ -230,8 +231,9 @@ def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybod
     return made
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_if_everybody_tells_nothing_is_trained_twice(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
@@ -246,8 +248,9 @@ def test_if_everybody_tells_nothing_is_trained_twice(
     assert told.job.state.ledger.steps == plan.epochs * -(-SIZE // plan.batch_size)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("plan", [PLANS["servers"], PLANS["unshuffled"]], ids=["servers", "unshuffled"])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_what_nobody_tells_is_trained_again_and_counted(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:

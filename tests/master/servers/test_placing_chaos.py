@@ -16,6 +16,7 @@ from elasticdl.master.lifecycle.roster import Node
 from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER
 from elasticdl.ps.replication.placement_planner import promote
+from tests.random_histories import seeds
 
 
 class History:
@@ -114,7 +115,8 @@ def counts(node: Node) -> bool:
     return bool(node.incarnation) and not node.draining
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", seeds(10))
 def test_every_place_is_filled(toy_job: Any, seed: int) -> None:
     servers = random.Random(seed).randint(1, 4)
     job = toy_job(JobSettings(servers=servers, replicas=2, workers=1, batch_size=5, shard_size=10))

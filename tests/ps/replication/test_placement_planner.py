@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
+from tests.random_histories import histories
 
 
 class Servers:
@@ -118,8 +119,9 @@ _EVENTS = st.lists(
 )
 
 
+@pytest.mark.soak
 @given(st.integers(1, 6), st.sampled_from([1, 2]), _EVENTS)
-@settings(max_examples=60)
+@histories(25)
 def test_after_any_events_all_ends_even_and_nothing_is_served_by_who_has_it_not(
     count: int, replicas: int, events: list[tuple[str, int]]
 ) -> None:
@@ -224,9 +226,10 @@ def test_few_buckets_are_copied_by_a_server_at_a_time() -> None:
     assert set(Counter(moving.primary[bucket] for bucket in moving.migrating).values()) == {4}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("replicas", [1, 2])
 @given(data=st.data())
-@settings(max_examples=20)
+@histories(10)
 def test_a_hot_server_is_relieved(replicas: int, data: st.DataObject) -> None:
     servers = Servers(4, replicas)
     loads = [1.0] * BUCKETS

@@ -2,35 +2,28 @@
 delays everything: no acknowledged update is lost, none is applied twice, backups are equal to their primaries, and a
 worker that has ended is credited with what every bucket has had.
 
-The histories are those of `histories.py`; that faults show in them, `test_planted_faults.py` shows. Any number more:
-
-    python -m tests.ps.replication.test_replication FIRST COUNT
+The histories are those of `histories.py`. `test_planted_faults.py` shows that faults show in them.
 """
 
 from __future__ import annotations
 
-import sys
 from concurrent import futures
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from elasticdl.ps.core.server_errors import NotReady
 from elasticdl.ps.protocol.call_codec import read_push
 from elasticdl.ps.storage.bucket_store import ServerSettings
-from tests.ps.histories import Worker, World
+from tests.ps.histories import HISTORIES, Worker, World
+from tests.random_histories import seeds
+
+pytestmark = pytest.mark.soak
 
 
-# A history takes most of a second, the greater part of it to let all moves come to their end: eighty, others each time,
-# in parts that can run side by side.
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("part", range(4))
-@given(seed=st.integers(0, 1 << 32))
-# Others each time. A smaller seed is not a simpler history.
-@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
-def test_nothing_is_lost_and_nothing_counts_twice(part: int, seed: int) -> None:
+# Among the same ones, `test_planted_faults.py` finds each of its faults.
+@pytest.mark.parametrize("seed", seeds(HISTORIES))
+def test_nothing_is_lost_and_nothing_counts_twice(seed: int) -> None:
     World(seed).run(500)
 
 
@@ -71,14 +64,3 @@ def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
         store.stop()
         with pytest.raises(NotReady, match="is stopping"):
             pushing.result(timeout=60)
-
-
-if __name__ == "__main__":
-    first, count = int(sys.argv[1]), int(sys.argv[2])
-    for number in range(first, first + count):
-        try:
-            World(number).run(800)
-        except BaseException:
-            print("seed", number)
-            raise
-    print(count, "runs")

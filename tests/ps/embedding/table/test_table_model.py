@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -15,6 +15,7 @@ from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import Table, TableSpec, buckets_of
 from elasticdl.wire import ps_pb2
+from tests.random_histories import histories
 
 WIDTH = 3
 START = 0.5
@@ -137,7 +138,5 @@ class TableAgainstDict(RuleBasedStateMachine):
         assert seen == self.rows.keys()
 
 
-TestTableAgainstDict = TableAgainstDict.TestCase
-TestTableAgainstDict.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TableAgainstDict.TestCase.settings = histories(60, steps=25)
+TestTableAgainstDict = pytest.mark.soak(TableAgainstDict.TestCase)

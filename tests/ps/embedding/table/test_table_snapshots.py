@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -15,6 +14,7 @@ from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.embedding.table import Budget, Frozen, Table, TableRows, TableSpec, buckets_of
 from elasticdl.wire import ps_pb2
+from tests.random_histories import histories
 
 WIDTH = 2
 START = 0.5
@@ -158,10 +158,8 @@ class TableSnapshots(RuleBasedStateMachine):
         assert self.budget.used == 0
 
 
-TestTableSnapshots = TableSnapshots.TestCase
-TestTableSnapshots.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TableSnapshots.TestCase.settings = histories(60, steps=25)
+TestTableSnapshots = pytest.mark.soak(TableSnapshots.TestCase)
 
 
 def table_of(*, limit: int = 0, width: int = 8) -> Table:
