@@ -101,7 +101,7 @@ class ParameterClient:
         self._idle: list[CallSession] = []
 
     def close(self) -> None:
-        """Nobody may be calling."""
+        """No call may be in flight."""
         for session in self._sessions:
             session.close()
 
@@ -132,7 +132,7 @@ class ParameterClient:
         optimizer: ps_pb2.OptimizerConfig,
         tables: Sequence[TableSpec] = (),
     ) -> bool:
-        """Gives every server its share, if nobody has yet; returns whether somebody had. Needed before `push`.
+        """Gives every server its share, unless another worker did; returns whether one did. Needed before `push`.
 
         Raises `UserError` if the servers hold another model than this.
         """
@@ -263,7 +263,7 @@ class ParameterClient:
             try:
                 session.call(call_codec.PUSH, everything(), pushed.prepare, pushed.accept)
             except UserError:
-                # Others may have taken it. Whoever goes on all the same has another batch next.
+                # Other servers may have applied it. The next push is another batch.
                 self._sequence += 1
                 self._refused = None
                 raise

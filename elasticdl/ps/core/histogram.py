@@ -17,7 +17,7 @@ _LARGEST_SUM = (1 << 63) - 1
 
 
 class Distribution:
-    """Not thread-safe; whoever reads while another adds sees one number more or less."""
+    """Not thread-safe; a concurrent reader sees one number more or less."""
 
     __slots__ = ("counts", "largest", "sum")
 

@@ -1,6 +1,6 @@
 """Rows of tables on their way: what is asked for, and what is given back.
 
-Whoever has rows (`RowSource`: the client of parameter servers, tables of this process) is asked for different ids and
+A `RowSource` (the client of parameter servers, tables of this process) is asked for different ids and
 answers in their order. Gradients go back the same way, one sum for each id.
 """
 

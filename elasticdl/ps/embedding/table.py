@@ -1,7 +1,7 @@
 """A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
 
 The work is done by the kernels (native/table.h), with the interpreter let go: several threads may look up and update
-at once. Here what goes in is checked, and what went wrong is told.
+at once. Here arguments are checked, and errors are reported.
 
 Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
 gives the rows of one, `put` takes them in, `delete` forgets them.
@@ -295,12 +295,12 @@ class Table:
     def freeze(self, *, mark: bool = False) -> Frozen:
         """A copy of the table as it is when no update is under way: it waits for those that are.
 
-        `mark`: somebody is going to ask what has changed since. The answer is right without it, and longer.
+        `mark`: a later `export` will ask for the changes since. Without it that is right, too, and longer.
         """
         return Frozen(self._table.freeze(mark))
 
     def release(self, frozen: Frozen, *, bucket: int | None = None) -> None:
-        """Nobody will ask for this copy, or for a bucket of it, any more. Twice is as good as once."""
+        """Ends the reading of this copy, or of a bucket of it. Idempotent."""
         for each in range(self.buckets) if bucket is None else (bucket,):
             self._table.release(each, frozen)
 
@@ -308,7 +308,7 @@ class Table:
         """What is in a bucket, now or in a frozen copy.
 
         `since` is an earlier one, which may have been released: what has not changed from it to `frozen` is left out.
-        If it cannot be told, all rows are there, and the outcome is `complete`.
+        If that is unknown, all rows are there, and the outcome is `complete`.
         """
         if since is not None and (frozen is None or since > frozen):
             raise ValueError("changes are those between two frozen copies, the earlier and the later one")

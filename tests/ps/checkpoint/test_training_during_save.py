@@ -24,7 +24,7 @@ LONG_SECONDS = 120.0
 
 
 class SlowDisk:
-    """Stops whoever writes to it, at every array, until it is told to go on."""
+    """Blocks its writer at every array, until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.goes_on = threading.Event(), threading.Event()

@@ -253,7 +253,7 @@ def test_a_full_server_refuses_new_rows_and_serves_on(start_servers: Any) -> Non
     assert servers.stores[0].master.status().rows == 1000
 
 
-def test_rows_that_nobody_trains_any_more_expire(start_servers: Any) -> None:
+def test_rows_without_updates_expire(start_servers: Any) -> None:
     servers = start_servers(2)
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, [TableSpec(name="users", width=4, expire_after=8)])

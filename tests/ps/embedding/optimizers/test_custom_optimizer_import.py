@@ -102,7 +102,7 @@ def test_when_it_is_in_a_checkpoint(store: Store, was_free: list[bool]) -> None:
     assert was_free == [True]
 
 
-def test_whoever_comes_meanwhile_gets_all_of_it(
+def test_concurrent_import_waits_for_the_whole_module(
     store: Store, was_free: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.open()
