@@ -1,4 +1,4 @@
-"""A worker that is told to go while it still imports its framework goes at once."""
+"""A worker that is drained while it still imports its framework ends at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=Tru
 
 @pytest.fixture
 def link() -> Iterator[MasterLink]:
-    # Nobody is there, and nobody is called.
+    # No server listens there, and no call is made.
     made = MasterLink(address="127.0.0.1:1", token="token", node="worker-0")
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
-def test_told_meanwhile(link: MasterLink, directive: pb.Directive) -> None:
+def test_directive_during_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     with link.unneeded(lambda: ends.append("end")):
         link._take(GO_ON)
@@ -32,7 +32,7 @@ def test_told_meanwhile(link: MasterLink, directive: pb.Directive) -> None:
 
 
 @pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
-def test_told_before(link: MasterLink, directive: pb.Directive) -> None:
+def test_directive_before_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     link._take(directive)
     with link.unneeded(lambda: ends.append("end")):
@@ -46,7 +46,7 @@ def test_asked_to_end_by_a_signal(link: MasterLink) -> None:
     assert ends == ["end"]
 
 
-def test_told_when_it_has_begun(link: MasterLink) -> None:
+def test_directive_after_the_start_does_not_end_it(link: MasterLink) -> None:
     ends: list[str] = []
     with link.unneeded(lambda: ends.append("end")):
         link._take(GO_ON)

@@ -25,7 +25,7 @@ from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
 
 # The file of a worker that owns the model, in a checkpoint.
 WORKER_FILE = "worker.edl"
-# Groups of a snapshot that hold the model's values, whoever wrote it; the rest is for the optimizer.
+# Groups of a snapshot that hold the model's values, from any writer; the rest is for the optimizer.
 TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 
 
@@ -133,7 +133,7 @@ class LocalModel(Model):
         return loss
 
     def freeze(self, name: str) -> None:
-        # Nobody else trains it, and this worker evaluates before it goes on.
+        # This worker alone trains it, and evaluates before it goes on.
         return
 
     def thaw(self) -> None:
@@ -197,7 +197,7 @@ def restore(trainer: Trainer, place: str) -> None:
 
 
 def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
-    """What is in the files of a checkpoint, whoever wrote them, but for tables."""
+    """What is in the files of a checkpoint, from any writer, but for tables."""
     groups: dict[str, dict[str, Array]] = {}
     for path in checkpoint.data_files():
         with ArrayFile(path) as file:

@@ -133,7 +133,7 @@ class _Handout:
         except tf.errors.OpError:
             # The queue has been closed.
             return
-        except BaseException as error:  # noqa: BLE001 - raised to whoever waits for a batch
+        except BaseException as error:  # noqa: BLE001 - raised to the consumer of batches
             self.failure = error
             close_queue(self._queue)
 

@@ -237,7 +237,7 @@ def test_a_schedule_goes_by_batches_however_long_a_push_takes(
         return push(*arguments, **more)
 
     def make_ready() -> Any:
-        # The rate of this batch has been asked for, and nobody has waited for the push before.
+        # The rate of this batch has been asked for, and no thread has waited for the push before.
         if len(steps) > 1:
             next_is_ready.release()
         return row_gradients()
@@ -342,7 +342,7 @@ def test_evaluation_sees_the_frozen_copy(
     assert sum(store.master.status().rows for store in table_servers[0]) == rows
 
 
-def test_a_push_that_fails_is_told_where_the_next_one_is_made(
+def test_failed_push_raises_at_the_next_one(
     served: Callable[..., tuple[ServedModel, TorchTrainer]],
 ) -> None:
     model, _ = served(asynchronous=True)
