@@ -15,8 +15,8 @@ Failure modes
     the container tries again. So it does where the API server takes back what it granted: one that has just started
     may. Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's
     pods (`record_writer.py`). Another master has the journal: waited for, and taken over where that is safe
-    (`journal_takeover.py`). Where nobody can say, the container ends and the next one waits on. None of these is an
-    end of the job.
+    (`journal_takeover.py`). Where that cannot be decided, the container ends and the next one waits on. None of these
+    ends the job.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EXIT_AGAIN = 75
 EXIT_SENT_AWAY = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
-# After this long a new container begins to wait anew.
+# After this long a new container restarts the wait.
 _HANDOVER_SECONDS = 600.0
 _HANDOVER_PAUSE_SECONDS = 2.0
 # A pod that is sent away has thirty seconds in all.
@@ -139,7 +139,7 @@ def _may_not_keep(job: str, namespace: str, error: ClusterError) -> UserError:
 
 
 async def _current_uid(cluster: Cluster, job: str) -> str:
-    """Of the pod that has the name of the job's master now; empty if there is none, or nobody says."""
+    """Returns the uid of the pod that has the name of the job's master now; empty if there is none, or unknown."""
     try:
         pod = await cluster.get("Pod", naming.master_name(job))
     except ClusterError as error:
@@ -154,7 +154,7 @@ def _spec(record: Document) -> JobSpec:
     except UserError as error:
         raise UserError(
             f"The elasticdl in this image cannot read the job: {error.message}",
-            hint="Is it older than the one that submitted it? Build the image anew with `elasticdl zoo build`.",
+            hint="Is it older than the one that submitted it? Rebuild the image with `elasticdl zoo build`.",
         ) from error
 
 
@@ -176,7 +176,7 @@ async def _serve(
     looking = asyncio.create_task(platform.nodes())
     try:
         environment = await _addresses(cluster, spec)
-        # Who may not look at pods says so before its first word in the record: whoever submits the job waits for that.
+        # A missing permission is reported before the first write to the record, which the submitting command waits for.
         nodes = await looking
         master = Master(
             spec=spec,
@@ -195,7 +195,7 @@ async def _serve(
         beating = asyncio.create_task(_beat(journal))
         tasks |= {running, leaving, beating}
         if not nodes and not master.state.reclaim.is_collecting:
-            # There is nobody yet who would call, and a job that begins waits for its nodes and for nothing else.
+            # There is no node yet that would call, and a job that begins waits for its nodes and for nothing else.
             await _nodes_asked_for(master, tasks)
         servers = Servers(master, token)
         everywhere = naming.everywhere(pod_ip)
@@ -254,7 +254,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
     """
     job, uid, loop = writer.job, writer.uid, asyncio.get_running_loop()
     mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
-    handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
+    handover, deadline, logged = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
     by_force, tell_at = False, 0.0
     while True:
         try:
@@ -264,8 +264,8 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
                 raise
         holder = holder_of(folder)
         words = in_words(holder, folder)
-        if words != told:
-            told, tell_at = words, loop.time()
+        if words != logged:
+            logged, tell_at = words, loop.time()
             log.warning("%s Waiting for it to end.", words)
         if loop.time() >= tell_at:
             tell_at = loop.time() + SIGN_OF_LIFE_SECONDS
@@ -290,7 +290,7 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
     name = naming.master_service_name(spec.job_name)
     service = await cluster.get("Service", name)
     if service is None:
-        raise UserError(f"The service {name} of job {spec.job_name} is gone: nobody could find its master.")
+        raise UserError(f"The service {name} of job {spec.job_name} is gone: no node could find its master.")
     host = str(service["spec"]["clusterIP"])
     addresses = {"MASTER_ADDR": naming.address(host, naming.master_port(spec))}
     if spec.program == "command" and spec.model.public_client:
@@ -301,7 +301,7 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
 def _folder(spec: JobSpec, record: Document, folder: Path) -> Path:
     if not spec.cluster.journal_dir:
         return folder
-    # A job that is submitted anew under the same name has nothing to do with what the one before it has left there.
+    # A job that is resubmitted under the same name has nothing to do with what the one before it has left there.
     return Path(spec.cluster.journal_dir) / f"{spec.job_name}-{record['metadata']['uid'][:8]}"
 
 

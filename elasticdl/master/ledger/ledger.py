@@ -164,8 +164,8 @@ class Ledger:
         return done
 
     def doubt(self, dataset: str, worker: str) -> None:
-        """Nobody can tell how far a worker that is no more had come beyond what it has reported. What is left of its
-        leases goes to others, and may count twice.
+        """Requeues the leases of an ended worker that may have done more than it has reported. Their remainder
+        may count twice.
         """
         account = self.accounts[dataset]
         for other, holding in self.leases.held_by(worker):
@@ -267,7 +267,7 @@ class Ledger:
         """To the ledger of a checkpoint: all leases are void, what was done since will be done again.
 
         None is the checkpoint of a job that has not begun. So a data set that a checkpoint does not know
-        begins anew; one that only the checkpoint knows stays unknown. Numbers of leases and requests go on
+        is reset; one that only the checkpoint knows stays unknown. Numbers of leases and requests go on
         growing from where they are. On a new ledger this takes over the progress of another job, without its
         workers.
 
@@ -374,7 +374,7 @@ class Ledger:
         return self.leases.next_number
 
     def lease_of(self, lease_id: int) -> Lease | None:
-        """A lease that somebody holds."""
+        """A lease that a worker holds."""
         account = self.leases.account_of(lease_id)
         return None if account is None else account.held[lease_id].lease(account.spec.name)
 

@@ -80,7 +80,7 @@ class BucketPlacement:
 
     def advance(self, command: AdvanceMigration) -> None:
         """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some, all by the map of that
-        version. Of another one it would mean something else, and is told again.
+        version. With another map it would mean something else, and is repeated.
         """
         version, taken = command.version, command.taken
         if self.map is None or self.map.version != version:
@@ -113,11 +113,11 @@ class BucketPlacement:
 
     def adopt(self, command: AdoptBucketMap) -> bool:
         """Returns False if the model is lost: a server is missing that had the only copy of a bucket."""
-        told = _of_plain(command.buckets)
-        if command.generation != self._generation() or told.version <= self._version:
+        adopted = _of_plain(command.buckets)
+        if command.generation != self._generation() or adopted.version <= self._version:
             return True
-        self._use(told)
-        missing = told.servers - self._joined().keys()
+        self._use(adopted)
+        missing = adopted.servers - self._joined().keys()
         if missing and not self._promote(missing):
             return False
         self._due = True
@@ -257,7 +257,7 @@ class BucketPlacement:
 
     @property
     def handing_over(self) -> bool:
-        """Some buckets are just nobody's."""
+        """Whether a handover is under way: some buckets have no serving primary."""
         return self.map is not None and bool(self.map.handover)
 
     @property
@@ -339,8 +339,8 @@ class BucketPlacement:
 
 
 def _counts(node: Node) -> bool:
-    """Whether a server is, or was as long as it lived, the one in its slot. Who has been sent away holds nothing, and
-    somebody else may have the slot before it has ended.
+    """Whether a server is, or was as long as it lived, the one in its slot. A drained server holds nothing, and
+    another one may have the slot before it has ended.
     """
     return bool(node.incarnation) and not node.draining
 

@@ -69,7 +69,7 @@ def test_its_container_that_is_started_again_claims_nothing() -> None:
         ("ConfigMap", NAME, "of the record before", False),
         ("ConfigMap", NAME, "1", True),
         # Made by a workflow, from a file.
-        ("Workflow", "nightly", "of somebody else", True),
+        ("Workflow", "nightly", "of a workflow", True),
     ],
 )
 def test_only_the_record_of_its_own_job_is_claimed(kind: str, name: str, uid: str, claims: bool) -> None:
