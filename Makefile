@@ -1,16 +1,15 @@
-# Two commands: `make quickstart` trains a model elastically on this machine, `make test` passes the tests.
-# Each makes its own environment; nothing but Python 3.10-3.12, pip and make is needed.
+# `make quickstart` trains a model elastically on this machine, `make test` runs the tests, `make help` lists the rest.
+# Each target makes its own environment; nothing but Python 3.10-3.12, pip and make is needed.
 
 PYTHON ?= python3
 FRAMEWORK ?= keras
-# Of a framework's thousands of modules most are never imported, and those that are Python compiles then: compiling all
-# of them takes longer than all else that installing does.
+# Without --no-compile, compiling the thousands of modules of a framework takes longer than the rest of an installation.
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile
 
-# Hundreds of processes are started here: each would compile all our modules, where it is forbidden to keep the result.
+# The tests start hundreds of processes. With PYTHONDONTWRITEBYTECODE set, each would compile all our modules.
 export PYTHONDONTWRITEBYTECODE =
 
-# So that a second run does not install again, and a change of what is to be installed does.
+# An environment is installed again only after a change of these.
 STAMP = .installed
 SOURCES = pyproject.toml CMakeLists.txt $(wildcard requirements/*.txt build_backend/*.py native/*)
 
@@ -19,14 +18,23 @@ KERAS3_ENV = .venv-keras3
 # The public elasticai_api: not an environment, a folder that some tests put in front of ours.
 PUBLIC_CLIENT = .public-client
 QUICK_ENV = .venv-$(FRAMEWORK)
-# With nothing in it: what is wanted is what installing leaves in the tree.
+# Empty: its installation leaves the extension in the tree.
 KERNELS_ENV = .venv-kernels
+RELEASE_ENV = .venv-release-$(notdir $(PYTHON))
 BY_ZIG = .venv-zig
 
-.PHONY: quickstart test kernels kernels-by-zig lint unit unit-keras3 e2e e2e-keras3 e2e-kubernetes kubernetes-prepared benchmark proto reference clean $(PUBLIC_CLIENT)
+# The packages whose line coverage is measured, and their tests. They run without a framework, so that tracing is cheap.
+COVERED = controller jobs master scheduling simulator wire
 
-## The main job: digits, a CNN, one parameter server, two workers, evaluation, export.
-quickstart: $(QUICK_ENV)/$(STAMP)
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test lint unit unit-keras3 coverage e2e e2e-keras3 e2e-kubernetes kubernetes-prepared kernels \
+  kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
+
+# The targets with a `##` comment behind them.
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+quickstart: $(QUICK_ENV)/$(STAMP)  ## train a CNN on digits: one parameter server, two workers (FRAMEWORK=keras|torch|paddle)
 	test -d data/digits || $(QUICK_ENV)/bin/elasticdl data make digits --output=data/digits
 	$(QUICK_ENV)/bin/elasticdl train \
 	  --model_zoo=model_zoo \
@@ -41,46 +49,45 @@ quickstart: $(QUICK_ENV)/$(STAMP)
 	  --evaluation_steps=200 \
 	  --output=out/digits-$(FRAMEWORK)
 
-test: lint unit unit-keras3
+test: lint unit unit-keras3  ## lint and the tests of the packages
 
-lint: $(TEST_ENV)/$(STAMP)
+lint: $(TEST_ENV)/$(STAMP)  ## ruff, mypy, import-linter, retired words
 	$(TEST_ENV)/bin/ruff check
 	$(TEST_ENV)/bin/ruff format --check
 	$(TEST_ENV)/bin/mypy
 	$(TEST_ENV)/bin/lint-imports
+	$(TEST_ENV)/bin/python -m tools.vocabulary
 
-unit: $(TEST_ENV)/$(STAMP)
+unit: $(TEST_ENV)/$(STAMP)  ## the tests of the packages
 	$(TEST_ENV)/bin/python -m pytest -n 2 tests
 
-# What touches Keras, once more with Keras 3.
-unit-keras3: $(KERAS3_ENV)/$(STAMP)
+unit-keras3: $(KERAS3_ENV)/$(STAMP)  ## the tests of Keras models, with Keras 3
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 tests/worker tests/ps/embedding/optimizers/test_keras_optimizers.py \
 	  tests/elasticai_api/tensorflow --ignore=tests/worker/torch -k "not torch and not estimator" \
 	  -m "not keras2" --ignore=tests/worker/keras/optimizer/test_legacy_optimizers.py
 
-## Whole jobs with real processes, and processes really killed. Three at a time, also on two cores: a test waits, for
-## processes to start and for deadlines to pass, about as long as it computes.
-e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3
+coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a framework
+	$(TEST_ENV)/bin/python -m pytest -n 2 $(COVERED:%=--cov=elasticdl.%) --cov-report=term $(COVERED:%=tests/%)
+
+# Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
+e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
 	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
-# Jobs with Keras models, once more with Keras 3. Its TensorFlow comes without TensorBoard.
-e2e-keras3: $(KERAS3_ENV)/$(STAMP)
+# The TensorFlow of Keras 3 comes without TensorBoard.
+e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3
 	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py \
 	  -k "callbacks or early_stopping or served or filtering or schedule"
 
-## Jobs on a real Kubernetes: the one that KUBECONFIG names, or one that is made for it (on Debian, as root).
-e2e-kubernetes: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP)
+# On the cluster that KUBECONFIG names, or on one made for it (on Debian, as root).
+e2e-kubernetes: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP)  ## whole jobs on a real Kubernetes
 	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 -rs --durations=25 e2e/kubernetes
 
-# What that needs of this machine before a cluster is started, which takes minutes once.
-kubernetes-prepared: $(TEST_ENV)/$(STAMP)
+kubernetes-prepared: $(TEST_ENV)/$(STAMP)  ## the programs and image layers of e2e-kubernetes (minutes, once)
 	$(TEST_ENV)/bin/python -m e2e.cluster prepare
 
-## The extension, beside the modules that import it: for who runs this tree with an environment that it is not installed in.
-kernels: $(KERNELS_ENV)/$(STAMP)
+kernels: $(KERNELS_ENV)/$(STAMP)  ## the C++ extension in the source tree, for environments without an installation of it
 
-## The package as it is built on a machine without a compiler, by the one that pip fetches: three minutes of a core.
-kernels-by-zig: $(TEST_ENV)/$(STAMP)
+kernels-by-zig: $(TEST_ENV)/$(STAMP)  ## build and test the package without a C++ compiler (three minutes)
 	rm -rf $(BY_ZIG) && mkdir -p $(BY_ZIG)/tree $(BY_ZIG)/no-compiler
 	cp -r pyproject.toml README.md CMakeLists.txt build_backend native elasticdl elasticai_api $(BY_ZIG)/tree
 	rm -f $(BY_ZIG)/tree/elasticdl/ps/_kernels.*.so $(BY_ZIG)/tree/elasticdl/ps/._kernels.*
@@ -91,11 +98,10 @@ kernels-by-zig: $(TEST_ENV)/$(STAMP)
 	  "from elasticdl.ps import _kernels; assert _kernels.__file__.startswith('$(abspath $(BY_ZIG))'), _kernels"
 	cd $(BY_ZIG)/installed && $(abspath $(TEST_ENV))/bin/python -m pytest --rootdir=$(CURDIR) $(CURDIR)/tests/ps/embedding/table/test_table_optimizers.py
 
-benchmark: $(TEST_ENV)/$(STAMP)
+benchmark: $(TEST_ENV)/$(STAMP)  ## every speed that we claim, beside its peer
 	$(TEST_ENV)/bin/python -m benchmarks
 
-## What is generated from .proto files and from the flags.
-proto: $(TEST_ENV)/$(STAMP)
+proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  elasticdl/wire/master.proto elasticdl/wire/ps.proto \
 	  elasticai_api/proto/elasticai_api.proto elasticai_api/proto/progress.proto \
@@ -103,10 +109,18 @@ proto: $(TEST_ENV)/$(STAMP)
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  elasticdl/wire/example.proto elasticdl/wire/event.proto
 
-reference: $(TEST_ENV)/$(STAMP)
+reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
 
-clean:
+# For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
+# is built from the sdist, so it has nothing of this tree that the sdist has not.
+release: $(RELEASE_ENV)/$(STAMP)  ## an sdist and a manylinux wheel in dist/, checked
+	$(RELEASE_ENV)/bin/python -m build --outdir dist
+	PATH=$(abspath $(RELEASE_ENV)/bin):$$PATH auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	rm dist/*-linux_*.whl
+	$(RELEASE_ENV)/bin/twine check --strict dist/*
+
+clean:  ## remove environments, data and results
 	rm -rf .venv-* $(PUBLIC_CLIENT) .go-server data out
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
@@ -129,6 +143,11 @@ $(KERAS3_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(KERAS3_ENV)
 	$(KERAS3_ENV)/bin/python $(PIP_INSTALL) -r requirements/keras3.txt -e '.[keras,kubernetes,datasets]' \
 	  pytest pytest-xdist pytest-timeout hypothesis psutil
+	touch $@
+
+$(RELEASE_ENV)/$(STAMP): requirements/release.txt
+	$(PYTHON) -m venv $(RELEASE_ENV)
+	$(RELEASE_ENV)/bin/python $(PIP_INSTALL) -r requirements/release.txt
 	touch $@
 
 $(QUICK_ENV)/$(STAMP): $(SOURCES)

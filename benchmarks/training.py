@@ -22,7 +22,7 @@ from elasticdl.data.dataset import open_reader
 from elasticdl.data.example import encode_example
 from elasticdl.data.formats.recordio import RecordIOWriter
 
-Framework = Literal["keras", "torch"]
+Framework = Literal["keras", "torch", "paddle"]
 FRAMEWORKS: tuple[Framework, ...] = ("keras", "torch")
 BATCH = 64
 
@@ -68,7 +68,7 @@ def plain_command(framework: Framework, data: Path, *, readers: int = 0) -> list
 
 def plain_arguments(framework: Framework, data: str, *, readers: int = 0) -> list[str]:
     """Of any interpreter."""
-    more = [str(readers)] if framework == "torch" else []
+    more = [] if framework == "keras" else [str(readers)]
     return ["-m", f"benchmarks.plain_{framework}", data, str(BATCH), *more]
 
 

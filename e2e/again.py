@@ -1,47 +1,57 @@
-"""`python -m e2e.again ARGUMENTS`: pytest, and once more, one by one, what has failed in it.
+"""`python -m e2e.again ARGUMENTS`: runs pytest, then reruns each failed test alone, up to a few.
 
-Whole jobs are many processes on a machine with unknown other load. A test that fails and then passes by
-itself does not keep a change from landing, but it is named at the end, and what it printed stands above: either the
-test counts on a speed, or the system has a race. Both are defects to be looked for. More than a few of them are no
-accident, and are not run again.
+The tests of whole jobs start many processes on a machine with an unknown load. A test that fails, and then passes
+alone, does not block a change. It is still a defect: the test depends on the speed of the machine or the system has a
+race. So every rerun is listed at the end with its outcome, and appended to the file that ELASTICDL_RERUN_LOG names.
+The output of the first failure is above. More failures than a few have a common cause and are not rerun.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]
+RERUN_LIMIT = 3
 _TESTS_FAILED = 1
-_FEW = 3
 
 
-class _Failed:
-    """The tests that failed, in whatever process they ran."""
+class FailedTests:
+    """A pytest plugin: collects the ids of failed tests, of all xdist processes."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.ids: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and report.nodeid not in self.names:
-            self.names.append(report.nodeid)
+        if report.failed and report.nodeid not in self.ids:
+            self.ids.append(report.nodeid)
 
 
-def main(arguments: list[str]) -> int:
-    failed = _Failed()
+def main(arguments: list[str], *, root: Path = ROOT) -> int:
+    failed = FailedTests()
     code = int(pytest.main(arguments, plugins=[failed]))
-    if code != _TESTS_FAILED or not 0 < len(failed.names) <= _FEW:
+    if code != _TESTS_FAILED or not 0 < len(failed.ids) <= RERUN_LIMIT:
         return code
-    print(f"\nOnce more, one by one: {', '.join(failed.names)}", flush=True)
-    code = subprocess.run(
-        [sys.executable, "-m", "pytest", *failed.names], cwd=Path(__file__).resolve().parents[1], check=False
-    ).returncode
-    if code == 0:
-        print("\nPASSED ONLY WHEN RUN ALONE, see above for how they failed:")
-        print("\n".join(f"  {name}" for name in failed.names), flush=True)
-    return code
+    codes = {test: _rerun(test, root) for test in failed.ids}
+    lines = [rerun_line(test, code) for test, code in codes.items()]
+    print("\n=== rerun after a failure, see above for the first one ===", *lines, sep="\n", flush=True)
+    if log := os.environ.get("ELASTICDL_RERUN_LOG"):
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    return max(codes.values())
+
+
+def rerun_line(test: str, code: int) -> str:
+    return f"{'PASSED' if code == 0 else 'FAILED AGAIN'} when rerun alone: {test}"
+
+
+def _rerun(test: str, root: Path) -> int:
+    print(f"\nRerunning {test}", flush=True)
+    return subprocess.run([sys.executable, "-m", "pytest", test], cwd=root, check=False).returncode
 
 
 if __name__ == "__main__":

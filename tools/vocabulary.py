@@ -28,7 +28,6 @@ RETIRED = {
     "in vain": "timed out, failed, retried with backoff",
     "lingering": "stalled, straggler",
     "nobody": "no node, no caller, none; or the passive",
-    "not heard of": "unresponsive, heartbeat timeout",
     "number that is none": "non-finite, NaN or infinite",
     "obey": "replicate, follow the primary",
     "somebody": "another process, a caller, a user",

@@ -92,15 +92,18 @@ def comparisons() -> list[Comparison]:
             learns=False,
             note="samples whose rows were pulled and whose gradients were pushed",
         ),
-        Comparison(
-            name="Paddle's parameter server (Adam), full",
-            size="full",
-            ours=_ours(optimizer="adam"),
-            peers=[
-                partial(sides.paddle, workers=workers, threads=threads)
-                for workers, threads in ((1, 2), (2, 1))
-            ],
-            target=2.0,
+        *(
+            Comparison(
+                name=f"Paddle's parameter server (Adam), {case}full",
+                size="full",
+                ours=_ours(framework=framework, optimizer="adam"),
+                peers=[
+                    partial(sides.paddle, workers=workers, threads=threads)
+                    for workers, threads in ((1, 2), (2, 1))
+                ],
+                target=2.0,
+            )
+            for framework, case in (("torch", ""), ("paddle", "Paddle model, "))
         ),
         Comparison(
             name="tf.keras, one process, full",

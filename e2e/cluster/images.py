@@ -3,10 +3,10 @@
 Each is a pile of layers, the large ones below and kept between runs, so that after a change of the code only the top
 one of a few megabytes is rebuilt and loaded again:
 
-    code         elasticdl, elasticai_api, the command, the model zoo in /model_zoo, and the benchmarks, compiled
-    keras|torch  a framework; `light` has none: it is for masters, parameter servers and plain programs
-    packages     what elasticdl needs
-    debian       the system, by debootstrap
+    code                elasticdl, elasticai_api, the command, the model zoo in /model_zoo, and the benchmarks, compiled
+    keras|torch|paddle  a framework; `light` has none: it is for masters, parameter servers and plain programs
+    packages            what elasticdl needs
+    debian              the system, by debootstrap
 
 Packages are taken from where they are installed already, with what is compiled beside them: no index is asked, and what
 runs in pods is what runs in the tests of this machine. That wants the Python of the tests to be of Debian's version.
@@ -26,8 +26,9 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -44,9 +45,13 @@ FRAMEWORKS: dict[str, list[str]] = {
     "light": [],
     "keras": ["tensorflow-cpu", "deepctr"],
     "torch": ["torch"],
+    # It imports setuptools without requiring it.
+    "paddle": ["paddlepaddle", "setuptools"],
 }
 # TensorFlow imports Keras only when it is first asked for.
-_MODULES = {"keras": "tensorflow, keras", "torch": "torch"}
+_MODULES = {"keras": "tensorflow, keras", "torch": "torch", "paddle": "paddle, paddle.distributed.fleet"}
+# Shared libraries of the system that a framework needs and Debian's smallest system lacks.
+_LIBRARIES = {"paddle": ("libgomp.so.1",)}
 # What only those need who compile against a package, or test it.
 _LEFT_OUT = ("/include/", "/tests/", "torch/test/", "torch/bin/protoc", "clang/native/")
 _NO_NEED = ("libclang", "scikit-learn")
@@ -71,6 +76,7 @@ class Image:
     name: str
     base: list[Path]
     code: Path
+    config: dict[str, Any] = field(default_factory=lambda: CONFIG)
 
     @property
     def layers(self) -> list[Path]:
@@ -93,7 +99,7 @@ def make_images(folder: Path, *, frameworks: Iterable[str], tag: str = "") -> li
 
 def write_archive(image: Image, path: Path, *, left_out: Collection[Path] = ()) -> None:
     """`left_out` are layers that the reader of the archive has already."""
-    write_image(path, name=image.name, layers=image.layers, config=CONFIG, left_out=left_out)
+    write_image(path, name=image.name, layers=image.layers, config=image.config, left_out=left_out)
 
 
 # -- layers ----------------------------------------------------------------------------------------------------
@@ -136,7 +142,13 @@ def packages_layer(folder: Path) -> Path:
 def framework_layer(folder: Path, framework: str) -> Path:
     below = _closure([*_our_requirements(), "pip"])
     packages = _closure(FRAMEWORKS[framework]) - below
-    return _layer_of(framework, packages, folder, imported=_MODULES[framework])
+    return _layer_of(
+        framework,
+        packages,
+        folder,
+        imported=_MODULES[framework],
+        libraries=_LIBRARIES.get(framework, ()),
+    )
 
 
 def code_layer(folder: Path) -> Path:
@@ -216,7 +228,9 @@ def _closure(requirements: Iterable[str]) -> set[str]:
     return found
 
 
-def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = "") -> Path:
+def _layer_of(
+    name: str, packages: set[str], folder: Path, *, imported: str = "", libraries: Iterable[str] = ()
+) -> Path:
     if sys.version_info[:2] != PYTHON:
         raise SystemExit(f"The images of the tests need an environment of Python {PYTHON[0]}.{PYTHON[1]}.")
     # Older layers of the same versions are not compiled.
@@ -245,8 +259,19 @@ def _layer_of(name: str, packages: set[str], folder: Path, *, imported: str = ""
             for inner, path in files.items():
                 if path.exists():
                     tar.add(path, arcname=f"{PACKAGES}/{inner}", filter=_of_root)
+            for library in libraries:
+                path = _library(library)
+                tar.add(path.resolve(), arcname=str(path).lstrip("/"), filter=_of_root)
         _keep(layer, name)
     return layer
+
+
+def _library(name: str) -> Path:
+    """Where Debian has a shared library, which is where the image gets it."""
+    found = sorted(Path("/usr/lib").glob(f"*-linux-gnu/{name}"))
+    if not found:
+        raise SystemExit(f"The images of the tests need {name} of this machine, which is not in /usr/lib.")
+    return found[0]
 
 
 def _wanted(inner: str) -> bool:

@@ -61,9 +61,10 @@ def kubelet(here: Path, *, program: Path, kubeconfig: Path, containerd_pid: int)
 
 def remove_cgroups(cgroup: str) -> None:
     for controller in _cgroups():
-        for inner in sorted(controller.glob(f"{cgroup}/**/"), reverse=True):
+        # From the leaves up; groups of containers that are just ending vanish meanwhile.
+        for inner, _, _ in os.walk(controller / cgroup, topdown=False):
             with contextlib.suppress(OSError):
-                inner.rmdir()
+                os.rmdir(inner)
 
 
 def _containerd_settings(here: Path, pause: str) -> str:

@@ -21,10 +21,11 @@ from typing import Any, Protocol
 
 from e2e.cluster.archive import digest_of
 from e2e.cluster.commands import run, succeeds, wait_for
-from e2e.cluster.images import make_images, write_archive
+from e2e.cluster.images import FRAMEWORKS, Image, make_images, write_archive
 from e2e.cluster.package import make_wheel
 from e2e.cluster.selfmade import SelfMade
 
+# Every node gets these; the others are given by the tests that use them.
 _USUAL = ("light", "keras", "torch")
 
 
@@ -176,19 +177,19 @@ def bring_up(cluster: Cluster) -> bool:
 
 def make_layers() -> None:
     """What the images consist of, ahead of the moment when there is a cluster to give them to."""
-    with _own_folder() as folder:
-        make_images(folder, frameworks=_USUAL)
+    with own_folder() as folder:
+        make_images(folder, frameworks=FRAMEWORKS)
         make_wheel(folder)
 
 
 def provide_wheel() -> Path:
     """elasticdl as a package. Outside of the cluster's network, if it has not been made yet."""
-    with _own_folder() as folder:
+    with own_folder() as folder:
         return make_wheel(folder)
 
 
 @contextlib.contextmanager
-def _own_folder() -> Iterator[Path]:
+def own_folder() -> Iterator[Path]:
     """The folder of layers, for one process at a time."""
     folder = SelfMade.here().home / "images"
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,25 +205,30 @@ def provide_images(
 
     What a cluster has is written down; a layer is sent to one of our own once. `name` gives an image another name.
     """
-    with _own_folder() as folder:
+    with own_folder() as folder:
         images = make_images(folder, frameworks=frameworks or _USUAL, tag=tag)
         images = [replace(image, name=name or image.name) for image in images]
-        about = _configured(cluster.kubeconfig, "view", "--minify", "--raw")
-        of_cluster = hashlib.sha256(about.encode()).hexdigest()[:12]
-        done = folder / f"loaded-{of_cluster}"
-        loaded = set(done.read_text().split()) if done.exists() else set()
-        for image in images:
-            digests = {layer: digest_of(layer)[:12] for layer in image.layers}
-            whole = f"{image.name}={'+'.join(digests.values())}"
-            if whole in loaded:
-                continue
-            archive = folder / "image.tar"
-            # Not the code: that of an image that is gone is gone too.
-            there = [layer for layer in image.base if digests[layer] in loaded]
-            write_archive(image, archive, left_out=there if isinstance(cluster, SelfMade) else ())
-            cluster.load(archive)
-            archive.unlink()
-            loaded = {each for each in loaded if not each.startswith(f"{image.name}=")}
-            loaded |= {whole, *(digests[layer] for layer in image.base)}
-            done.write_text("\n".join(sorted(loaded)))
+        load_images(cluster, folder, images)
     return [image.name for image in images]
+
+
+def load_images(cluster: Cluster, folder: Path, images: Iterable[Image]) -> None:
+    """Gives the nodes what they lack of the images. `folder` is that of layers, held by this process."""
+    about = _configured(cluster.kubeconfig, "view", "--minify", "--raw")
+    of_cluster = hashlib.sha256(about.encode()).hexdigest()[:12]
+    done = folder / f"loaded-{of_cluster}"
+    loaded = set(done.read_text().split()) if done.exists() else set()
+    for image in images:
+        digests = {layer: digest_of(layer)[:12] for layer in image.layers}
+        whole = f"{image.name}={'+'.join(digests.values())}"
+        if whole in loaded:
+            continue
+        archive = folder / "image.tar"
+        # Not the code: that of an image that is gone is gone too.
+        there = [layer for layer in image.base if digests[layer] in loaded]
+        write_archive(image, archive, left_out=there if isinstance(cluster, SelfMade) else ())
+        cluster.load(archive)
+        archive.unlink()
+        loaded = {each for each in loaded if not each.startswith(f"{image.name}=")}
+        loaded |= {whole, *(digests[layer] for layer in image.base)}
+        done.write_text("\n".join(sorted(loaded)))

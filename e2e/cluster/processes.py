@@ -16,6 +16,10 @@ from pathlib import Path
 
 from e2e.cluster.commands import Word
 
+# Runs a command again whenever it ends, as the kubelet does with the control plane of other clusters: the API server
+# of 1.20, compiled by a newer Go, crashes now and then while it encodes custom resources.
+_RESTARTED = ("sh", "-c", 'while :; do "$@"; echo "$1 ended with $?: restarting" >&2; sleep 0.5; done', "sh")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
@@ -26,10 +30,11 @@ class Processes:
         """The command as it runs in the cluster's network: `ip netns exec` would hide the cgroups."""
         return ["nsenter", f"--net=/run/netns/{self.network}", *map(str, command)]
 
-    def start(self, name: str, command: Sequence[Word]) -> int:
+    def start(self, name: str, command: Sequence[Word], *, restarts: bool = False) -> int:
+        """Returns the process id. `restarts`: after a crash the command is run again, until `kill`."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                self.inside(*command),
+                self.inside(*(_RESTARTED if restarts else ()), *command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -44,7 +49,8 @@ class Processes:
         if file.exists():
             pid = int(file.read_text())
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                # Each is the leader of a group, with the command that it restarts.
+                os.killpg(pid, signal.SIGKILL)
             _wait_for_end(pid)
             file.unlink()
 

@@ -91,7 +91,7 @@ class SelfMade:
         self._processes.kill(name)
 
     def start_part(self, name: str) -> None:
-        self._processes.start(name, self._parts()[name])
+        self._processes.start(name, self._parts()[name], restarts=True)
 
     def up(self, *, size: int, cpus: int = 0) -> None:
         """`cpus`: what every node says it has; 0 for what the machine has."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.cluster.guide_images import provide_guide_images
 from e2e.cluster.places import Cluster, provide_images
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, TEST_DEADLINE
@@ -18,9 +19,12 @@ _IMAGES = {"elasticdl:mnist": "keras", "elasticdl:master": "light", "elasticdl:e
 _MNIST = ROOT / "docs" / "kubernetes.md"
 # Runs jobs in the namespace that readers use if they name none; so does the one above, but never at the same time.
 _ESTIMATORS = ROOT / "docs" / "kubernetes-estimators.md"
+# Jobs of Paddle's guide, with images of their own.
+_PADDLE = ROOT / "docs" / "paddle-kubernetes.md"
+_PADDLE_OBJECTS = ("k8s_train/job", "k8s_train/rbac", "k8s_data/data", "k8s_data/volume")
 # Less than a test may take, so that what a page has left can be removed.
 _SECONDS = TEST_DEADLINE - 100
-_OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS})
+_OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS, _PADDLE})
 
 
 @pytest.mark.usefixtures("room")
@@ -32,6 +36,17 @@ def test_page(page: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("room")
 def test_page_of_estimators(shared_folder: Path, cluster: Cluster) -> None:
     follow_jobs(_ESTIMATORS, shared_folder, cluster)
+
+
+@pytest.mark.usefixtures("room")
+def test_page_of_paddle(shared_folder: Path, cluster: Cluster) -> None:
+    provide_guide_images(cluster, "registry.example.com/team")
+    try:
+        follow(_PADDLE, shared_folder, seconds=_SECONDS)
+    finally:
+        default = Kubectl(namespace="default")
+        files = [f"--filename={ROOT}/paddle/{name}.yaml" for name in _PADDLE_OBJECTS]
+        default("delete", "--ignore-not-found", *files)
 
 
 @pytest.mark.usefixtures("whole_cluster")

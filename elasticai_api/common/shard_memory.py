@@ -35,6 +35,8 @@ class RememberedShard:
     # Being worked on; else it has ended, and what is not done of it was given up.
     is_held: bool = True
     ended_at: float | None = None
+    # As the master gave it with the shard: not for programs.
+    applied: bytes = b""
 
 
 class ShardMemory:
@@ -45,10 +47,18 @@ class ShardMemory:
         self._lock = threading.Lock()
         self._shards: dict[int, RememberedShard] = {}
 
-    def add(self, shard_id: int, *, dataset: str, epoch: int, start: int, end: int) -> None:
+    def add(
+        self, shard_id: int, *, dataset: str, epoch: int, start: int, end: int, applied: bytes = b""
+    ) -> None:
         """Adds a shard that the master has just given to this worker."""
         shard = RememberedShard(
-            shard_id=shard_id, dataset=dataset, epoch=epoch, start=start, position=start, end=end
+            shard_id=shard_id,
+            dataset=dataset,
+            epoch=epoch,
+            start=start,
+            position=start,
+            end=end,
+            applied=applied,
         )
         with self._lock:
             self._shards[shard_id] = shard

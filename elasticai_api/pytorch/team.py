@@ -22,6 +22,7 @@ Agreements
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -516,7 +517,7 @@ class Team:
         seconds, self._began = now - self._began, now
         self._advances.note_seconds(seconds)
         if group.rank == 0:
-            if totals[_SAMPLES] and self.last_loss is not None:
+            if totals[_SAMPLES] and self.last_loss is not None and math.isfinite(self.last_loss):
                 self._advances.note_loss(self.last_loss)
             # All have come here, so all have made the step before. Who is alone has made this one too.
             self._advances.note(self._reported(self.place if group.size == 1 else before))

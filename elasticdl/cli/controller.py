@@ -31,21 +31,44 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 @click.option(
     "--identity", default="", metavar="NAME", help="Name in the Lease; by default, of this host and process."
 )
-def controller(kubeconfig: Path | None, context: str, namespace: str, identity: str) -> None:
+@click.option(
+    "--http_port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    metavar="PORT",
+    help="Port of /healthz, /readyz and /metrics; 0 takes any free one. By default, there is none.",
+)
+@click.option(
+    "--webhook_port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    metavar="PORT",
+    help="Port of the admission webhook, which refuses TrainingJobs that cannot be run. Only inside the cluster; "
+    "edl-controller.yaml has what else it needs. By default, there is none.",
+)
+@click.option(
+    "--bind", default="127.0.0.1", metavar="ADDRESS", help="Address to listen at; 0.0.0.0 inside a pod."
+)
+def controller(
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    identity: str,
+    http_port: int | None,
+    webhook_port: int | None,
+    bind: str,
+) -> None:
     """Run the controller of a cluster's TrainingJobs, inside or outside the cluster, until it is interrupted.
 
     Several may run: one leads, the others stand by.
     """
     import asyncio
-    import contextlib
     import logging
     import os
-    import signal
     import socket
 
-    from elasticdl.controller.controller import Controller
+    from elasticdl.controller.process import Listening, run_controller
     from elasticdl.errors import UserError
-    from elasticdl.platforms.kubernetes.client import Cluster
     from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
     if kubeconfig is not None and not kubeconfig.exists():
@@ -58,13 +81,5 @@ def controller(kubeconfig: Path | None, context: str, namespace: str, identity: 
     access = find_access(namespace=namespace, context=context, environment=environment)
     name = identity or f"{socket.gethostname()}-{os.getpid()}"
 
-    async def run() -> None:
-        async with Cluster(access, patience=15.0) as cluster:
-            work = asyncio.create_task(Controller(cluster, identity=name).run())
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, work.cancel)
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-
-    asyncio.run(run())
+    listening = Listening(bind=bind, http_port=http_port, webhook_port=webhook_port)
+    asyncio.run(run_controller(access, identity=name, listening=listening))

@@ -66,25 +66,29 @@ def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool)
         click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
         return 0
     if dry_run:
-        from elasticdl.catalog.kubernetes.submission import manifests_text
-
-        click.echo(manifests_text(spec), nl=False)
+        click.echo(_manifests(spec), nl=False)
         return 0
     from elasticdl.cli.run import submit
 
     return submit(spec, wait=wait)
 
 
-def _write_manifests(spec: JobSpec, path: Path) -> None:
-    from elasticdl.catalog.kubernetes.submission import manifests_text
+def _manifests(spec: JobSpec) -> str:
+    """What a cluster is given: a TrainingJob if the job has a range of sizes, else the objects of the job."""
+    from elasticdl.catalog.kubernetes.submission import complete_spec, manifests_text
+    from elasticdl.catalog.kubernetes.training_job import has_size_range, training_job_text
 
+    return training_job_text(complete_spec(spec)) if has_size_range(spec) else manifests_text(spec)
+
+
+def _write_manifests(spec: JobSpec, path: Path) -> None:
     try:
         # It contains the token and the key of the job.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 # A file that was there before has kept its mode.
                 os.fchmod(file.fileno(), 0o600)
-            file.write(manifests_text(spec))
+            file.write(_manifests(spec))
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}.") from None
 

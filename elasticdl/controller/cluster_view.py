@@ -13,15 +13,17 @@ Failure modes
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of
 from elasticdl.controller.cached_documents import is_of_job
 from elasticdl.errors import UserError
-from elasticdl.jobs.job_record import JobRecord
+from elasticdl.jobs.job_record import STATUS_KEY, JobRecord
 from elasticdl.jobs.status import JobStatus, StatusError
 from elasticdl.jobs.training_job.parsing import (
     FieldProblem,
@@ -40,6 +42,21 @@ from elasticdl.scheduling.errors import SchedulingInputError
 log = logging.getLogger("elasticdl.controller")
 
 _Read = TypeVar("_Read")
+# Of a master's report (`jobs/status`): what is more than progress.
+_OF_STATUS = (
+    "version",
+    "state",
+    "phase",
+    "message",
+    "trouble",
+    "started",
+    "targets",
+    "epoch",
+    "generation",
+    "observedGeneration",
+    "desiredResult",
+)
+_OF_NODES = ("name", "phase", "reason", "message", "draining", "joined")
 # Taints of machines under removal.
 _LEAVING_TAINTS = (
     "ToBeDeletedByClusterAutoscaler",
@@ -60,7 +77,7 @@ class ManagedJob:
     @property
     def id(self) -> str:
         """Tells apart TrainingJobs of both API groups."""
-        return f"{self.job.api_version.partition('/')[0]}/{self.job.key}"
+        return job_id_of(self.job)
 
     @property
     def is_suspended(self) -> bool:
@@ -72,16 +89,46 @@ class ManagedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRecord:
-    """A job record. `trouble`: why the master's report cannot be read."""
+    """A job record. Its texts are read when they are asked for: masters write every few seconds."""
 
     document: Document
     record: JobRecord
-    status: JobStatus
-    trouble: str = ""
+
+    @cached_property
+    def status(self) -> JobStatus:
+        """What the master has reported; an empty status if that cannot be read."""
+        return self._read[0]
+
+    @property
+    def trouble(self) -> str:
+        """Why the master's report cannot be read."""
+        return self._read[1]
 
     @property
     def owners(self) -> set[str]:
         return owners_of(self.document)
+
+    def differs(self, other: CachedRecord | None) -> bool:
+        """Whether there is more to it than progress."""
+        return other is None or self._apart_from_progress != other._apart_from_progress
+
+    @cached_property
+    def _read(self) -> tuple[JobStatus, str]:
+        try:
+            return self.record.status(), ""
+        except StatusError as error:
+            return JobStatus(), error.message
+
+    @cached_property
+    def _apart_from_progress(self) -> tuple[object, ...]:
+        metadata, data = self.document["metadata"], self.record.data
+        texts = {key: text for key, text in data.items() if key != STATUS_KEY}
+        return (
+            metadata.get("uid"),
+            metadata.get("ownerReferences"),
+            texts,
+            _reported(data.get(STATUS_KEY, "")),
+        )
 
 
 @dataclass(kw_only=True)
@@ -96,7 +143,7 @@ class PlannerChanges:
 
 
 class ClusterView:
-    """`on_job_change`: called with the key (namespace/name) of each job that something has changed of."""
+    """`on_job_change`: called with the key (namespace/name) of each job of which more than the progress has changed."""
 
     def __init__(self, on_job_change: Callable[[str], None]) -> None:
         self.machines: dict[str, Machine] = {}
@@ -140,9 +187,7 @@ class ClusterView:
     def is_leaving_machine(self, name: str | None) -> bool:
         """Cordoned, or about to be removed."""
         machine = self.machines.get(name or "")
-        return machine is not None and (
-            machine.is_cordoned or any(taint.key in _LEAVING_TAINTS for taint in machine.taints)
-        )
+        return machine is not None and _is_leaving(machine)
 
     def is_lost_machine(self, name: str | None) -> bool:
         """Not there any more, or not ready."""
@@ -158,7 +203,7 @@ class ClusterView:
             return
         _store(self.machines, name, after)
         self.changes.machines.add(name)
-        if before is None or after is None or before.is_ready != after.is_ready:
+        if before is None or after is None or _is_usable(before) != _is_usable(after):
             for key, pods in self._job_pods.items():
                 if any((pod["spec"] or {}).get("nodeName") == name for pod in pods.values()):
                     self._on_job_change(key)
@@ -204,18 +249,18 @@ class ClusterView:
         key = job_key(document)
         if gone:
             self.records.pop(key, None)
-        else:
-            record = JobRecord.of(document.get("data"))
-            status, trouble = JobStatus(), ""
-            try:
-                status = record.status()
-            except StatusError as error:
-                trouble = error.message
-            self.records[key] = CachedRecord(document=document, record=record, status=status, trouble=trouble)
-        self._on_job_change(key)
+            self._on_job_change(key)
+            return
+        before = self.records.get(key)
+        after = CachedRecord(document=document, record=JobRecord.of(document.get("data")))
+        self.records[key] = after
+        if after.differs(before):
+            self._on_job_change(key)
 
     def apply_priority_class(self, document: Document, *, gone: bool) -> None:
         name, value = str(document["metadata"]["name"]), int(document.get("value") or 0)
+        for key in self._ids_by_key:
+            self._on_job_change(key)
         _store(self.priorities, name, None if gone else value)
         if document.get("globalDefault"):
             self.default_priority = 0 if gone else value
@@ -226,9 +271,23 @@ class ClusterView:
         return changes
 
 
+def job_id_of(job: TrainingJob) -> str:
+    return f"{job.api_version.partition('/')[0]}/{job.key}"
+
+
 def job_key(document: Document) -> str:
     metadata = document["metadata"]
     return f"{metadata.get('namespace') or 'default'}/{(metadata.get('labels') or {}).get(JOB_LABEL, '')}"
+
+
+def _reported(text: str) -> object:
+    """What a master reports, without what changes with every batch."""
+    try:
+        status = json.loads(text or "{}")
+        nodes = [[node.get(key) for key in _OF_NODES] for node in status.get("nodes") or ()]
+        return [status.get(key) for key in _OF_STATUS], nodes
+    except (ValueError, AttributeError):
+        return text
 
 
 def is_gated(pod: Document) -> bool:
@@ -257,6 +316,14 @@ def total_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _role(pod: Document) -> str:
     return str((pod["metadata"].get("labels") or {}).get(ROLE_LABEL, ""))
+
+
+def _is_usable(machine: Machine) -> tuple[bool, bool]:
+    return machine.is_ready, _is_leaving(machine)
+
+
+def _is_leaving(machine: Machine) -> bool:
+    return machine.is_cordoned or any(taint.key in _LEAVING_TAINTS for taint in machine.taints)
 
 
 def _read(read: Callable[[Document], _Read], document: Document, what: str) -> _Read | None:

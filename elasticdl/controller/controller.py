@@ -16,18 +16,24 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elasticdl.controller.cached_documents import slim_node, slim_pod, slim_record, slim_training_job
+from elasticdl.controller.cluster_view import job_id_of
 from elasticdl.controller.effects import Effects
 from elasticdl.controller.election import ElectionTiming, LeaderElector
-from elasticdl.controller.engine import Engine
+from elasticdl.controller.engine import Engine, Step
 from elasticdl.controller.informer import Informer, Watched
-from elasticdl.controller.reconcile.actions import Action
+from elasticdl.controller.reconcile.actions import Action, StartJob, WriteDesired
+from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.api_resources import PADDLE_TRAINING_JOB, TRAINING_JOB, resource_of
 from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.manifests import JOB_ROLE
 from elasticdl.platforms.kubernetes.naming import APP, ROLE_LABEL
 from elasticdl.platforms.kubernetes.watch import Change
+
+if TYPE_CHECKING:
+    from elasticdl.controller.serving.metrics import ControllerMetrics
 
 log = logging.getLogger("elasticdl.controller")
 
@@ -49,6 +55,8 @@ class ControllerTiming:
     resync_seconds: float = 5.0
     # How often the resources of the cluster are logged, and whenever a machine comes or goes.
     resources_seconds: float = 30.0
+    # How often the metrics of jobs and resources are brought up to date.
+    metrics_seconds: float = 5.0
 
 
 class Controller:
@@ -61,12 +69,14 @@ class Controller:
         identity: str,
         timing: ControllerTiming | None = None,
         election: ElectionTiming | None = None,
+        metrics: ControllerMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._cluster = cluster
         self._timing = timing or ControllerTiming()
         self._clock, self._wall_clock = clock, wall_clock
+        self._metrics = metrics
         self.engine = Engine()
         self._wake = asyncio.Event()
         self._elector = LeaderElector(
@@ -76,6 +86,7 @@ class Controller:
             cluster,
             generation=lambda: self._elector.generation,
             is_leader=lambda: self._elector.is_leader,
+            on_failure=self._failed,
         )
         everywhere = cluster.all_namespaces()
         self._informers = [
@@ -84,12 +95,21 @@ class Controller:
         ]
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(_CONCURRENT_JOBS)
-        self._resources_at = float("-inf")
+        self._resources_at = self._metrics_at = float("-inf")
         self._machines: frozenset[str] = frozenset()
+        self._looped_at = clock()
 
     @property
     def is_synced(self) -> bool:
-        return all(informer.is_synced for informer in self._informers)
+        return not self.unsynced()
+
+    def unsynced(self) -> list[str]:
+        """Returns the kinds of objects that have not been listed yet."""
+        return [informer.watched.name for informer in self._informers if not informer.is_synced]
+
+    def loop_age(self) -> float:
+        """Returns the seconds since the loop came round last."""
+        return self._clock() - self._looped_at
 
     @property
     def is_leader(self) -> bool:
@@ -116,27 +136,64 @@ class Controller:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._timing.resync_seconds)
             self._wake.clear()
+            self._looped_at = self._clock()
             if self.is_synced:
                 self._log_resources()
                 if self.is_leader:
                     self._step()
+            self._set_metrics()
             await asyncio.sleep(self._timing.plan_interval_seconds)
 
     def _step(self) -> None:
+        begun = self._clock()
         step = self.engine.step(self._wall_clock(), busy=self._busy)
+        if self._metrics is not None:
+            self._metrics.add_step(self._clock() - begun)
         for job_id, actions in step.actions.items():
-            self._busy[job_id] = asyncio.create_task(self._carry_out(job_id, actions))
+            self._busy[job_id] = asyncio.create_task(self._carry_out(job_id, actions, step))
 
-    async def _carry_out(self, job_id: str, actions: tuple[Action, ...]) -> None:
+    async def _carry_out(self, job_id: str, actions: tuple[Action, ...], step: Step) -> None:
         try:
             async with self._slots:
-                await self._effects.carry_out(actions)
+                is_done = await self._effects.carry_out(actions)
+            if is_done:
+                self.engine.carried_out(job_id, actions)
+                self._count(actions, step)
         except Exception:
             # A job that breaks the controller must not stop the others.
             log.exception("Cannot carry out the actions of %s", job_id)
         finally:
             del self._busy[job_id]
             self._wake.set()
+
+    def _failed(self, action: Action, error: UserError) -> None:
+        job_id = job_id_of(action.job)
+        self.engine.failed(job_id, action, error, now=self._wall_clock())
+        if self._metrics is not None:
+            self._metrics.add_failure(type(action).__name__)
+
+    def _count(self, actions: tuple[Action, ...], step: Step) -> None:
+        if self._metrics is None:
+            return
+        for action in actions:
+            if isinstance(action, StartJob):
+                self._metrics.add_start(self._wall_clock() - action.job.created_seconds)
+            decision = step.decisions.get(action.job.key)
+            if isinstance(action, StartJob | WriteDesired) and decision is not None:
+                self._metrics.add_decision(type(decision).__name__)
+
+    def _set_metrics(self) -> None:
+        metrics, now = self._metrics, self._clock()
+        if metrics is None:
+            return
+        metrics.set_leader(self.is_leader)
+        metrics.set_queue_depth(len(self._busy))
+        if now - self._metrics_at >= self._timing.metrics_seconds:
+            self._metrics_at = now
+            metrics.set_cluster(self.engine.resources())
+            phases = self.engine.phases()
+            waiting = self.engine.longest_waiting_seconds(self._wall_clock())
+            metrics.set_jobs(phases, longest_waiting_seconds=waiting)
 
     def _changed(self, watched: Watched, change: Change) -> None:
         self.engine.apply(resource_of(watched.resource).kind, change.document, gone=change.gone)

@@ -30,6 +30,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_record import desired_entry
 from elasticdl.jobs.training_job.resource import KIND, TrainingJob
@@ -51,7 +52,9 @@ class StaleView(UserError):
 
 
 class Effects:
-    """`generation`: of this leader; `is_leader`: asked before every action."""
+    """`generation`: of this leader; `is_leader`: asked before every action. `on_failure`: called with an action that
+    the API server has refused or not answered, unless only the cache was behind.
+    """
 
     def __init__(
         self,
@@ -59,9 +62,11 @@ class Effects:
         *,
         generation: Callable[[], int],
         is_leader: Callable[[], bool],
+        on_failure: Callable[[Action, UserError], None] | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._cluster = cluster
+        self._on_failure = on_failure
         self._generation = generation
         self._is_leader = is_leader
         self._timing = timing or timings.DEFAULT
@@ -81,6 +86,8 @@ class Effects:
                     log.debug("Dropping %s of %s: conflict", type(action).__name__, action.job.key)
                 else:
                     log.warning("Cannot carry out %s of %s: %s", type(action).__name__, action.job.key, error)
+                    if self._on_failure is not None:
+                        self._on_failure(action, error)
                 return False
         return True
 
@@ -114,7 +121,12 @@ class Effects:
             raise StaleView(f"its record is there already{'' if mine else ', and belongs to another job'}.")
         log.info("Starting %s with %d workers", job.key, action.spec.nodes.num_workers)
         await create_job(
-            cluster, action.spec, observer=SILENT, timing=self._timing, record_owner=owner_document(job)
+            cluster,
+            action.spec,
+            observer=SILENT,
+            timing=self._timing,
+            record_owner=owner_document(job),
+            annotations=started_annotations(action.started_from),
         )
 
     async def _write_desired(self, cluster: Cluster, action: WriteDesired) -> None:

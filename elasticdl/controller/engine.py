@@ -10,15 +10,22 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
+from elasticdl.backoff import Backoff
 from elasticdl.controller.cluster_resources import ClusterResources
 from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
-from elasticdl.controller.reconcile.actions import Action, WriteStatus
+from elasticdl.controller.planned import Planned
+from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
 from elasticdl.controller.reconcile.job import reconcile
-from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.controller.reconcile.job_view import JobView, written_phase
+from elasticdl.controller.started_spec import read_started_spec, started_text
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.training_job.edits import followed, unapplied_edits
 from elasticdl.jobs.training_job.job_spec import job_spec_of
+from elasticdl.jobs.training_job.parsing import FieldProblem
+from elasticdl.jobs.training_job.resource import TrainingJobSpec
+from elasticdl.jobs.training_job.status import TrainingJobPhase, parse_time
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.scheduling.cluster import ClusterState
 from elasticdl.scheduling.decisions import Decision
@@ -28,18 +35,41 @@ from elasticdl.scheduling.planner import Planner
 
 log = logging.getLogger("elasticdl.controller")
 
+# After a refused action: a right or an account that is missing is not there a second later.
+_RETRY = Backoff(initial_seconds=2.0, max_seconds=60.0)
+# How often a job is looked at of which nothing changes.
+_RESYNC_SECONDS = 60.0
+# A thousand jobs write their progress every 30 s.
+_PROGRESS_SECONDS_PER_JOB = 0.03
 # How often the progress alone is written into the status of a job.
 PROGRESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _BuiltSpec:
-    """The JobSpec of one generation of a TrainingJob, or why there is none."""
+    """The JobSpec of one generation of a TrainingJob, or why there is none. `running`: of a job that has started, what
+    it was started with and those edits that it follows; `edits` are the others.
+    """
 
-    uid: str
-    generation: int
+    key: tuple[object, ...]
     spec: JobSpec | None
     problem: str
+    running: TrainingJobSpec | None = None
+    edits: tuple[FieldProblem, ...] = ()
+
+    def of(self, managed: ManagedJob) -> ManagedJob:
+        if self.running is None:
+            return managed
+        return replace(managed, job=replace(managed.job, spec=self.running), problems=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """An action of a job that was refused; nothing of the job is attempted again before `retry_at`."""
+
+    message: str
+    retry_at: float
+    count: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +84,22 @@ class Engine:
     """`progress_seconds`: how often the progress alone is written into the status of a job."""
 
     def __init__(self, *, progress_seconds: float = PROGRESS_SECONDS, planner: Planner | None = None) -> None:
-        self.view = ClusterView(on_job_change=lambda key: None)
+        # Keys of jobs of which something has changed since the last step.
+        self._changed: set[str] = set()
+        self.view = ClusterView(on_job_change=self._changed_job)
         self._planner = planner or Planner()
         self._progress_seconds = progress_seconds
         self._specs: dict[str, _BuiltSpec] = {}
         self._histories: dict[str, SpeedHistory] = {}
         self._status_at: dict[str, float] = {}
+        self._failures: dict[str, _Failure] = {}
+        # The last view of each job, with the decision that it was reconciled with, and when to look at it again.
+        self._views: dict[str, JobView] = {}
+        self._due_at: dict[str, float] = {}
+        # What each job asks of the planner, by its key, and which TrainingJob of that name asks.
+        self._demands: dict[str, JobDemand] = {}
+        self._askers: dict[str, str] = {}
+        self._planned: Planned | None = None
 
     def apply(self, kind: str, document: Document, *, gone: bool = False) -> None:
         """Takes a change of an object into the view."""
@@ -75,50 +115,141 @@ class Engine:
     def resources(self) -> ClusterResources:
         return ClusterResources.of(self.view)
 
+    def phases(self) -> list[TrainingJobPhase]:
+        """Returns the phase of each job, as its status says."""
+        return [written_phase(managed) for managed in self.view.jobs.values()]
+
+    def longest_waiting_seconds(self, now: float) -> float:
+        """Returns the age of the oldest job that waits for its first start; 0 if none does."""
+        waiting = (
+            now - managed.job.created_seconds
+            for managed in self.view.jobs.values()
+            if managed.job.key not in self.view.records and written_phase(managed) is TrainingJobPhase.PENDING
+        )
+        return max(waiting, default=0.0)
+
+    def failed(self, job_id: str, action: Action, error: UserError, *, now: float) -> None:
+        """An action was refused. Its job is left alone for a while, and its status says why."""
+        if isinstance(action, WriteStatus | EmitEvent):
+            return
+        before = self._failures.get(job_id)
+        count = before.count + 1 if before is not None else 1
+        self._failures[job_id] = _Failure(
+            message=f"{type(action).__name__}: {error}".replace("\n", " "),
+            retry_at=now + _RETRY.delay(count),
+            count=count,
+        )
+
+    def carried_out(self, job_id: str, actions: Collection[Action]) -> None:
+        """All actions of a job were carried out."""
+        if not all(isinstance(each, WriteStatus | EmitEvent) for each in actions):
+            self._failures.pop(job_id, None)
+
     def step(self, now: float, *, busy: Collection[str] = ()) -> Step:
-        """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone."""
+        """`busy`: ids of jobs whose earlier actions are being carried out; they are planned for, and left alone.
+
+        Only jobs of which something has changed, or whose time has come, are looked at.
+        """
         self._forget()
-        views = {job_id: self._view_of(managed) for job_id, managed in sorted(self.view.jobs.items())}
-        demands: dict[str, JobDemand] = {}
-        for view in views.values():
-            try:
-                demand = self._demand(view, now)
-            except (UserError, SchedulingInputError) as error:
-                log.warning("Leaving out job %s: %s", view.managed.job.key, error)
-                continue
-            if demand is not None:
-                demands[demand.key] = demand
-        decisions = self._plan(demands, now)
+        due = self._take_due(now)
+        for job_id in due:
+            view = self._views[job_id] = self._view_of(self.view.jobs[job_id])
+            self._update_demand(job_id, view, now)
+        decisions = self._plan(now)
         actions: dict[str, tuple[Action, ...]] = {}
-        for job_id, view in views.items():
-            if job_id in busy:
-                continue
+        for job_id, view in self._views.items():
             decision = None if view.is_name_taken else decisions.get(view.managed.job.key)
-            is_due = now - self._status_at.get(job_id, float("-inf")) >= self._progress_seconds
-            found = reconcile(_with_decision(view, decision), now=now, progress_is_due=is_due)
-            if any(isinstance(each, WriteStatus) for each in found):
-                self._status_at[job_id] = now
-            if found:
+            if job_id not in due and _is_same(decision, view.decision):
+                continue
+            view = self._views[job_id] = replace(view, decision=decision)
+            if job_id in busy:
+                self._due_at[job_id] = now
+                continue
+            if found := self._reconcile(job_id, view, now):
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
 
-    def _plan(self, demands: dict[str, JobDemand], now: float) -> dict[str, Decision]:
-        state = ClusterState(
-            now_seconds=now,
-            machines=tuple(self.view.machines.values()),
-            pods=tuple(self.view.pods.values()),
-            jobs=tuple(demands.values()),
-        )
-        return {decision.job: decision for decision in self._planner.plan(state).decisions}
+    def _take_due(self, now: float) -> set[str]:
+        changed, self._changed = self._changed, set()
+        due = {managed.id for key in changed for managed in self.view.jobs_of(key)}
+        return due | {job_id for job_id in self.view.jobs if self._due_at.get(job_id, now) <= now}
+
+    def _update_demand(self, job_id: str, view: JobView, now: float) -> None:
+        key, demand = view.managed.job.key, None
+        try:
+            demand = self._demand(view, now)
+        except (UserError, SchedulingInputError) as error:
+            log.warning("Leaving out job %s: %s", key, error)
+        if demand is not None:
+            self._demands[key] = demand
+            self._askers[key] = job_id
+        elif self._askers.get(key) in (job_id, None):
+            self._demands.pop(key, None)
+
+    def _reconcile(self, job_id: str, view: JobView, now: float) -> tuple[Action, ...]:
+        failure = self._failures.get(job_id)
+        if failure is not None and now < failure.retry_at:
+            view = replace(view, failure=failure.message)
+        interval = self._progress_interval()
+        written_at = self._status_at.get(job_id, float("-inf"))
+        try:
+            found = reconcile(view, now=now, progress_is_due=now - written_at >= interval)
+        except Exception:
+            # A job that breaks the controller must not stop the others.
+            log.exception("Cannot reconcile %s", job_id)
+            found = ()
+        if any(isinstance(each, WriteStatus) for each in found):
+            self._status_at[job_id] = now
+        # What is not done after all is done again.
+        self._due_at[job_id] = now if found else self._next_time(view, now, max(written_at, now - interval))
+        if view.failure and failure is not None:
+            self._due_at[job_id] = min(self._due_at[job_id], failure.retry_at)
+        return found
+
+    def _next_time(self, view: JobView, now: float, written_at: float) -> float:
+        """When to look at a job again of which nothing changes."""
+        phase = view.written_status.phase
+        if not phase.is_final and view.record is not None:
+            return written_at + self._progress_interval()
+        ttl = view.managed.job.spec.ttl_seconds_after_finished
+        ended = parse_time(view.written_status.completion_time)
+        if phase.is_final and ttl is not None and ended is not None:
+            return min(max(ended + ttl, now), now + _RESYNC_SECONDS)
+        return now + _RESYNC_SECONDS
+
+    def _progress_interval(self) -> float:
+        """The more jobs there are, the less often each of them writes its progress."""
+        return max(self._progress_seconds, _PROGRESS_SECONDS_PER_JOB * len(self.view.jobs))
+
+    def _plan(self, now: float) -> dict[str, Decision]:
+        """From what has changed since the last plan, if there was one."""
+        changes = self.view.take_changes()
+        plan = None
+        if self._planned is not None:
+            try:
+                plan = self._planner.replan(self._planned.changes(changes, self.view, self._demands, now))
+            except Exception:
+                log.exception("Cannot plan from the last plan; planning from scratch")
+        if plan is None:
+            plan = self._planner.plan(
+                ClusterState(
+                    now_seconds=now,
+                    machines=tuple(self.view.machines.values()),
+                    pods=tuple(self.view.pods.values()),
+                    jobs=tuple(self._demands.values()),
+                )
+            )
+        self._planned = Planned.of(self.view, self._demands)
+        return {decision.job: decision for decision in plan.decisions}
 
     def _view_of(self, managed: ManagedJob) -> JobView:
         key = managed.job.key
         owner = self.view.owner_of(key)
-        is_owner = owner is not None and owner.id == managed.id
-        if not is_owner:
-            built = self._spec_of(managed)
+        if owner is None or owner.id != managed.id:
+            built = self._built(managed, started_from="")
             return JobView(managed=managed, spec=built.spec, problem=built.problem, is_name_taken=True)
-        built = self._spec_of(managed)
+        record = self.view.records.get(key)
+        built = self._built(managed, started_from=started_text(record.document) if record is not None else "")
         pods = self.view.pods_of(key)
         lost = (
             name
@@ -126,26 +257,21 @@ class Engine:
             if self.view.is_lost_machine((pod.get("spec") or {}).get("nodeName"))
         )
         return JobView(
-            managed=managed,
+            managed=built.of(managed),
             spec=built.spec,
             problem=built.problem,
-            record=self.view.records.get(key),
+            edits=built.edits,
+            record=record,
             pods=pods,
             lost_pods=frozenset(lost),
         )
 
-    def _spec_of(self, managed: ManagedJob) -> _BuiltSpec:
+    def _built(self, managed: ManagedJob, *, started_from: str) -> _BuiltSpec:
         job = managed.job
+        key = (job.uid, job.generation, managed.problems, started_from)
         built = self._specs.get(managed.id)
-        if built is None or (built.uid, built.generation) != (job.uid, job.generation):
-            spec, problem = None, " ".join(str(each) for each in managed.problems)
-            if not managed.problems:
-                try:
-                    spec = job_spec_of(job)
-                except UserError as error:
-                    problem = error.message
-            built = _BuiltSpec(uid=job.uid, generation=job.generation, spec=spec, problem=problem)
-            self._specs[managed.id] = built
+        if built is None or built.key != key:
+            built = self._specs[managed.id] = _build(managed, started_from, key)
         return built
 
     def _demand(self, view: JobView, now: float) -> JobDemand | None:
@@ -177,13 +303,54 @@ class Engine:
             workers_desired=view.workers_desired,
         )
 
+    def _changed_job(self, key: str) -> None:
+        self._changed.add(key)
+
     def _forget(self) -> None:
         """Drops what is kept of jobs that are gone."""
         jobs = self.view.jobs
-        self._specs = {job_id: each for job_id, each in self._specs.items() if job_id in jobs}
-        self._histories = {job_id: each for job_id, each in self._histories.items() if job_id in jobs}
-        self._status_at = {job_id: each for job_id, each in self._status_at.items() if job_id in jobs}
+        if all(job_id in jobs for job_id in self._views):
+            return
+        for kept in (
+            self._specs,
+            self._histories,
+            self._status_at,
+            self._failures,
+            self._views,
+            self._due_at,
+        ):
+            for job_id in [each for each in kept if each not in jobs]:
+                del kept[job_id]
+        for key in [key for key, job_id in self._askers.items() if job_id not in jobs]:
+            del self._askers[key]
+            self._demands.pop(key, None)
 
 
-def _with_decision(view: JobView, decision: Decision | None) -> JobView:
-    return replace(view, decision=decision)
+def _is_same(one: Decision | None, other: Decision | None) -> bool:
+    """Whether two decisions have the same effects."""
+    if one is None or other is None:
+        return one is other
+    return (type(one), one.size, one.reason) == (type(other), other.size, other.reason) and getattr(
+        one, "victims", ()
+    ) == getattr(other, "victims", ())
+
+
+def _build(managed: ManagedJob, started_from: str, key: tuple[object, ...]) -> _BuiltSpec:
+    job, problems = managed.job, managed.problems
+    running: TrainingJobSpec | None = None
+    edits: tuple[FieldProblem, ...] = ()
+    started = read_started_spec(
+        started_from, name=job.name, namespace=job.namespace, api_version=job.api_version
+    )
+    if started is not None:
+        # A running job goes on as it was before an edit that it cannot follow.
+        edits = problems or unapplied_edits(started, job.spec)
+        running = started if problems else followed(started, job.spec)
+        job, problems = replace(job, spec=running), ()
+    spec, problem = None, " ".join(str(each) for each in problems)
+    if not problems:
+        try:
+            spec = job_spec_of(job)
+        except UserError as error:
+            problem = error.message
+    return _BuiltSpec(key=key, spec=spec, problem=problem, running=running, edits=edits)

@@ -183,13 +183,12 @@ def _strategy(spec: Sections) -> Iterator[Problem]:
         yield _problem(
             "distribution_strategy", "num_ps", because=f"{PARAMETER_SERVER} needs --num_ps of at least 1."
         )
-    if training.max_bad_gradients > 0 and nodes.num_ps < 1:
+    if training.max_bad_gradients > 0 and nodes.num_ps < 1 and spec.model.job_command:
         yield _problem(
             "max_bad_gradients",
-            "num_ps",
-            "distribution_strategy",
-            because="--max_bad_gradients has a meaning only with parameter servers, which check gradients:"
-            " add --num_ps, or leave it out.",
+            "job_command",
+            because="--max_bad_gradients is for model definitions and parameter servers: a program without servers"
+            " applies its gradients itself. Omit it.",
         )
     if training.use_async and training.grads_to_wait > 1:
         yield _problem(

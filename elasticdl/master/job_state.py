@@ -50,7 +50,6 @@ from elasticdl.master.commands.nodes import (
     AssignAddresses,
     JoinNode,
     ObserveNode,
-    PushCredit,
     ReportFailure,
     ReportHungNode,
     ScaleRole,
@@ -398,7 +397,7 @@ class JobState:
         if self.plan.runs_command:
             self.completion.node_ended(node)
         elif node.role == "worker":
-            self._worker_ended(node, command.credit, in_doubt=command.in_doubt)
+            self._worker_ended(node, command)
         if failure is not None:
             self.ending.fail(failure, self.last_error or what.message)
         elif self._loses_model(node) and not self.outcome:
@@ -424,11 +423,14 @@ class JobState:
             return replace(status, reason=EndReason.ERROR)
         return status
 
-    def _worker_ended(self, node: Node, credit: PushCredit | None, *, in_doubt: bool) -> None:
-        if credit is not None and TRAINING in self.ledger.datasets():
-            self.ledger.credit(TRAINING, node.name, **vars(credit))
-        if in_doubt and TRAINING in self.ledger.datasets():
-            self.ledger.doubt(TRAINING, node.name)
+    def _worker_ended(self, node: Node, end: ObserveNode) -> None:
+        if TRAINING in self.ledger.datasets():
+            if end.credit is not None:
+                self.ledger.credit(TRAINING, node.name, **vars(end.credit))
+            if end.partial is not None:
+                self.ledger.credit_partial(TRAINING, node.name, **vars(end.partial))
+            if end.in_doubt:
+                self.ledger.doubt(TRAINING, node.name)
         failed = self.failed.pop(node.name, WorkerError())
         try:
             self.ledger.forget_worker(node.name, failed_lease=failed.lease_id or None)

@@ -91,6 +91,8 @@ class Master:
         self._moving = Rebalancer(self, self._servers, clock)
         self._fencing = WorkerFence(self, self._servers, clock)
         self.figures = ServerFigures()
+        # Of the worker that has skipped most: in all-reduce all members skip the same ones.
+        self.skipped_batches = 0
         self._asking = ServerPoller(self, self._servers)
         self._recovery = JournalRecovery(
             self,
@@ -158,6 +160,9 @@ class Master:
             if len(self.losses) > 2000:
                 del self.losses[:-1000:2]
             self._draw(self.state.ledger.steps, {"loss": loss})
+
+    def note_skipped(self, batches: int) -> None:
+        self.skipped_batches = max(self.skipped_batches, batches)
 
     def note_evaluation(self, step: int, metrics: dict[str, float]) -> None:
         log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})

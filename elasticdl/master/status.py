@@ -74,7 +74,7 @@ def job_status(
         desired_nodes=dict(state.roster.targets),
         observed_generation=observed.generation if observed else 0,
         desired_result=desired_result or DesiredResult(),
-        non_finite_batches=master.figures.refused,
+        non_finite_batches=max(master.figures.refused, master.skipped_batches),
         buckets=state.placing.report(),
         servers=master.figures.reports(),
         audit=None if brief else audit_ledger(state.ledger),

@@ -28,7 +28,7 @@ class JoinReply(_message.Message):
     def __init__(self, job_spec: _Optional[str] = ..., job_dir: _Optional[str] = ..., lineage: _Optional[str] = ...) -> None: ...
 
 class ToldShard(_message.Message):
-    __slots__ = ("lease_id", "dataset", "epoch", "start", "position", "end", "batches", "atomic", "held")
+    __slots__ = ("lease_id", "dataset", "epoch", "start", "position", "end", "batches", "atomic", "held", "applied_buckets")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class ToldShard(_message.Message):
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     ATOMIC_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_BUCKETS_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     dataset: str
     epoch: int
@@ -47,7 +48,8 @@ class ToldShard(_message.Message):
     batches: int
     atomic: bool
     held: bool
-    def __init__(self, lease_id: _Optional[int] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., position: _Optional[int] = ..., end: _Optional[int] = ..., batches: _Optional[int] = ..., atomic: bool = ..., held: bool = ...) -> None: ...
+    applied_buckets: bytes
+    def __init__(self, lease_id: _Optional[int] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., position: _Optional[int] = ..., end: _Optional[int] = ..., batches: _Optional[int] = ..., atomic: bool = ..., held: bool = ..., applied_buckets: _Optional[bytes] = ...) -> None: ...
 
 class TellRequest(_message.Message):
     __slots__ = ("node", "generation", "seen_generation", "cut", "sizes", "epochs_ended", "shards")
@@ -225,16 +227,18 @@ class LeaseRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., dataset: _Optional[str] = ..., max_shards: _Optional[int] = ..., request_id: _Optional[int] = ..., generation: _Optional[int] = ..., wait: bool = ...) -> None: ...
 
 class Shard(_message.Message):
-    __slots__ = ("lease_id", "epoch", "start", "end")
+    __slots__ = ("lease_id", "epoch", "start", "end", "applied_buckets")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_BUCKETS_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
     epoch: int
     start: int
     end: int
-    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    applied_buckets: bytes
+    def __init__(self, lease_id: _Optional[int] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., applied_buckets: _Optional[bytes] = ...) -> None: ...
 
 class LeaseReply(_message.Message):
     __slots__ = ("shards", "finished")
@@ -271,7 +275,7 @@ class BadRange(_message.Message):
     def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., where: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds")
+    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds", "skipped_batches")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -281,6 +285,7 @@ class ReportRequest(_message.Message):
     STOP_TRAINING_FIELD_NUMBER: _ClassVar[int]
     REPORT_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     node: str
     generation: int
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -290,7 +295,8 @@ class ReportRequest(_message.Message):
     stop_training: bool
     report_id: int
     batch_seconds: float
-    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ...) -> None: ...
+    skipped_batches: int
+    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ..., skipped_batches: _Optional[int] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("lost_leases",)

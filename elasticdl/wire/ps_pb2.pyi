@@ -155,7 +155,7 @@ class PullRowsReply(_message.Message):
     def __init__(self, moved: _Optional[bytes] = ...) -> None: ...
 
 class PushRequest(_message.Message):
-    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets", "not_finite", "newer")
+    __slots__ = ("worker", "sequence", "version", "learning_rate", "arrays", "rows", "lease_id", "position", "batches", "generation", "buckets", "not_finite", "newer", "applied_buckets")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +169,7 @@ class PushRequest(_message.Message):
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     NOT_FINITE_FIELD_NUMBER: _ClassVar[int]
     NEWER_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_BUCKETS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     sequence: int
     version: int
@@ -182,7 +183,8 @@ class PushRequest(_message.Message):
     buckets: bytes
     not_finite: str
     newer: _containers.RepeatedCompositeFieldContainer[BucketVersion]
-    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ..., not_finite: _Optional[str] = ..., newer: _Optional[_Iterable[_Union[BucketVersion, _Mapping]]] = ...) -> None: ...
+    applied_buckets: bytes
+    def __init__(self, worker: _Optional[str] = ..., sequence: _Optional[int] = ..., version: _Optional[int] = ..., learning_rate: _Optional[float] = ..., arrays: _Optional[_Iterable[_Union[ArrayHead, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[RowsHead, _Mapping]]] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., generation: _Optional[int] = ..., buckets: _Optional[bytes] = ..., not_finite: _Optional[str] = ..., newer: _Optional[_Iterable[_Union[BucketVersion, _Mapping]]] = ..., applied_buckets: _Optional[bytes] = ...) -> None: ...
 
 class PushReply(_message.Message):
     __slots__ = ("accepted", "version", "moved", "refused")
@@ -327,6 +329,22 @@ class FenceRequest(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FenceReply(_message.Message):
+    __slots__ = ("sequence", "lease_id", "position", "batches", "buckets", "newer")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    NEWER_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    lease_id: int
+    position: int
+    batches: int
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    newer: _containers.RepeatedCompositeFieldContainer[PartialBatch]
+    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ..., newer: _Optional[_Iterable[_Union[PartialBatch, _Mapping]]] = ...) -> None: ...
+
+class PartialBatch(_message.Message):
     __slots__ = ("sequence", "lease_id", "position", "batches", "buckets")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -337,8 +355,8 @@ class FenceReply(_message.Message):
     lease_id: int
     position: int
     batches: int
-    buckets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+    buckets: bytes
+    def __init__(self, sequence: _Optional[int] = ..., lease_id: _Optional[int] = ..., position: _Optional[int] = ..., batches: _Optional[int] = ..., buckets: _Optional[bytes] = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
     __slots__ = ("figures",)

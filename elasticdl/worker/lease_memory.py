@@ -60,6 +60,7 @@ class LeaseMemory:
                         batches=shard.batches,
                         atomic=shard.atomic,
                         held=shard.is_held,
+                        applied_buckets=shard.applied,
                     )
                     for shard in self.shards.shards()
                 ],

@@ -34,6 +34,8 @@ class Reporter:
         self._loss_sum = 0.0
         self._loss_batches = 0
         self._stop_training = False
+        # Reported, and not yet.
+        self._skipped_batches, self._has_skipped = 0, False
         self._seconds: deque[float] = deque(maxlen=50)
         self._generation = 0
         self._sending = False
@@ -91,6 +93,14 @@ class Reporter:
             self._hurry = True
             self._moved.notify_all()
 
+    def note_skipped(self, batches: int) -> None:
+        """Batches that this worker has skipped so far, since they were not finite."""
+        if batches != self._skipped_batches:
+            with self._moved:
+                self._skipped_batches = batches
+                self._hurry = self._has_skipped = True
+                self._moved.notify_all()
+
     def ask_to_stop(self) -> None:
         """A callback wants the training to end."""
         with self._moved:
@@ -119,7 +129,7 @@ class Reporter:
         self.check()
 
     def _pending(self) -> bool:
-        return bool(self._progress or self._bad or self._stop_training)
+        return bool(self._progress or self._bad or self._stop_training or self._has_skipped)
 
     def _run(self) -> None:
         while True:
@@ -161,11 +171,12 @@ class Reporter:
             stop_training=self._stop_training,
             report_id=self._number,
             batch_seconds=statistics.median(self._seconds) if self._seconds else 0.0,
+            skipped_batches=self._skipped_batches,
         )
         self._progress = {}
         self._bad = []
         self._loss_sum, self._loss_batches = 0.0, 0
-        self._stop_training = False
+        self._stop_training = self._has_skipped = False
         return request
 
     def close(self) -> None:

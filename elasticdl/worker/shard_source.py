@@ -53,7 +53,8 @@ class LeasedShards:
                     return
                 raise
             shards = [
-                Shard(lease_id=s.lease_id, epoch=s.epoch, start=s.start, end=s.end) for s in reply.shards
+                Shard(lease_id=s.lease_id, epoch=s.epoch, start=s.start, end=s.end, applied=s.applied_buckets)
+                for s in reply.shards
             ]
             for shard in shards:
                 if self._remembered:
@@ -63,6 +64,7 @@ class LeasedShards:
                         epoch=shard.epoch,
                         start=shard.start,
                         end=shard.end,
+                        applied=shard.applied,
                     )
             yield from shards
             if reply.finished:

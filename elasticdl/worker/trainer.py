@@ -33,6 +33,8 @@ class Shard:
     epoch: int
     start: int
     end: int
+    # Buckets of the parameter servers that have these samples already, packed.
+    applied: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +101,10 @@ class Trainer(abc.ABC):
         """Makes sure all parameters exist (some models create them on their first batch). Safe to repeat."""
 
     @abc.abstractmethod
-    def train(self, batch: Batch) -> float:
+    def train(self, batch: Batch, *, guarded: bool = False) -> float:
         """One step with the framework's own optimizer, of rows that are kept here with one that does the same.
-        Returns the loss.
+        Returns the loss. With `guarded`, a batch whose loss or gradients are not finite changes no parameter, and
+        its loss is NaN.
         """
 
     @abc.abstractmethod

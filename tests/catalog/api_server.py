@@ -45,6 +45,8 @@ class ApiServer:
         # Pods whose end is never confirmed.
         self.stuck: set[str] = set()
         self.logs: dict[str, Log] = {}
+        # The definition of TrainingJobs is installed.
+        self.has_training_jobs = False
         self.deletions: list[tuple[str, Document]] = []
         self.log_queries: list[tuple[str, dict[str, str]]] = []
         self.over = threading.Event()
@@ -139,8 +141,8 @@ class ApiServer:
         path, query = urlsplit(request.path).path, urlsplit(request.path).query
         asked = {name: values[0] for name, values in parse_qs(query).items()}
         in_namespace = path.partition(f"/namespaces/{NAMESPACE}/")[2]
-        # Lists of all namespaces, and of kinds that have none, end with the kind.
-        kind, _, name = in_namespace.partition("/") if in_namespace else (path.rpartition("/")[2], "", "")
+        # Lists of all namespaces, and kinds that have none, have the kind after the version.
+        kind, _, name = (in_namespace or path.partition("/v1/")[2]).partition("/")
         name = name.removesuffix("/status")
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
@@ -161,6 +163,9 @@ class ApiServer:
     def _do(
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
+        if kind == "v1":
+            names = ["trainingjobs"] if self.has_training_jobs else []
+            return 200, {"resources": [{"name": each} for each in names]}
         if method == "POST":
             if (kind, body["metadata"]["name"]) in self.objects:
                 message = f'{kind} "{body["metadata"]["name"]}" already exists'
@@ -187,7 +192,9 @@ class ApiServer:
         ):
             return 409, {"reason": "Conflict", "message": "it has changed"}
         if method == "PUT":
-            return 200, self.change(kind, name, {key: body[key] for key in ("data", "status") if key in body})
+            return 200, self.change(
+                kind, name, {key: body[key] for key in ("data", "status", "webhooks") if key in body}
+            )
         if method == "PATCH":
             return 200, self.change(kind, name, body)
         self.deletions.append((name, body))

@@ -54,7 +54,7 @@ def run(api: ApiServer, tmp_path: Path) -> Run:
 
 
 def test_started_job_is_owned_by_its_training_job(api: ApiServer, job: TrainingJob, run: Run) -> None:
-    assert run(StartJob(job=job, spec=job_spec_of(job)))
+    assert run(StartJob(job=job, spec=job_spec_of(job), started_from={}))
     [owner] = api.objects["configmaps", RECORD]["metadata"]["ownerReferences"]
     assert (owner["apiVersion"], owner["kind"], owner["uid"]) == ("elasticdl.org/v1", "TrainingJob", job.uid)
     record_uid = api.objects["configmaps", RECORD]["metadata"]["uid"]
@@ -63,15 +63,15 @@ def test_started_job_is_owned_by_its_training_job(api: ApiServer, job: TrainingJ
 
 def test_job_whose_record_is_there_is_not_started_again(api: ApiServer, job: TrainingJob, run: Run) -> None:
     spec = job_spec_of(job)
-    assert run(StartJob(job=job, spec=spec))
+    assert run(StartJob(job=job, spec=spec, started_from={}))
     event = EmitEvent(job=job, reason="Admit", message="It starts.")
-    assert not run(StartJob(job=job, spec=spec), event)
+    assert not run(StartJob(job=job, spec=spec, started_from={}), event)
     assert not [kind for kind, _ in api.objects if kind == "events"]
 
 
 def test_missing_master_is_created_and_the_secret_stays(api: ApiServer, job: TrainingJob, run: Run) -> None:
     spec = job_spec_of(job)
-    run(StartJob(job=job, spec=spec))
+    run(StartJob(job=job, spec=spec, started_from={}))
     secret = api.objects["secrets", RECORD]
     del api.objects["pods", MASTER]
     assert run(StartMaster(job=job, record=api.objects["configmaps", RECORD], spec=spec))
@@ -130,5 +130,5 @@ def test_pod_of_another_uid_is_not_deleted(api: ApiServer, job: TrainingJob, run
 
 
 def test_controller_that_does_not_lead_does_nothing(api: ApiServer, job: TrainingJob, run: Run) -> None:
-    assert not run(StartJob(job=job, spec=job_spec_of(job)), is_leader=False)
+    assert not run(StartJob(job=job, spec=job_spec_of(job), started_from={}), is_leader=False)
     assert ("configmaps", RECORD) not in api.objects

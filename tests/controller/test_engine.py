@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from elasticdl.controller.reconcile.actions import (
+    Action,
     DeletePod,
     DeleteTrainingJob,
     EmitEvent,
@@ -15,10 +17,13 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.controller.started_spec import started_annotations
+from elasticdl.errors import UserError
 from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from tests.controller.builders import (
     NOW,
+    Document,
     FakeCluster,
     desired_of,
     node,
@@ -329,3 +334,155 @@ def test_resources_line_has_requests_totals_and_idle() -> None:
     )
     assert "CPUTotalMilli:4000" in line
     assert "NodesCPUIdleMilli:{m0:1500}" in line
+
+
+def test_refused_start_is_reported_and_retried_after_a_backoff() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    start = cluster.actions()[0]
+    words = 'pods "elasticdl-one-master" is forbidden: serviceaccount "elasticdl" not found'
+    cluster.engine.failed("elasticdl.org/default/one", start, UserError(words), now=NOW)
+    actions = cluster.actions(now=NOW + 1)
+    assert not of_kind(StartJob, actions)
+    status = status_of(actions)
+    stalled = status.condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", "ActionRefused")
+    assert words in status.message
+    assert [each.reason for each in of_kind(EmitEvent, actions)] == ["ActionRefused"]
+    assert of_kind(StartJob, cluster.actions(now=NOW + 2))
+
+
+def test_backoff_grows_with_each_refusal_and_ends_with_a_success() -> None:
+    cluster = FakeCluster()
+    cluster.show(training_job())
+    actions = cluster.actions()
+    for now in (NOW, NOW + 2):
+        cluster.engine.failed("elasticdl.org/default/one", actions[0], UserError("refused"), now=now)
+    assert not of_kind(StartJob, cluster.actions(now=NOW + 5))
+    assert of_kind(StartJob, cluster.actions(now=NOW + 6))
+    cluster.engine.carried_out("elasticdl.org/default/one", actions)
+    cluster.engine.failed("elasticdl.org/default/one", actions[0], UserError("refused"), now=NOW + 6)
+    assert of_kind(StartJob, cluster.actions(now=NOW + 8))
+
+
+def started(cluster: FakeCluster, document: Document, workers: int) -> None:
+    """Runs a job whose record says what it was started with, as the effects write it."""
+    [start] = of_kind(StartJob, started_actions(cluster, document))
+    running = record(start.spec, report=report(workers))
+    running["metadata"]["annotations"] = started_annotations(start.started_from)
+    cluster.show(running, pod(start.spec, "master-0"))
+    cluster.show(*(pod(start.spec, f"worker-{number}") for number in range(workers)))
+
+
+def started_actions(cluster: FakeCluster, document: Document) -> tuple[Action, ...]:
+    cluster.show(document)
+    return cluster.actions()
+
+
+def edited(document: Document, **fields: Any) -> Document:
+    return {
+        **document,
+        "spec": {**document["spec"], **fields},
+        "metadata": {**document["metadata"], "generation": 2},
+    }
+
+
+def test_edit_that_a_running_job_cannot_follow_is_reported_and_not_applied() -> None:
+    cluster = FakeCluster(cpu="3")
+    job = training_job(high=2)
+    started(cluster, job, workers=2)
+    trainer = {**job["spec"]["trainer"], "max-instance": 9}
+    cluster.show(node("m1", cpu="8"), edited(job, image="image:2", trainer=trainer))
+    actions = cluster.actions()
+    assert not of_kind(WriteDesired, actions)
+    status = status_of(actions)
+    valid = status.condition(ConditionType.VALID)
+    assert valid is not None
+    assert (valid.status, valid.reason) == ("False", "EditNotApplied")
+    assert "spec.image: cannot be changed" in valid.message
+    assert "9 is more than 2" in valid.message
+    assert status.phase is TrainingJobPhase.RUNNING
+    assert str(status.trainer) == "2/2 (1–2)"
+    assert [each.reason for each in of_kind(EmitEvent, actions)] == ["EditNotApplied"]
+
+
+def test_job_stays_elastic_while_an_edit_of_it_is_invalid() -> None:
+    cluster = FakeCluster(cpu="2")
+    job = training_job(high=3)
+    started(cluster, job, workers=1)
+    cluster.show(edited(job, fault_tolernt=True), node("m1"))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 3}
+    assert "fault_tolerant" in status_of(actions).message
+
+
+def test_range_is_narrowed_while_the_job_runs() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    cluster.show(edited(job, trainer={**job["spec"]["trainer"], "max-instance": 2}))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 2}
+    valid = status_of(actions).condition(ConditionType.VALID)
+    assert valid is not None
+    assert valid.is_true
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}, "CrashLoop"),
+        ({"waiting": {"reason": "InvalidImageName", "message": "no name"}}, "ImageMissing"),
+        ({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}, "PodNotRunning"),
+    ],
+)
+def test_master_that_cannot_start_stalls_the_job(state: Document, reason: str) -> None:
+    cluster = FakeCluster()
+    spec = cluster.started(training_job())["one"]
+    waiting = pod(spec, "master-0", phase="Pending")
+    waiting["status"]["containerStatuses"] = [{"name": "master", "state": state}]
+    cluster.show(record(spec), waiting)
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", reason)
+
+
+def test_worker_that_finds_no_machine_is_reported() -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job())
+    waiting = pod(spec, "worker-2", phase="Pending")
+    del waiting["spec"]["nodeName"], waiting["status"]["containerStatuses"]
+    message = "0/1 nodes are available: 1 Insufficient cpu."
+    waiting["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    ]
+    cluster.show(waiting)
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.status, stalled.reason) == ("True", "Unschedulable")
+    assert "Insufficient cpu" in stalled.message
+
+
+def test_transition_time_changes_with_the_status_of_a_condition_only() -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job(high=3))
+    status = status_of(cluster.actions())
+    cluster.show(training_job(high=3, status=status))
+    cluster.remove(pod(spec, "master-0"))
+    later = status_of(cluster.actions(now=NOW + 30))
+    before, after = status.condition(ConditionType.ADMITTED), later.condition(ConditionType.ADMITTED)
+    assert before is not None
+    assert after is not None
+    assert after.last_transition_time == before.last_transition_time == format_time(NOW)
+    cluster.show(record(spec, report=report(0)), training_job(high=3, status=later))
+    ready = status_of(cluster.actions(now=NOW + 60)).condition(ConditionType.READY)
+    assert ready is not None
+    assert (ready.status, ready.last_transition_time) == ("False", format_time(NOW + 60))
+
+
+def test_job_of_a_queue_runs_with_the_size_that_was_admitted() -> None:
+    cluster = FakeCluster()
+    job = training_job(low=1, high=3, suspend=False)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    assert cluster.started(job)["one"].nodes.num_workers == 1

@@ -12,6 +12,7 @@ import pytest
 
 from elasticdl.cli.main import root
 from elasticdl.jobs.schema.flag_index import LEAVES, NAMES
+from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -50,6 +51,8 @@ ALL_FLAGS = (
     | _OTHERS
     | {flag for command in COMMANDS.values() for flag in _flags_of(command)}
     | {"version"}
+    | TRAIN.keys()
+    | PSERVER.keys()
 )
 
 

@@ -54,7 +54,6 @@ def test_a_command_of_blanks_is_none() -> None:
         ({"num_workers": 2, "num_ps": 0}, "needs --num_ps of at least 1"),
         ({"num_workers": 0}, "--num_workers must be at least 1"),
         ({"use_async": True, "grads_to_wait": 2}, "--use_async=true waits for no other gradients"),
-        ({"max_bad_gradients": 1}, "only with parameter servers"),
         ({"sync_version_tolerance": 1}, "only in synchronous training"),
         ({"checkpoint_steps": 10}, "--checkpoint_steps needs --checkpoint_dir"),
         ({"evaluation_steps": 10}, "--evaluation_steps needs --validation_data"),

@@ -2,19 +2,21 @@
 
 What the model has had is written down beside the ledger (`model`), and must be what the ledger says: whenever it is
 frozen, and in the end. Workers hold several shards, one batch of theirs may be on its way, and when they end, be it by
-a failure of their own, the job gets what a fence would find out: their last push.
+a failure of their own, the job gets what a fence would find out: their last push, and a batch that has reached some
+of the servers.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from elasticdl.master.commands.checkpoints import FinishCheckpoint, PassBarrier
 from elasticdl.master.commands.command import Command
-from elasticdl.master.commands.nodes import PushCredit, ReportFailure
+from elasticdl.master.commands.nodes import PartialPush, PushCredit, ReportFailure
 from elasticdl.master.commands.shards import ReportProgress, TruncateLease
 from elasticdl.master.services.directives import directive_for
 from elasticdl.master.settings import JobSettings
@@ -25,6 +27,8 @@ R = TypeVar("R")
 
 # A worker reads ahead, so it has a few.
 _MOST_SHARDS = 3
+# Servers, a hex digit of bucket bits each.
+SERVERS = 3
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Shard:
     position: int
     end: int
     batches: int = 0
+    # The servers that have these samples already.
+    applied: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -59,9 +65,9 @@ class PushingJob(ToyJob):
     def __init__(self, plan: JobSettings, *, seed: int, sizes: dict[str, int]) -> None:
         super().__init__(plan, sizes=sizes)
         self._dice = random.Random(seed)
-        # How often the model has had each sample of each epoch; the same of checkpoints by their paths.
-        self.model: Counter[tuple[int, int]] = Counter()
-        self._copies: dict[str, Counter[tuple[int, int]]] = {}
+        # How often each server has had each sample of each epoch; the same of checkpoints by their paths.
+        self.model: Counter[tuple[int, int, int]] = Counter()
+        self._copies: dict[str, Counter[tuple[int, int, int]]] = {}
 
     def do(self, command: Command[R]) -> R:
         generation = self.state.generation
@@ -87,7 +93,9 @@ class PushingJob(ToyJob):
         """The model has had what the ledger counts, and nothing twice."""
         twice = {sample: times for sample, times in self.model.items() if times > 1}
         assert not twice
-        assert len(self.model) == self.state.ledger.samples_done("training")
+        servers = Counter((epoch, sample) for epoch, sample, _ in self.model)
+        complete = [sample for sample, count in servers.items() if count == SERVERS]
+        assert len(complete) == self.state.ledger.samples_done("training")
 
     # -- ends ------------------------------------------------------------------------------------------------
 
@@ -96,8 +104,11 @@ class PushingJob(ToyJob):
     ) -> None:
         worker = self.workers.get(name)
         if isinstance(worker, PushingWorker) and worker.generation == self.state.generation:
-            if worker.under_way and self._dice.random() < 0.5:
+            dice = self._dice.random() if worker.under_way else 0.0
+            if dice > 0.6:
                 self._land(worker)
+            elif dice > 0.3 and self.plan.servers:
+                more["partial"] = self._land_partly(worker)
             if self.plan.servers:
                 more["credit"] = worker.last_push
         super().end(name, reason, exit_code, **more)
@@ -172,7 +183,13 @@ class PushingJob(ToyJob):
             return True
         if not worker.shards or (len(worker.shards) < _MOST_SHARDS and self._dice.random() < 0.4):
             for lease in self._lease(worker, "training"):
-                shard = Shard(lease_id=lease.lease_id, epoch=lease.epoch, position=lease.start, end=lease.end)
+                shard = Shard(
+                    lease_id=lease.lease_id,
+                    epoch=lease.epoch,
+                    position=lease.start,
+                    end=lease.end,
+                    applied=frozenset(server for server, bits in enumerate(lease.applied) if bits == "f"),
+                )
                 worker.shards.append(shard)
         if not worker.shards:
             return self.state.work.propose_split("training", worker.name)
@@ -188,9 +205,27 @@ class PushingJob(ToyJob):
             return
         shard, start = worker.under_way
         worker.under_way = None
-        self.model.update((shard.epoch, sample) for sample in range(start, shard.position))
+        self._apply(shard, start, range(SERVERS))
         worker.unreported[shard.lease_id] = (shard.lease_id, shard.position, shard.batches, False)
         worker.last_push = PushCredit(lease_id=shard.lease_id, position=shard.position, batches=shard.batches)
+
+    def _land_partly(self, worker: PushingWorker) -> PartialPush:
+        """The worker ends in the middle of its push."""
+        assert worker.under_way is not None
+        shard, start = worker.under_way
+        servers = self._dice.sample(range(SERVERS), self._dice.randrange(1, SERVERS))
+        self._apply(shard, start, servers)
+        return PartialPush(
+            lease_id=shard.lease_id,
+            position=shard.position,
+            batches=shard.batches,
+            buckets="".join("f" if server in servers else "0" for server in range(SERVERS)),
+        )
+
+    def _apply(self, shard: Shard, start: int, servers: Iterable[int]) -> None:
+        for server in servers:
+            if server not in shard.applied:
+                self.model.update((shard.epoch, sample, server) for sample in range(start, shard.position))
 
     def _report(self, worker: PushingWorker) -> None:
         progress, worker.unreported = list(worker.unreported.values()), {}

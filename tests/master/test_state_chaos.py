@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.settings import JobSettings
-from tests.master.pushing_job import PushingJob
+from tests.master.pushing_job import SERVERS, PushingJob
 
 PLANS = {
     "servers": JobSettings(
@@ -95,7 +95,7 @@ def test_the_model_has_had_what_the_ledger_says_whatever_is_killed_or_fails(name
     assert audit.exact, audit.reason
     job.check()
     if not plan.max_step:
-        assert len(job.model) == 101 * plan.epochs
+        assert len(job.model) == 101 * plan.epochs * SERVERS
     assert all(job.state.roster.nodes[name].alive for name in job.state.failed)
     assert job.replayed().snapshot() == job.state.snapshot()
 

@@ -12,7 +12,7 @@ import pytest
 from elasticdl.master.commands.checkpoints import PassBarrier
 from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
-from elasticdl.master.commands.nodes import PushCredit, ReportFailure
+from elasticdl.master.commands.nodes import PartialPush, PushCredit, ReportFailure
 from elasticdl.master.commands.shards import (
     AnnounceDataset,
     LeaseShards,
@@ -22,7 +22,7 @@ from elasticdl.master.commands.shards import (
 )
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import audit_ledger
-from elasticdl.master.ledger.ledger import LedgerError
+from elasticdl.master.ledger.ledger import Ledger, LedgerError
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import EndReason
 
@@ -210,6 +210,67 @@ def test_in_a_shard_without_order_a_push_counts_for_those_before_it(toy_job: Cal
     assert job.state.ledger.samples_done("training") == 8
     assert job.state.ledger.steps == 2
     assert job.state.ledger.to_do("training", 1) == [(second.start, second.end)]
+    assert audit_ledger(job.state.ledger).twice == 8
+
+
+def test_partial_batch_is_leased_by_itself_with_buckets_that_have_it(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, JobSettings(workers=2, servers=3, batch_size=4, shard_size=12))
+    first, second = (lease_one(job, "worker-0", number) for number in (1, 2))
+    partial = PartialPush(lease_id=second.lease_id, position=second.start + 4, batches=1, buckets="0f")
+    job.end("worker-0", partial=partial)
+    assert job.state.ledger.samples_done("training") == 12
+    leases = [lease_one(job, "worker-1", number) for number in (1, 2)]
+    assert [(lease.start, lease.end, lease.applied) for lease in leases] == [
+        (second.start + 4, second.end, ""),
+        (second.start, second.start + 4, "0f"),
+    ]
+    assert not job.state.ledger.check()
+    assert first.lease_id not in {lease.lease_id for lease in job.state.ledger.held("training")}
+
+
+def test_partial_batch_is_done_once_two_dead_workers_have_reached_all_buckets(
+    toy_job: Callable[..., Any],
+) -> None:
+    job = started(toy_job, JobSettings(workers=2, servers=2, batch_size=4, shard_size=4))
+    lease = lease_one(job, "worker-0", 1)
+    job.end(
+        "worker-0",
+        partial=PartialPush(lease_id=lease.lease_id, position=lease.end, batches=1, buckets="0f"),
+    )
+    again = lease_one(job, "worker-1", 1)
+    assert (again.start, again.end, again.applied) == (lease.start, lease.end, "0f")
+    job.end(
+        "worker-1",
+        partial=PartialPush(lease_id=again.lease_id, position=again.end, batches=1, buckets="f0"),
+    )
+    assert job.state.ledger.samples_done("training") == 4
+    assert job.state.ledger.steps == 1
+    assert not job.state.ledger.held("training")
+
+
+def test_partial_batch_keeps_its_buckets_in_snapshots(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, JobSettings(workers=2, servers=2, batch_size=4, shard_size=4))
+    lease = lease_one(job, "worker-0", 1)
+    job.end(
+        "worker-0",
+        partial=PartialPush(lease_id=lease.lease_id, position=lease.end, batches=1, buckets="0f"),
+    )
+    queued = Ledger.restore(job.state.ledger.snapshot())
+    (given,) = queued.lease("training", "worker-1", 1, 1)
+    assert given.applied == "0f"
+    held = Ledger.restore(queued.snapshot())
+    assert [lease.applied for lease in held.held("training")] == ["0f"]
+
+
+def test_partial_batch_without_order_may_count_twice(toy_job: Callable[..., Any]) -> None:
+    job = started(toy_job, JobSettings(workers=1, servers=2, batch_size=4, shard_size=8))
+    lease = lease_one(job, "worker-0", 1)
+    job.end(
+        "worker-0",
+        partial=PartialPush(lease_id=lease.lease_id, position=lease.start, batches=1, buckets="0f"),
+    )
+    assert job.state.ledger.samples_done("training") == 0
+    assert audit_ledger(job.state.ledger).twice == lease.end - lease.start
 
 
 def test_evaluated_shards_are_not_credited_for_pushes(toy_job: Callable[..., Any]) -> None:

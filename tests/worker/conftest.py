@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,19 @@ def memory_reader() -> Callable[..., MemoryReader]:
 
 
 @pytest.fixture
+def start_table_servers() -> Callable[[], AbstractContextManager[tuple[list[Any], list[str]]]]:
+    """Starts two parameter servers of this process behind real ports: their stores, and their addresses."""
+    return _two_servers
+
+
+@pytest.fixture
 def table_servers() -> Iterator[tuple[list[Any], list[str]]]:
-    """Two parameter servers of this process behind real ports: their stores, and their addresses."""
+    with _two_servers() as servers:
+        yield servers
+
+
+@contextmanager
+def _two_servers() -> Iterator[tuple[list[Any], list[str]]]:
     from elasticdl.ps.core.buckets import first_map
     from elasticdl.ps.replication.replica_log import Routes
     from elasticdl.ps.server.parameter_server import ParameterServer

@@ -13,9 +13,11 @@ from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.catalog.kubernetes.submission import complete_spec, create_job
 from elasticdl.catalog.kubernetes.summary import summarize
 from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.catalog.kubernetes.training_job import create_training_job, find_training_job, has_size_range
 from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.platforms.kubernetes.api_resources import TRAINING_JOB
 from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.manifests import JOB_ROLE
 from elasticdl.platforms.kubernetes.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
@@ -53,7 +55,9 @@ class KubernetesCatalog(Catalog):
         return f"namespace {self.namespace} of the cluster"
 
     async def submit(self, spec: JobSpec) -> KubernetesJob:
-        """Takes variables and files that the spec names from the place of the submission (`complete_spec`)."""
+        """Takes variables and files that the spec names from the place of the submission (`complete_spec`). A job with
+        a range of sizes becomes a TrainingJob where the cluster has these.
+        """
         named = spec.cluster.namespace
         if named and named != self.namespace:
             raise UserError(
@@ -62,16 +66,24 @@ class KubernetesCatalog(Catalog):
             )
         here = dataclasses.replace(spec.cluster, namespace=self.namespace)
         spec = complete_spec(dataclasses.replace(spec, cluster=here))
-        await create_job(self._cluster, spec, observer=self._observer, timing=self._timing)
         job = self.job(spec.job_name)
+        how = "submitted"
+        if has_size_range(spec) and await self._cluster.is_served(TRAINING_JOB):
+            await create_training_job(self._cluster, spec)
+            how = "submitted as a TrainingJob"
+        else:
+            await create_job(self._cluster, spec, observer=self._observer, timing=self._timing)
         self._observer.started(
-            spec, f"submitted to namespace {self.namespace}; follow it with {job.logs_location} -f"
+            spec, f"{how} to namespace {self.namespace}; follow it with {job.logs_location} -f"
         )
         return job
 
     async def find(self, name: str) -> KubernetesJob | None:
         record = await self._cluster.get("ConfigMap", record_name(name))
-        if record is None or (record["metadata"].get("labels") or {}).get(ROLE_LABEL) != JOB_ROLE:
+        if record is None:
+            waiting = await find_training_job(self._cluster, name, record=None)
+            return None if waiting is None else self.job(name)
+        if (record["metadata"].get("labels") or {}).get(ROLE_LABEL) != JOB_ROLE:
             return None
         return self.job(name)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
 from elasticdl.catalog.kubernetes.desired_writer import write_desired
@@ -21,6 +21,13 @@ from elasticdl.catalog.kubernetes.pod_logs import PodLogReader, node_name, pods_
 from elasticdl.catalog.kubernetes.pod_removal import await_deletion
 from elasticdl.catalog.kubernetes.summary import summarize
 from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.catalog.kubernetes.training_job import (
+    find_training_job,
+    is_managed,
+    is_waiting,
+    pin_size,
+    waiting_reason,
+)
 from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired
@@ -70,7 +77,13 @@ class KubernetesJob(Job):
             self._cluster.get("Pod", master_name(self.name)),
         )
         if document is None:
-            raise UserError(f"Job {self.name} has been deleted.")
+            found = await find_training_job(self._cluster, self.name, record=None)
+            if found is None:
+                raise UserError(f"Job {self.name} has been deleted.")
+            raise UserError(
+                f"Job {self.name} has not started: {waiting_reason(found[1])}.",
+                hint=f"`kubectl describe tj {self.name} --namespace={self._cluster.namespace}` shows more.",
+            )
         return ObservedJob(name=self.name, document=document, master=master, now=self._cluster.now)
 
     async def summary(self) -> JobSummary:
@@ -116,12 +129,39 @@ class KubernetesJob(Job):
 
     async def wait_until_started(self, *, retry: bool = False) -> StartReport:
         async def watch() -> StartReport:
-            return await watch_start(self._cluster, self.name, self._timing)
+            waiting = await self._await_controller()
+            return waiting or await watch_start(self._cluster, self.name, self._timing)
 
         return await (outlast_outage(watch, self._observer) if retry else watch())
 
+    async def _await_controller(self) -> StartReport | None:
+        """Waits until the controller has started the master of a TrainingJob. Returns why it has not, or None."""
+        deadline = time.monotonic() + self._timing.start_timeout_seconds
+        while True:
+            record, master = await asyncio.gather(
+                self._cluster.get("ConfigMap", record_name(self.name)),
+                self._cluster.get("Pod", master_name(self.name)),
+            )
+            if record is not None and (master is not None or not is_managed(record)):
+                return None
+            found = await find_training_job(self._cluster, self.name, record=record)
+            if found is None:
+                return None
+            is_late = time.monotonic() > deadline
+            if is_waiting(found[1]) or is_late:
+                return StartReport(problem=f"{waiting_reason(found[1])}.".replace("..", "."), is_waiting=True)
+            await asyncio.sleep(self._timing.start_poll_seconds)
+
+    async def _await_record(self) -> None:
+        """Waits, for as long as it takes, until the controller has given a TrainingJob its record."""
+        while await self._cluster.get("ConfigMap", record_name(self.name)) is None:
+            if await find_training_job(self._cluster, self.name, record=None) is None:
+                return
+            await asyncio.sleep(self._timing.status_poll_seconds)
+
     async def wait(self) -> JobStatus:
         noted = ""
+        await outlast_outage(self._await_record, self._observer)
         while True:
             job = await outlast_outage(self.observe, self._observer)
             state = job.state
@@ -138,7 +178,8 @@ class KubernetesJob(Job):
                     hint=f"Kubernetes goes on trying; `{self.command('stop')}` gives up.",
                 )
             # An unreachable machine may come back; if not, Kubernetes deletes its pods after some minutes.
-            if state is RunState.INTERRUPTED and not (job.master and unreachable(job.master)):
+            is_coming_back = is_managed(job.document) or (job.master and unreachable(job.master))
+            if state is RunState.INTERRUPTED and not is_coming_back:
                 raise UserError(f"The master of job {self.name} is gone.", hint=self.recovery_hint)
             if job.reported.has_report:
                 self._observer.progressed(job.status)
@@ -161,7 +202,11 @@ class KubernetesJob(Job):
     ) -> DesiredResult | None:
         sizes = {_WORKER_ROLE: num_workers, _PS_ROLE: num_ps}
         nodes = {role: count for role, count in sizes.items() if count is not None}
-        generation = await self.write_desired(lambda desired: desired.with_nodes(nodes, victims=victims))
+        before = await self.observe()
+        if is_managed(before.document):
+            generation = await self._pin(before, nodes)
+        else:
+            generation = await self.write_desired(lambda desired: desired.with_nodes(nodes, victims=victims))
         deadline = time.monotonic() + self._timing.answer_timeout_seconds
         while time.monotonic() < deadline:
             job = await self.observe()
@@ -174,6 +219,21 @@ class KubernetesJob(Job):
                 break
             await asyncio.sleep(self._timing.poll_seconds)
         return None
+
+    async def _pin(self, before: ObservedJob, nodes: Mapping[str, int]) -> int:
+        """Pins the size of a TrainingJob. Returns the generation that the controller writes for it."""
+        count = nodes.get(_WORKER_ROLE)
+        if count is None or _PS_ROLE in nodes:
+            raise UserError(
+                f"Job {self.name} is a TrainingJob: its parameter servers follow the number of its workers.",
+                hint="Choose --num_workers alone.",
+            )
+        found = await find_training_job(self._cluster, self.name, record=before.document)
+        if found is None:
+            raise UserError(f"Job {self.name} has been deleted.")
+        await pin_size(self._cluster, *found, count)
+        desired = before.record.desired()
+        return desired.generation + (desired.nodes.get(_WORKER_ROLE) != count)
 
     async def stop(self, reason: str) -> None:
         generation: int | None = None
@@ -225,9 +285,17 @@ class KubernetesJob(Job):
             raise UserError(f"Job {self.name} has a master: another user has started it meanwhile.") from None
 
     async def delete(self) -> None:
+        record = await self._cluster.get("ConfigMap", record_name(self.name))
+        found = await find_training_job(self._cluster, self.name, record=record)
+        if record is None and found is not None:
+            await self._cluster.delete(found[0], self.name, uid=uid_of(found[1]))
+            return
         job = await self.observe()
         if not job.is_removable:
             raise UserError(f"Job {self.name} is running.", hint=f"`{self.command('stop')}` stops it.")
+        if found is not None:
+            # First, for the controller would make the record again.
+            await self._cluster.delete(found[0], self.name, uid=uid_of(found[1]))
         await remove_job(
             self._cluster,
             self.name,

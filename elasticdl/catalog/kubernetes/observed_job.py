@@ -36,13 +36,14 @@ _HEARTBEAT_TIMEOUT_SECONDS = 2 * SIGN_OF_LIFE_SECONDS + 60.0
 @dataclass(frozen=True, kw_only=True)
 class ObservedJob:
     """`document`: the job record as the cluster has it. `master`: the pod, if there is one. `now`: by the clock of
-    the API server, None if unknown.
+    the API server, None if unknown. `parsed`: the status in the record, where it has been read already.
     """
 
     name: str
     document: Document
     master: Document | None
     now: float | None = None
+    parsed: JobStatus | None = None
 
     @cached_property
     def record(self) -> JobRecord:
@@ -51,7 +52,7 @@ class ObservedJob:
     @cached_property
     def reported(self) -> JobStatus:
         """The last status that the master has written. Raises `StatusError`."""
-        return self.record.status()
+        return self.record.status() if self.parsed is None else self.parsed
 
     @property
     def state(self) -> RunState:

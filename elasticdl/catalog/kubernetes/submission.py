@@ -94,15 +94,16 @@ async def create_job(
     observer: JobObserver,
     timing: Timing,
     record_owner: Document | None = None,
+    annotations: Mapping[str, str] | None = None,
 ) -> None:
     """Creates all objects of the job, or none. `spec`: from `complete_spec`. `record_owner`: what the job record, and
-    with it the job, is deleted with (a TrainingJob).
+    with it the job, is deleted with (a TrainingJob). `annotations`: of the job record.
     """
     record, *others = manifests(spec, Credentials.make(spec.job_name))
     if record_owner is not None:
         record = owned(record, record_owner)
     try:
-        owner = await cluster.create(marked(record, secrets.token_hex(8)))
+        owner = await cluster.create(marked(record, secrets.token_hex(8), annotations))
     except ClusterError as error:
         if error.reason == "AlreadyExists":
             raise UserError(

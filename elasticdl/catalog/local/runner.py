@@ -19,8 +19,10 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 
+from elasticdl.catalog.local.free_cores import free_cores, with_free_cores
 from elasticdl.catalog.local.master_client import MasterAway, MasterClient, last_status, read_status
 from elasticdl.catalog.local.preflight import check_job, reserve_port
 from elasticdl.catalog.local.signals import stop_signals
@@ -67,10 +69,18 @@ class LocalRunner:
         self.done: Future[JobStatus] = Future()
 
     @classmethod
-    def create(cls, spec: JobSpec, *, store: JobStore, observer: JobObserver) -> LocalRunner:
-        """Checks the job and creates its folder, whose lock this process holds from now on."""
+    def create(
+        cls,
+        spec: JobSpec,
+        *,
+        store: JobStore,
+        observer: JobObserver,
+        cores: Callable[[], int] = free_cores,
+    ) -> LocalRunner:
+        """Checks and sizes the job and creates its folder, whose lock this process holds from now on."""
         check_job(spec)
-        return cls(spec, store.create(spec), observer)
+        sized = with_free_cores(spec, cores())
+        return cls(sized, store.create(sized), observer)
 
     def run(self) -> JobStatus:
         """Runs the job to its end and returns its last status. Raises `UserError` if it cannot be started."""

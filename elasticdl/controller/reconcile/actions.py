@@ -4,7 +4,9 @@ job's actions at the first that fails; the next reconciliation starts from what 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.spec import JobSpec
@@ -15,10 +17,13 @@ from elasticdl.platforms.kubernetes.client import Document
 
 @dataclass(frozen=True, kw_only=True)
 class StartJob:
-    """Create the job record, owned by the TrainingJob, and everything that the record owns, the master's pod last."""
+    """Create the job record, owned by the TrainingJob, and everything that the record owns, the master's pod last.
+    `started_from`: the spec as it is in the document.
+    """
 
     job: TrainingJob
     spec: JobSpec
+    started_from: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

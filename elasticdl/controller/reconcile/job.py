@@ -54,7 +54,7 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
         return ()
     if before.phase.is_final:
         return _after_the_end(view, before, now)
-    changes = () if _is_over(view) else _changes(view)
+    changes = () if _is_over(view) or view.failure else _changes(view)
     status = next_status(view, before, now=now, is_starting=any(isinstance(a, StartJob) for a in changes))
     events = _events(view, before, status, changes)
     decision = view.decision
@@ -71,7 +71,7 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
     if any(isinstance(each, StartMaster) for each in changes):
         status = replace(status, restarts=status.restarts + 1)
     writes: tuple[Action, ...] = ()
-    if replace(status, progress=before.progress) != before or (
+    if replace(status, progress=before.progress, goodput=before.goodput) != before or (
         progress_is_due and status.progress != before.progress
     ):
         writes = (WriteStatus(job=job, status=status),)
@@ -105,7 +105,8 @@ def _changes(view: JobView) -> tuple[Action, ...]:
         is_preempted = not isinstance(decision, Hold) or view.record is not None
         return _stop_pods(view, decision.reason) if is_preempted and view.pods else ()
     if view.record is None:
-        return (StartJob(job=job, spec=sized(view, view.spec, view.planned_size)),)
+        spec = sized(view, view.spec, view.planned_size)
+        return (StartJob(job=job, spec=spec, started_from=view.managed.document["spec"]),)
     return (*_master(view), *_resize(view, view.planned_size))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from elasticdl.controller.demands import PS, WORKER
+from elasticdl.controller.reconcile.goodput import accounted, rounded
 from elasticdl.controller.reconcile.job_view import JobView
 from elasticdl.jobs.status import JobStatus, RunState
 from elasticdl.jobs.training_job.status import (
@@ -51,6 +52,7 @@ def next_status(
         selector=f"app={APP},{JOB_LABEL}={job.name},{ROLE_LABEL}={WORKER}",
         trainer=_trainers(view, before, reported),
         pserver=_servers(view, before, reported),
+        goodput=rounded(accounted(before, created_seconds=job.created_seconds, now=now)),
     )
     if record is not None and reported.has_report:
         status = replace(
@@ -130,7 +132,10 @@ def _conditions(
         )
 
     problem = " ".join(str(each) for each in view.managed.problems) or view.problem
-    put(ConditionType.VALID, not problem, "InvalidSpec" if problem else "Accepted", problem)
+    if view.edits and not problem:
+        put(ConditionType.VALID, False, "EditNotApplied", " ".join(str(each) for each in view.edits))
+    else:
+        put(ConditionType.VALID, not problem, "InvalidSpec" if problem else "Accepted", problem)
     is_final = status.phase.is_final
     if view.managed.is_suspended:
         by_queue = bool(view.managed.job.queue_name)
@@ -149,7 +154,8 @@ def _conditions(
     is_ready = reported.has_report and not is_final and ready >= max(status.trainer.min, 1)
     put(ConditionType.READY, is_ready, "MinimumReady" if is_ready else "MinimumNotReady")
     trouble = "" if is_final else view.trouble
-    put(ConditionType.STALLED, bool(trouble), _stall(trouble) if trouble else "NoTrouble", trouble)
+    reason = "ActionRefused" if view.failure else _stall(trouble) if trouble else "NoTrouble"
+    put(ConditionType.STALLED, bool(trouble), reason, trouble)
     is_resizing = not is_final and view.record is not None and ready != desired
     error = reported.desired_result.error if is_resizing else ""
     put(ConditionType.RESIZING, is_resizing, "SizeDiffers" if is_resizing else "SizeReached", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.controller.cluster_view import CachedRecord, ManagedJob
@@ -12,7 +13,8 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired, DesiredError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import StatusError
-from elasticdl.jobs.training_job.status import TrainingJobStatus
+from elasticdl.jobs.training_job.parsing import FieldProblem
+from elasticdl.jobs.training_job.status import TrainingJobPhase, TrainingJobStatus
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.platforms.kubernetes.naming import ROLE_LABEL
 from elasticdl.platforms.kubernetes.pods.status import leaving, node_status
@@ -26,7 +28,8 @@ _WORKER = "worker"
 class JobView:
     """`spec`: None if it cannot be built; `problem` then says why. `decision`: None if the planner was not asked.
     `is_name_taken`: the name is in use by something that this TrainingJob does not own. `lost_pods`: names of pods
-    whose machine is gone or not ready.
+    whose machine is gone or not ready. `failure`: an action that was refused a moment ago; nothing is attempted now.
+    `edits`: of the spec, which the running job cannot follow; `managed` is without them.
     """
 
     managed: ManagedJob
@@ -37,8 +40,10 @@ class JobView:
     lost_pods: frozenset[str] = frozenset()
     decision: Decision | None = None
     is_name_taken: bool = False
+    failure: str = ""
+    edits: tuple[FieldProblem, ...] = ()
 
-    @property
+    @cached_property
     def master(self) -> Document | None:
         return next((pod for pod in self.pods.values() if _role(pod) == MASTER_ROLE), None)
 
@@ -46,9 +51,14 @@ class JobView:
     def observed(self) -> ObservedJob | None:
         if self.record is None:
             return None
-        return ObservedJob(name=self.managed.job.name, document=self.record.document, master=self.master)
+        return ObservedJob(
+            name=self.managed.job.name,
+            document=self.record.document,
+            master=self.master,
+            parsed=self.record.status,
+        )
 
-    @property
+    @cached_property
     def desired(self) -> Desired:
         """What the record asks for; nothing if there is no record, or if it cannot be read."""
         if self.record is None:
@@ -58,7 +68,7 @@ class JobView:
         except DesiredError:
             return Desired(generation=self.record.status.observed_generation)
 
-    @property
+    @cached_property
     def workers_desired(self) -> int:
         """The size that the job has been asked to have: by its desired state, else by its master, else by its spec."""
         if self.record is None:
@@ -82,17 +92,15 @@ class JobView:
         low, high = size_range(self.managed)
         return min(max(self.decision.size, low), high)
 
-    @property
+    @cached_property
     def written_status(self) -> TrainingJobStatus:
-        """The status that the TrainingJob has now; an empty one if it cannot be read."""
-        try:
-            return TrainingJobStatus.from_document(self.managed.job.status)
-        except StatusError:
-            return TrainingJobStatus()
+        return written_status(self.managed)
 
-    @property
+    @cached_property
     def trouble(self) -> str:
         """Why a pod of the job does not run. Empty: none is known."""
+        if self.failure:
+            return self.failure
         observed = self.observed
         if self.record is not None and self.record.trouble:
             return self.record.trouble
@@ -104,6 +112,22 @@ class JobView:
             if status.phase is NodePhase.PENDING and status.message and not leaving(pod):
                 return f"{name}: {status.message}"
         return ""
+
+
+def written_status(managed: ManagedJob) -> TrainingJobStatus:
+    """The status that a TrainingJob has now; an empty one if it cannot be read."""
+    try:
+        return TrainingJobStatus.from_document(managed.job.status)
+    except StatusError:
+        return TrainingJobStatus()
+
+
+def written_phase(managed: ManagedJob) -> TrainingJobPhase:
+    """The phase alone, without reading the rest."""
+    try:
+        return TrainingJobPhase(managed.job.status.get("phase") or TrainingJobPhase.PENDING)
+    except ValueError:
+        return TrainingJobPhase.PENDING
 
 
 def _role(pod: Document) -> str:

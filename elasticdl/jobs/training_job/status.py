@@ -141,10 +141,13 @@ class LostSeconds:
 
 @dataclass(frozen=True, kw_only=True)
 class GoodputStatus:
-    """`ratio`: the part of the job's life that trained samples that count. None before it has run."""
+    """`ratio`: the part of the job's life that trained samples that count, without the time for which its user has
+    suspended it. None before it has run.
+    """
 
     ratio: float | None = None
     training_seconds: float = json_field("trainingSeconds", default=0.0)
+    suspended_seconds: float = json_field("suspendedSeconds", default=0.0)
     lost_seconds: LostSeconds = json_field("lostSeconds", default_factory=LostSeconds)
 
 

@@ -18,6 +18,16 @@ class PushCredit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartialPush:
+    """The batch after that, if the worker ended in the middle of its push: the buckets that have it, as bits in hex."""
+
+    lease_id: int
+    position: int
+    batches: int
+    buckets: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class AssignAddresses(Command[None]):
     """The addresses of a program's nodes, by role; a replacement takes over the address of its place."""
 
@@ -36,11 +46,12 @@ class JoinNode(Command[bool]):
 @dataclass(frozen=True, kw_only=True)
 class ObserveNode(Command[None]):
     """The platform's status of a node. If a worker has ended, `credit` is what it did beyond its last report, and
-    `in_doubt` says that the parameter servers could not tell.
+    `in_doubt` says that the parameter servers could not tell; `partial` is a batch that some of them have had.
     """
 
     status: NodeStatus
     credit: PushCredit | None = None
+    partial: PartialPush | None = None
     in_doubt: bool = False
 
 

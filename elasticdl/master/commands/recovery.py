@@ -24,6 +24,8 @@ class ReportedShard:
     atomic: bool = False
     # It is being worked on; else it is over, and what is not done of it was given up.
     held: bool = False
+    # As in `Lease`.
+    applied: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

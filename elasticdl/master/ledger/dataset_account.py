@@ -244,7 +244,9 @@ class DatasetAccount:
         for holding in sorted(holdings, key=lambda holding: holding.lease_id):
             del self.held[holding.lease_id]
             failures = holding.failures + (holding.lease_id == failed_lease)
-            remainders.append(Remainder(holding.position, holding.end, failures, holding.epoch))
+            remainders.append(
+                Remainder(holding.position, holding.end, failures, holding.epoch, holding.applied)
+            )
         self.queue.extendleft(reversed(remainders))
         return [self._returned(remainder) for remainder in remainders]
 
@@ -257,12 +259,27 @@ class DatasetAccount:
             )
         if end >= holding.end:
             return None
-        remainder = Remainder(end, holding.end, holding.failures, holding.epoch)
+        remainder = Remainder(end, holding.end, holding.failures, holding.epoch, holding.applied)
         self.queue.appendleft(remainder)
         holding.end = end
         if not holding.remaining:
             del self.held[holding.lease_id]
         return self._returned(remainder)
+
+    def requeue_partial(self, holding: Holding, position: int, buckets: str) -> int:
+        """Some buckets of the parameter servers (bits in hex) have had the batch that ends at this position of a lease.
+        It goes to the queue by itself, for another worker to bring it to the other buckets; it is done if there are
+        none. Returns the samples newly done.
+        """
+        applied = f"{int(holding.applied or '0', 16) | int(buckets, 16):0{len(buckets)}x}"
+        start, holding.position = holding.position, position
+        if position == holding.end:
+            del self.held[holding.lease_id]
+        if applied == "f" * len(applied):
+            self.count(holding.epoch, position - start)
+            return position - start
+        self.queue.appendleft(Remainder(start, position, holding.failures, holding.epoch, applied))
+        return 0
 
     def _returned(self, remainder: Remainder) -> Returned:
         return Returned(
@@ -281,6 +298,9 @@ class DatasetAccount:
 
     def doubt(self, holding: Holding) -> None:
         """Counts the unreported part of a lease as possibly done: it may be done again."""
+        if holding.is_doubtful:
+            return
+        holding.is_doubtful = True
         self.add_again(holding.epoch, holding.remaining)
         self.twice += holding.remaining
 
@@ -335,7 +355,7 @@ class DatasetAccount:
             "done": self.done,
             "stopped": self.stopped,
             "behind": [[epoch, samples] for epoch, samples in self.behind.items()],
-            "queue": [[r.start, r.end, r.failures, r.epoch] for r in self.queue],
+            "queue": [remainder.to_json() for remainder in self.queue],
             "held": [holding.to_json() for holding in self.held.values()],
             "again": [[epoch, samples] for epoch, samples in self.again.items()],
             "twice": self.twice,

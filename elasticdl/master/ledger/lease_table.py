@@ -42,6 +42,7 @@ class LeaseTable:
             end=what.end,
             position=what.start,
             failures=what.failures,
+            applied=what.applied,
         )
         self.next_number += 1
         self.add(account, holding)

@@ -137,7 +137,8 @@ class Ledger:
 
         A worker gets leases with growing numbers, and works on those of a data set in that order. So what it held
         with lower ones is done, though it could not say so any more. A lease that is not its own stays whose it is.
-        A position at the start of a lease, as in one without order inside, says nothing of the lease itself.
+        A position at the start of a lease, as in one without order inside, says nothing of the lease itself: what it
+        did there is done again, and may count twice.
         """
         account = self.accounts[dataset]
         done = 0
@@ -151,7 +152,37 @@ class Ledger:
                 reached, made = min(position, holding.end), batches
             if reached > holding.position:
                 done += self.progress(holding.lease_id, reached, made, worker)
+            elif made and reached == holding.start:
+                account.doubt(holding)
         return done
+
+    def credit_partial(
+        self, dataset: str, worker: str, *, lease_id: int, position: int, batches: int, buckets: str
+    ) -> None:
+        """A worker that is no more ended in the middle of a push: these buckets of the parameter servers (bits in hex)
+        have had the batch that brought it to this position, and the others have not.
+
+        After `credit`, with the batch before. Without order inside the lease it is unknown which samples the batch
+        had: all that is left of the lease is trained again, and may count twice.
+        """
+        account = self.accounts[dataset]
+        held = {
+            holding.lease_id: holding for other, holding in self.leases.held_by(worker) if other is account
+        }
+        holding = held.get(lease_id)
+        if holding is None:
+            return
+        # A batch lies in one lease, so those before it are done.
+        self.credit(dataset, worker, lease_id=lease_id, position=holding.position, batches=0)
+        reached = min(position, holding.end)
+        if reached <= holding.position:
+            account.doubt(holding)
+            return
+        done = account.requeue_partial(holding, reached, buckets)
+        if done:
+            self.steps += max(0, batches - holding.batches)
+        if lease_id not in account.held:
+            self.leases.forget(holding)
 
     def pass_shards(self, dataset: str, *, epoch: int, place: int, steps: int) -> int:
         """For data that is gone through in order by all workers together: everything before that place is done.

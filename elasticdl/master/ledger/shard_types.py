@@ -81,6 +81,8 @@ class Lease:
     failures: int
     position: int
     batches: int
+    # As in `Remainder`.
+    applied: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,12 @@ class Remainder:
     end: int
     failures: int
     epoch: int
+    # The buckets of the parameter servers that have had these samples, as bits in hex: a worker has ended in the middle
+    # of the push of this batch. Empty: none of them has.
+    applied: str = ""
+
+    def to_json(self) -> list[Any]:
+        return [self.start, self.end, self.failures, self.epoch, self.applied]
 
 
 @dataclass(kw_only=True)
@@ -141,6 +149,10 @@ class Holding:
     batches: int = 0
     # The program gives no order inside the shard: there is no progress in it but to its end.
     atomic: bool = False
+    # As in `Remainder`.
+    applied: str = ""
+    # Its worker has ended, and what is left may count twice (`DatasetAccount.doubt`). Over when it is given back.
+    is_doubtful: bool = False
 
     @property
     def remaining(self) -> int:
@@ -162,6 +174,7 @@ class Holding:
             failures=self.failures,
             position=self.position,
             batches=self.batches,
+            applied=self.applied,
         )
 
     def to_json(self) -> list[Any]:
@@ -176,11 +189,14 @@ class Holding:
             self.failures,
             self.batches,
             self.atomic,
+            self.applied,
         ]
 
     @classmethod
     def from_json(cls, document: list[Any]) -> Holding:
-        lease_id, worker, request_id, epoch, start, end, position, failures, batches, atomic = document
+        lease_id, worker, request_id, epoch, start, end, position, failures, batches, atomic, *added = (
+            document
+        )
         return cls(
             lease_id=lease_id,
             worker=worker,
@@ -192,4 +208,6 @@ class Holding:
             failures=failures,
             batches=batches,
             atomic=atomic,
+            # Not in the first ledgers.
+            applied=added[0] if added else "",
         )

@@ -222,7 +222,9 @@ class NodeSupervisor:
 
     def observe(self, status: NodeStatus, last: LastWord | None = None) -> None:
         last = last or LastWord()
-        self._job.do(ObserveNode(status=status, credit=last.credit, in_doubt=last.in_doubt))
+        self._job.do(
+            ObserveNode(status=status, credit=last.credit, partial=last.partial, in_doubt=last.in_doubt)
+        )
 
     def _log_message(self, status: NodeStatus) -> None:
         """What keeps a node from running, or from staying; the same message for many nodes is logged once."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 
 from elasticdl.master.ledger.dataset_account import DatasetAccount
 from elasticdl.master.ledger.ledger import Ledger
@@ -70,6 +71,7 @@ def claim_lease(ledger: Ledger, lease: Lease, *, atomic: bool = False) -> tuple[
             failures=lease.failures,
             batches=lease.batches,
             atomic=atomic,
+            applied=lease.applied,
         )
         ledger.leases.add(account, holding)
     return found > 0, [(r.epoch, r.start, r.end) for r in given_out]
@@ -126,9 +128,9 @@ def _claim(
     for index, item in overlapping:
         del queue[index]
         if end < item.end:
-            queue.insert(index, Remainder(end, item.end, item.failures, epoch))
+            queue.insert(index, replace(item, start=end))
         if item.start < start:
-            queue.insert(index, Remainder(item.start, start, item.failures, epoch))
+            queue.insert(index, replace(item, end=start))
     return found, given_out
 
 

@@ -281,6 +281,7 @@ class Reclaim:
                     failures=0,
                     position=shard.position,
                     batches=shard.batches,
+                    applied=shard.applied,
                 ),
                 atomic=shard.atomic,
             )

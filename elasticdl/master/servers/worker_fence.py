@@ -1,7 +1,9 @@
 """The last word of the parameter servers on a worker that has ended: which of its batches every bucket has had.
 
-Those are done, though the worker could not say so any more. Nothing more is taken from it. A batch that some bucket
-lacks is trained again; one that all have must not be. So the question is asked until it is answered for all buckets.
+Those are done, though the worker could not say so any more. Nothing more is taken from it. A batch that all buckets
+lack is trained again; one that all have must not be. So the question is asked until it is answered for all buckets.
+Where the worker has ended in the middle of a push, some buckets have had the batch and others have not: it is given to
+another worker, whose push is applied to those that lack it and noted by the others.
 
 Failure modes
     A bucket is just being handed over: no server answers for it, and the fence is repeated. A server was lost together
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticdl.master.commands.nodes import PushCredit
+from elasticdl.master.commands.nodes import PartialPush, PushCredit
 from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.servers.bucket_placement import BucketPlacement
 from elasticdl.master.settings import JobSettings
@@ -47,6 +49,7 @@ class LastWord:
     """
 
     credit: PushCredit | None = None
+    partial: PartialPush | None = None
     in_doubt: bool = False
 
 
@@ -102,7 +105,7 @@ class WorkerFence:
                 reply = await self._servers.fence_all(state.placing.addresses(), worker, generation)
             heard = in_common([heard, reply])
             if len(heard.buckets) == BUCKETS:
-                return LastWord(credit=_credit(heard))
+                return LastWord(credit=_credit(heard), partial=_partial(heard), in_doubt=len(heard.newer) > 1)
             if self._clock() >= deadline:
                 missing = BUCKETS - len(heard.buckets)
                 log.warning(
@@ -124,3 +127,13 @@ def _credit(last: ps_pb2.FenceReply) -> PushCredit | None:
     if last.lease_id == 0:
         return None
     return PushCredit(lease_id=last.lease_id, position=last.position, batches=last.batches)
+
+
+def _partial(last: ps_pb2.FenceReply) -> PartialPush | None:
+    """A worker pushes one batch at a time, so there is at most one that only some buckets have had."""
+    if len(last.newer) != 1 or last.newer[0].lease_id == 0:
+        return None
+    batch = last.newer[0]
+    return PartialPush(
+        lease_id=batch.lease_id, position=batch.position, batches=batch.batches, buckets=batch.buckets.hex()
+    )

@@ -96,6 +96,7 @@ class MasterService(MasterServicer):
                             batches=s.batches,
                             atomic=s.atomic,
                             held=s.held,
+                            applied=s.applied_buckets.hex(),
                         )
                         for s in request.shards
                     ],
@@ -187,7 +188,14 @@ class MasterService(MasterServicer):
                 master.detector.lease_granted(request.node, master.clock())
                 return pb.LeaseReply(
                     shards=[
-                        pb.Shard(lease_id=x.lease_id, epoch=x.epoch, start=x.start, end=x.end) for x in leases
+                        pb.Shard(
+                            lease_id=x.lease_id,
+                            epoch=x.epoch,
+                            start=x.start,
+                            end=x.end,
+                            applied_buckets=bytes.fromhex(x.applied),
+                        )
+                        for x in leases
                     ]
                 )
             if not request.wait:
@@ -222,6 +230,7 @@ class MasterService(MasterServicer):
             request.node, self._master.clock(), batch_seconds=request.batch_seconds
         )
         self._master.note_progress(max(0, done), loss)
+        self._master.note_skipped(request.skipped_batches)
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:

@@ -29,7 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.paddle_compat.cluster.arguments import TRAIN, Arguments, parse
@@ -44,6 +44,9 @@ from elasticdl.paddle_compat.cluster.membership import (
 from elasticdl.paddle_compat.cluster.network import check_ports, interface_address, interfaces
 from elasticdl.paddle_compat.cluster.passes import newest_pass
 from elasticdl.paddle_compat.cluster.variables import Variables, read_variables
+
+if TYPE_CHECKING:
+    from elasticdl.paddle_compat.cluster.pods import JobPods
 
 log = logging.getLogger("elasticdl.paddle")
 
@@ -62,6 +65,8 @@ class Intervals:
     # Another node's failure may be the reason of ours: its pod shows it some seconds later.
     collateral_seconds: float = 15.0
     exit_seconds: float = 20.0
+    # Servers of the attempt before, killed just now, hold their ports until the kernel has freed their memory.
+    ports_seconds: float = 10.0
 
 
 class MemberLost(Exception):
@@ -127,7 +132,7 @@ class Node:
                 quorum = find_quorum(members, wanted=self.variables.gradient_num)
                 if quorum is not None and any(each.uid == self.membership.own_uid for each in quorum.members):
                     return quorum
-                seen = ", ".join(f"{each.name} {each.phase.value}" for each in members)
+                seen = ", ".join(sorted(f"{each.name} {each.phase.value}" for each in members))
                 if seen != waiting:
                     log.info("Waiting for %d running nodes: %s", self.variables.gradient_num, seen)
                     waiting = seen
@@ -161,7 +166,7 @@ class Node:
         folder = self.variables.output / f"node_{number}"
         folder.mkdir(parents=True, exist_ok=True)
         check_interface(self.variables.nic, address)
-        check_ports(address, self.variables.ports)
+        self._wait_for_ports(address)
         with tempfile.TemporaryDirectory(prefix="paddle-node-", ignore_cleanup_errors=True) as work:
             self._copy_inputs(Path(work), number)
             self._meet(quorum, number, "started")
@@ -176,6 +181,16 @@ class Node:
                 if code == 0:
                     self._meet(quorum, number, "finished")
                 return code
+
+    def _wait_for_ports(self, address: str) -> None:
+        deadline = self.clock() + self.intervals.ports_seconds
+        while True:
+            try:
+                return check_ports(address, self.variables.ports)
+            except UserError:
+                if self.clock() >= deadline:
+                    raise
+            self.sleep(self.intervals.poll_seconds)
 
     def _watch(
         self, quorum: Quorum, server: subprocess.Popen[bytes], trainer: subprocess.Popen[bytes], folder: Path
@@ -377,9 +392,7 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
 def _find_membership(variables: Variables, environment: Mapping[str, str]) -> Membership:
     if file := environment.get(MEMBERS_FILE):
         return FileMembership(file=Path(file), own_uid=environment[OWN_UID])
-    from elasticdl.paddle_compat.cluster.pods import JobPods
-
-    pods = JobPods.from_inside(job_name=variables.job_name, namespace=variables.namespace)
+    pods = _find_pods(variables)
     parallelism = pods.parallelism()
     if parallelism is not None and parallelism != variables.gradient_num:
         raise UserError(
@@ -387,6 +400,18 @@ def _find_membership(variables: Variables, environment: Mapping[str, str]) -> Me
             hint="Set both, and completions, to the same number.",
         )
     return pods
+
+
+def _find_pods(variables: Variables) -> JobPods:
+    """Waits until the API server answers."""
+    from elasticdl.paddle_compat.cluster.pods import JobPods
+
+    while True:
+        try:
+            return JobPods.from_inside(job_name=variables.job_name, namespace=variables.namespace)
+        except MembershipUnavailable as error:
+            log.warning("Waiting for the API server: %s", error)
+            time.sleep(Intervals.members_seconds)
 
 
 if __name__ == "__main__":

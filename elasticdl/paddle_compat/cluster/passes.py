@@ -22,6 +22,9 @@ _NAME = re.compile(r"pass-(\d{5})")
 _HEADER = struct.Struct("<iIQ")
 _VALUE_BYTES = 4
 DONE = "done"
+_OTHER_CONFIGURATION = (
+    "It was saved by another configuration: move the folder away, or use the one that saved it."
+)
 
 
 def pass_folder(output: Path, number: int) -> Path:
@@ -67,7 +70,7 @@ def load_parameter(folder: Path, name: str, shape: tuple[int, ...]) -> np.ndarra
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} has no parameter {name}.",
-            hint="It was saved by another configuration: move the folder away, or use the one that saved it.",
+            hint=_OTHER_CONFIGURATION,
         ) from error
     if len(content) < _HEADER.size:
         raise UserError(f"{path} is not a parameter file: it has only {len(content)} bytes.")
@@ -75,7 +78,10 @@ def load_parameter(folder: Path, name: str, shape: tuple[int, ...]) -> np.ndarra
     if (version, width) != (0, _VALUE_BYTES) or len(content) != _HEADER.size + count * width:
         raise UserError(f"{path} is not a complete parameter file of float32 values.")
     if count != int(np.prod(shape)):
-        raise UserError(f"{path} has {count} values, but the configuration has {shape}.")
+        raise UserError(
+            f"{path} has {count} values, but the configuration has {shape}.",
+            hint=_OTHER_CONFIGURATION,
+        )
     return np.frombuffer(content, dtype="<f4", offset=_HEADER.size).reshape(shape).copy()
 
 

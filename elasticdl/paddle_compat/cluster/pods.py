@@ -39,8 +39,14 @@ class JobPods:
 
     @classmethod
     def from_inside(cls, *, job_name: str, namespace: str) -> JobPods:
-        """Raises `UserError` if this is not a pod, or not one of the Job."""
-        pods = cls(access=inside_access(namespace=namespace), job_name=job_name)
+        """Raises `UserError` if this is not a pod, or not one of the Job; `MembershipUnavailable` without an answer."""
+        access = inside_access()
+        if namespace and namespace != access.namespace:
+            raise UserError(
+                f"JOB_NAMESPACE is {namespace}, but this pod is in namespace {access.namespace}.",
+                hint=f"Set JOB_NAMESPACE to {access.namespace}, or omit it.",
+            )
+        pods = cls(access=access, job_name=job_name)
         pods.find_own()
         return pods
 

@@ -1,8 +1,9 @@
 """The program of a configuration for Paddle's parameter servers, the same in servers and trainers.
 
-Two things of Paddle 2.6 shape it. Its synchronous mode does not work without a communicator that it no longer makes,
+Three things of Paddle 2.6 shape it. Its synchronous mode does not work without a communicator that it no longer makes,
 so the mode is always asynchronous and the trainers meet at a barrier after each batch if the configuration's algorithm
-is `sgd`. And its executor pushes gradients but pulls no dense parameters; `Parameters.pull` does.
+is `sgd`. Its executor pushes gradients but pulls no dense parameters; `Parameters.pull` does. And its client keeps
+dense gradients until it has those of 13 batches, adds them up and sends the sum; `_PUSH_FLAGS` lets it send each.
 """
 
 from __future__ import annotations
@@ -19,6 +20,18 @@ from elasticdl.paddle_compat.config.graph import Configuration
 from elasticdl.paddle_compat.config.loader import old_modules
 from elasticdl.paddle_compat.config.program import Program, build_program, make_optimizer
 from elasticdl.paddle_compat.config.provider import InputType, Provider, slots_of
+
+# The first four are the client's own defaults, which a list of flags replaces.
+_PUSH_FLAGS = " ".join(
+    (
+        "-max_body_size=314217728",
+        "-bthread_concurrency=40",
+        "-socket_max_unwritten_bytes=2048000000",
+        "-max_connection_pool_size=1950",
+        "-pserver_push_dense_merge_limit=0",
+        "-pserver_async_push_dense_interval_ms=1",
+    )
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +76,10 @@ def distribute(configuration: Configuration, provider: Provider, *, seed: int = 
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = True
     optimizer = fleet.distributed_optimizer(make_optimizer(configuration.settings, on_servers=True), strategy)
-    return build(configuration, provider, optimizer, seed=seed)
+    built = build(configuration, provider, optimizer, seed=seed)
+    if fleet.is_worker():
+        fleet.fleet._runtime_handle.ps_desc_builder.ps_desc.init_gflags = _PUSH_FLAGS
+    return built
 
 
 class Parameters:
@@ -79,6 +95,10 @@ class Parameters:
 
     def pull(self) -> None:
         self._runtime._pull_all_dense([paddle.static.global_scope()], self._sent, self._received)
+
+    def flush(self) -> None:
+        """Returns when the servers have applied all gradients of this trainer. Takes at least 0.1 s."""
+        self._runtime._worker.client_flush()
 
     def stop_servers(self) -> None:
         self._runtime._worker.stop_server()

@@ -37,6 +37,8 @@ def _common(arguments: Arguments) -> dict[str, str]:
         "PADDLE_WITH_GLOO": "1" if wanted > 1 else "0",
         "PADDLE_GLOO_RENDEZVOUS": "3",
         "PADDLE_GLOO_HTTP_ENDPOINT": f"{hosts[0]}:{trainer_port + 1}",
+        # Paddle would look for its servers every 3 seconds; `wait_for_servers` does it more often.
+        "FLAGS_LAUNCH_BARRIER": "0",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", arguments.text("trainer_count")),
     }
 

@@ -119,6 +119,7 @@ class WithServers:
         self._parameters.pull()
 
     def before_saving(self) -> None:
+        self._parameters.flush()
         self._meet()
         self._parameters.pull()
 

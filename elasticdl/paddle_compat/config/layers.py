@@ -96,7 +96,19 @@ class Layer(LayerOutput):
 
 
 def _several(layers: Layers) -> list[LayerOutput]:
-    return [layers] if isinstance(layers, LayerOutput) else list(layers)
+    return [layers] if isinstance(layers, (LayerOutput, MixedLayer)) else list(layers)
+
+
+def _finished(layer: LayerOutput) -> LayerOutput:
+    """What a `with mixed_layer(…) as m` has described, if it is one."""
+    if not isinstance(layer, MixedLayer):
+        return layer
+    if layer.layer is None:
+        raise UserError(
+            "A mixed_layer without an input is used before it has one.",
+            hint="Write `with mixed_layer(…) as m:` and `m += PROJECTION` in it, or give it an input.",
+        )
+    return layer.layer
 
 
 def _attributes(given: Any, count: int) -> list[ParameterAttribute | None]:
@@ -124,7 +136,7 @@ def _described(
             name=name or configuration.next_name(prefix),
             kind=kind,
             size=size,
-            parents=tuple(parents),
+            parents=tuple(map(_finished, parents)),
             build=build,
             is_cost=is_cost,
         )
@@ -638,7 +650,6 @@ def _recurrent(
     attribute: ExtraLayerAttribute | None,
 ) -> Value:
     tensor = _sequence(value, layer)
-    width = {"LSTM": 4, "GRU": 3}[cell] * size
     spread = 1.0 / math.sqrt(size)
 
     def named(part: str) -> Any:
@@ -646,7 +657,7 @@ def _recurrent(
             name=f"_{layer.name}.{part}", initializer=paddle.nn.initializer.Uniform(-spread, spread)
         )
 
-    kind = paddle.nn.LSTMCell if cell == "LSTM" else paddle.nn.GRUCell
+    kind = paddle.nn.LSTM if cell == "LSTM" else paddle.nn.GRU
     made = kind(
         value.size,
         size,
@@ -655,13 +666,22 @@ def _recurrent(
         bias_ih_attr=named("wbias"),
         bias_hh_attr=named("wbias1"),
     )
-    assert made.weight_ih.shape[0] == width
     for parameter in made.parameters():
         builder.parameters[parameter.name] = parameter
-    lengths = paddle.cast(paddle.sum(value.mask, axis=1), "int64")
-    states, _ = paddle.nn.RNN(made, is_reverse=reverse)(tensor, sequence_length=lengths)
+    lengths = paddle.cast(paddle.sum(value.mask, axis=1), "int32")
+    states, _ = made(_reversed(tensor, lengths) if reverse else tensor, sequence_length=lengths)
+    if reverse:
+        states = _reversed(states, lengths)
     states = states * paddle.unsqueeze(value.mask, -1)
     return Value(tensor=_dropped(builder, states, attribute), size=size, mask=value.mask)
+
+
+def _reversed(tensor: Any, lengths: Any) -> Any:
+    """Each sequence backwards; its padding stays behind it."""
+    lengths = paddle.cast(paddle.unsqueeze(lengths, -1), "int64")
+    steps = paddle.unsqueeze(paddle.arange(paddle.shape(tensor)[1], dtype="int64"), 0)
+    places = paddle.where(steps < lengths, lengths - 1 - steps, steps + paddle.zeros_like(lengths))
+    return paddle.take_along_axis(tensor, paddle.unsqueeze(places, -1), axis=1)
 
 
 # -- costs ---------------------------------------------------------------------------------------------------

@@ -23,8 +23,12 @@ _SERVER_RULES = ("sgd", "adam")
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """`cost` is the mean over the samples of a batch; `error` is the rate of wrong classes, if there are classes."""
+    """`cost` is the mean over the samples of a batch; `error` is the rate of wrong classes, if there are classes.
 
+    `values` are those of the layers, by name.
+    """
+
+    values: Mapping[str, Value]
     parameters: Mapping[str, Any]
     cost: Any
     total: Any
@@ -52,6 +56,7 @@ def build_program(configuration: Configuration, slots: Mapping[str, InputType]) 
     total = paddle.add_n([paddle.sum(values[id(each)].tensor) for each in costs])
     count = paddle.shape(values[id(costs[0])].tensor)[0]
     return Program(
+        values={layer.name: values[id(layer)] for layer in configuration.reachable()},
         parameters=builder.parameters,
         cost=total / paddle.cast(count, "float32"),
         total=total,

@@ -67,6 +67,12 @@ _RESOURCES = {
         Resource(kind="PriorityClass", group="scheduling.k8s.io", plural="priorityclasses", namespaced=False),
         Resource(kind="Secret", plural="secrets"),
         Resource(kind="Service", plural="services"),
+        Resource(
+            kind="ValidatingWebhookConfiguration",
+            group="admissionregistration.k8s.io",
+            plural="validatingwebhookconfigurations",
+            namespaced=False,
+        ),
         TRAINING_JOB,
     )
 }

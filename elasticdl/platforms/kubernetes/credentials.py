@@ -40,7 +40,7 @@ class Credentials:
     @classmethod
     def make(cls, job_name: str) -> Credentials:
         """New ones for a job. Raises `UserError` if the library for it is not installed."""
-        ca_crt, tls_crt, tls_key = _certificates(tls_name(job_name))
+        ca_crt, tls_crt, tls_key = make_certificates(tls_name(job_name))
         return cls(token=secrets.token_urlsafe(32), ca_crt=ca_crt, tls_crt=tls_crt, tls_key=tls_key)
 
     def files(self) -> dict[str, str]:
@@ -62,8 +62,8 @@ class Credentials:
         )
 
 
-def _certificates(name: str) -> tuple[str, str, str]:
-    """Of the authority, of the servers, and the servers' key."""
+def make_certificates(name: str) -> tuple[str, str, str]:
+    """Returns the certificate of a new authority, that of servers of this name, and the servers' key."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

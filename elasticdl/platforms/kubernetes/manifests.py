@@ -7,6 +7,7 @@ removes the job.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.jobs.job_record import new_record
@@ -40,9 +41,10 @@ def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
     ]
 
 
-def marked(record: Document, mark: str) -> Document:
+def marked(record: Document, mark: str, annotations: Mapping[str, str] | None = None) -> Document:
     """Returns the record with a mark that distinguishes it from a simultaneous submission of the same job."""
-    return {**record, "metadata": {**record["metadata"], "annotations": {_SUBMISSION: mark}}}
+    every = {**(annotations or {}), _SUBMISSION: mark}
+    return {**record, "metadata": {**record["metadata"], "annotations": every}}
 
 
 def owned(document: Document, owner: Document) -> Document:

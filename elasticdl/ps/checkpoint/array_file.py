@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.checksums import combined
 from elasticdl.ps.core.server_errors import WriteFailed
-from elasticdl.ps.core.tensors import DTYPES, Array, portable, raw_bytes
+from elasticdl.ps.core.tensors import DTYPES, Array, find_not_finite, portable, raw_bytes
 
 FORMAT = 1
 _HEADER = struct.Struct("<8sII")
@@ -309,3 +309,13 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_finite(kind: str, arrays: Mapping[str, Array]) -> None:
+    """Raises `WriteFailed` if values are not finite: their file must not follow a good one."""
+    bad = find_not_finite(arrays)
+    if bad is not None:
+        raise WriteFailed(
+            f"The {kind} {bad} is not finite (NaN or infinity): the checkpoint is not written.",
+            hint="A smaller learning rate, clipped gradients or other data may help.",
+        )

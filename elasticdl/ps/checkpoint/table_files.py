@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter
+from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter, check_finite
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.checkpoint.table_blocks import ALL_ARRAYS, ROW_ARRAYS, WAITING_ARRAYS, Scratch, TableInFile
 from elasticdl.ps.core.tensors import Array
@@ -101,6 +101,7 @@ def write_table(
         rows = table.export(bucket, frozen=frozen, since=since.get(bucket) if since else None)
         if release:
             table.release(frozen, bucket=bucket)
+        check_finite("table", {table.spec.name: rows.values})
         block.append((bucket, rows))
         complete &= rows.complete
         size += sum(array.nbytes for array in _arrays_of(rows).values())

@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 
 from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile, file_name
+from elasticdl.ps.core.array_bodies import mask_of, numbers, pack, unpack
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_aio_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -179,13 +180,33 @@ def describe_error(error: BaseException) -> str:
 
 
 def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
-    """The last batch that all buckets have had that these speak for. Who speaks for none has no say."""
+    """The last batch that all buckets have had that these speak for, and what some of them have had after it."""
     spoken = [reply for reply in replies if reply.buckets]
     last = min(spoken, key=lambda reply: reply.sequence, default=ps_pb2.FenceReply())
+    # By sequence number: the batch, and the buckets that have had it and none after it.
+    batches: dict[int, tuple[ps_pb2.FenceReply | ps_pb2.PartialBatch, set[int]]] = {}
+    for reply in spoken:
+        own = set(reply.buckets)
+        for newer in reply.newer:
+            theirs = set(numbers(unpack(newer.buckets)))
+            own -= theirs
+            batches.setdefault(newer.sequence, (newer, set()))[1].update(theirs)
+        batches.setdefault(reply.sequence, (reply, set()))[1].update(own)
     return ps_pb2.FenceReply(
         sequence=last.sequence,
         lease_id=last.lease_id,
         position=last.position,
         batches=last.batches,
         buckets=sorted({bucket for reply in spoken for bucket in reply.buckets}),
+        newer=[
+            ps_pb2.PartialBatch(
+                sequence=sequence,
+                lease_id=batch.lease_id,
+                position=batch.position,
+                batches=batch.batches,
+                buckets=pack(mask_of(buckets)),
+            )
+            for sequence, (batch, buckets) in sorted(batches.items())
+            if sequence > last.sequence
+        ],
     )

@@ -221,10 +221,12 @@ class ParameterClient:
         lease_id: int = 0,
         position: int = 0,
         batches: int = 0,
+        applied: bytes = b"",
     ) -> int:
         """Has one batch applied, exactly once to every bucket, and returns the version that servers have come to.
 
-        `versions` are those of the pull. Lease, position and batches tell which batch it was. Raises `StaleGradients`
+        `versions` are those of the pull. Lease, position and batches tell which batch it was;
+        `applied` are the buckets that have its samples already, packed. Raises `StaleGradients`
         if a server refused: the same batch then comes again. Raises `UserError` if the gradients are not finite; if
         that is tolerated, nothing of the batch is applied and `passed_over` tells it.
         """
@@ -254,6 +256,7 @@ class ParameterClient:
             batches=batches,
             generation=self._generation,
             not_finite=bad or "",
+            applied_buckets=applied,
         )
         pushed = PushCall(
             head, {TRAINABLE: gradients, STATE: state or {}}, self._buckets, tables, self._transfer, versions

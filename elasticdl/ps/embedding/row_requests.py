@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.core.tensors import Array
+from elasticdl.ps.core.tensors import Array, find_not_finite
 from elasticdl.ps.embedding.table import Ids
 from elasticdl.ps.embedding.unique_ids import sum_by, unique
 
@@ -50,6 +50,11 @@ def add_up(parts: Sequence[RowGradients]) -> RowGradients:
     ids, inverse = unique(np.concatenate([part.ids for part in parts]))
     values = np.concatenate([part.values for part in parts])
     return RowGradients(ids=ids, values=sum_by(inverse, values, len(ids)))
+
+
+def rows_are_finite(gradients: Mapping[str, RowGradients]) -> bool:
+    """Whether no gradient has a NaN or an infinity in it."""
+    return find_not_finite({table: one.values for table, one in gradients.items()}) is None
 
 
 def squared_norm(gradients: Iterable[Array]) -> float:

@@ -57,6 +57,7 @@ def read_push(request: ps_pb2.PushRequest, body: memoryview) -> Push:
         not_finite=request.not_finite,
         buckets=unpack(request.buckets),
         array_buckets={head.name: head.bucket for head in request.arrays if head.bucket >= 0},
+        applied=unpack(request.applied_buckets) if request.applied_buckets else None,
     )
 
 

@@ -90,6 +90,8 @@ class FenceResult:
     # Its last batch that all of these buckets have had.
     last: LastPush
     buckets: Mask
+    # The batches after that one, and which of the buckets have had them: the worker has ended in the middle of a push.
+    newer: Sequence[tuple[Mask, LastPush]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +105,12 @@ class PendingFence:
     def answer(self) -> FenceResult:
         """Without buckets that have become another server's, who may not have had it: that one is to be asked."""
         buckets = self.waiting.mask & ~self.waiting.lost
-        theirs = [last for mask, last in self.batches if (mask & buckets).any()]
+        theirs = [(mask & buckets, last) for mask, last in self.batches if (mask & buckets).any()]
+        common = min((last for _, last in theirs), key=lambda last: last.sequence, default=NO_BATCH)
         return FenceResult(
-            last=min(theirs, key=lambda last: last.sequence, default=NO_BATCH),
+            last=common,
             buckets=buckets,
+            newer=[(mask, last) for mask, last in theirs if last.sequence > common.sequence],
         )
 
 

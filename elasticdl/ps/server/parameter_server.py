@@ -324,6 +324,16 @@ class _Service:
             position=last.position,
             batches=last.batches,
             buckets=numbers(fenced.buckets),
+            newer=[
+                ps_pb2.PartialBatch(
+                    sequence=batch.sequence,
+                    lease_id=batch.lease_id,
+                    position=batch.position,
+                    batches=batch.batches,
+                    buckets=pack(mask),
+                )
+                for mask, batch in fenced.newer
+            ],
         ).SerializeToString()
 
     def ServerStatus(self, message: bytes, context: Any) -> bytes:

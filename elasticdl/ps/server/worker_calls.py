@@ -330,4 +330,5 @@ class WorkerCalls:
     def _is_stale(self, history: UpdateHistory, push: Push) -> bool:
         too_old = push.age(history) > self._state.settings.sync_version_tolerance
         # A batch that is not applied cannot be stale.
-        return self._state.settings.synchronous and too_old and not push.not_finite
+        is_applied = not push.not_finite and not push.has_been_applied(history)
+        return self._state.settings.synchronous and too_old and is_applied

@@ -74,6 +74,11 @@ class Push:
     buckets: Mask | None = None
     array_buckets: Mapping[str, int] = field(default_factory=dict)
     newer: Newer = ()
+    # Buckets that have these samples already: they take note of the batch, and nothing is applied to them.
+    applied: Mask | None = None
+
+    def has_been_applied(self, history: UpdateHistory) -> bool:
+        return self.applied is not None and bool((self.applied & history.mask).any())
 
     def age(self, history: UpdateHistory) -> int:
         """How many updates these buckets have had since they were pulled, which were all pulled alike."""
@@ -220,6 +225,8 @@ class BucketStore:
         """
         for newer, _ in push.newer:
             self.histories.select(newer & mask)
+        if push.applied is not None:
+            self.histories.select(push.applied & mask)
         return self.histories.select(mask)
 
     def check(self, push: Push, mask: Mask) -> None:
@@ -231,7 +238,9 @@ class BucketStore:
     def apply(self, push: Push, histories: Sequence[UpdateHistory]) -> None:
         """What a push has for these histories. It has been checked."""
         for history in histories:
-            if push.not_finite:
+            if push.has_been_applied(history):
+                pass
+            elif push.not_finite:
                 history.refused += 1
             else:
                 self._apply(push, history)

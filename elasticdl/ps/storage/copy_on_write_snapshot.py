@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.ps.checkpoint.array_file import ArrayFileWriter, NamedArrays
-from elasticdl.ps.checkpoint.resharding import WAITING_PREFIX
+from elasticdl.ps.checkpoint.array_file import ArrayFileWriter, NamedArrays, check_finite
+from elasticdl.ps.checkpoint.resharding import TRAINABLE, WAITING_PREFIX
 from elasticdl.ps.core.array_bodies import Mask
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.table import Frozen
@@ -86,6 +86,7 @@ class CopyOnWriteSnapshot:
         it.
         """
         snapshot = self.snapshot(mask)
+        check_finite("parameter", snapshot.groups.get(TRAINABLE, {}))
         with ArrayFileWriter(path, check=check) as file:
             for group, members in snapshot.groups.items():
                 if not members:

@@ -56,12 +56,34 @@ def export_model(model: Any, path: Path, features: Any, *, name: str) -> list[st
 def _save_folder(model: Any, folder: Path, features: Any) -> None:
     if hasattr(model, "_call_has_training_arg"):
         # Keras 3. Only models that were made of layers know what they are applied to; the example tells for all.
-        signature = tf.nest.map_structure(
-            lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), features
-        )
+        signature = _specs(features, _input_names(model))
         model.export(str(folder), format="tf_saved_model", input_signature=[signature], verbose=False)
     else:
         model.save(str(folder), save_format="tf", include_optimizer=False)
+
+
+def _specs(features: Any, names: list[str]) -> Any:
+    """Types of the inputs, with the names by which clients of the SavedModel give them: the keys of a dict, else those
+    of the model's inputs. Without names TensorFlow would make up `args_0`, `args_0_1`, in an order of its own.
+    """
+    leaves = tf.nest.flatten(features)
+    if isinstance(features, dict) and len(leaves) == len(features):
+        # In the order of `flatten`.
+        names = sorted(features)
+    given = names if len(names) == len(leaves) else [None] * len(leaves)
+    specs = [
+        tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype, name=name)
+        for leaf, name in zip(leaves, given, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(features, specs)
+
+
+def _input_names(model: Any) -> list[str]:
+    """Those of a model that was made of layers; others have none."""
+    try:
+        return [str(one.name) for one in tf.nest.flatten(model.inputs or [])]
+    except (AttributeError, ValueError):
+        return []
 
 
 @contextlib.contextmanager

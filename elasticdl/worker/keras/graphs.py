@@ -140,7 +140,7 @@ class Training:
         if hasattr(tf.keras, "ops"):
             self._freezable += model.weights
         self._switches: tuple[bool, ...] | None = None
-        self._made: dict[tuple[bool, ...], tuple[Step, Step, Any]] = {}
+        self._made: dict[tuple[bool, ...], tuple[Step, Step, Step, Any]] = {}
         self.follow()
 
     def follow(self) -> None:
@@ -165,6 +165,7 @@ class Training:
         if made is None:
             made = (
                 Step(self._train, what="Training"),
+                Step(self._train_guarded, what="Training"),
                 Step(self._gradients, what="Training"),
                 tf.function(self._apply, autograph=False),
             )
@@ -172,9 +173,33 @@ class Training:
         self._made[switches] = made
         if len(self._made) > _GRAPHS_KEPT:
             del self._made[next(iter(self._made))]
-        self.train, self.gradients, self.apply = made
+        self.train, self.train_guarded, self.gradients, self.apply = made
 
     def _train(self, features: Any, labels: Any) -> Any:
+        loss, step, _ = self._prepare_step(features, labels)
+        step()
+        return loss
+
+    def _train_guarded(self, features: Any, labels: Any) -> Any:
+        """Applies nothing, and returns NaN, if the loss or a gradient is not finite."""
+        loss, step, gradients = self._prepare_step(features, labels)
+        # Where losses are scaled, gradients overflow at times, and the optimizer itself then skips its step.
+        watched = [] if self._scales_loss else [_values(one) for one in gradients if one is not None]
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(one)) for one in [loss, *watched]])
+
+        def apply() -> Any:
+            step()
+            return loss
+
+        return tf.cond(finite, apply, lambda: tf.constant(float("nan"), loss.dtype))
+
+    @property
+    def _scales_loss(self) -> bool:
+        optimizer = self._optimizer.native
+        return hasattr(optimizer, "get_scaled_loss") or hasattr(optimizer, "dynamic_scale")
+
+    def _prepare_step(self, features: Any, labels: Any) -> tuple[Any, Callable[[], Any], list[Any]]:
+        """Returns the loss, what applies the gradients, and these."""
         optimizer = self._optimizer.native
         if hasattr(optimizer, "get_scaled_loss"):
             # tf.keras with half precision: small gradients would vanish, so they are made of a greater loss.
@@ -183,8 +208,8 @@ class Training:
             # Keras 3 takes back in apply_gradients what its scale_loss does; others have nothing of the kind.
             scale, unscale = getattr(optimizer, "scale_loss", _same), _same
         loss, gradients = self._derive(features, labels, scale)
-        optimizer.apply_gradients(zip(unscale(gradients), self._variables(), strict=True))
-        return loss
+        pairs = list(zip(unscale(gradients), self._variables(), strict=True))
+        return loss, lambda: optimizer.apply_gradients(pairs), gradients
 
     def _gradients(self, features: Any, labels: Any) -> Any:
         """Of all that may be trained. Of a variable that is frozen, or that the loss does not depend on: None, for
@@ -241,6 +266,11 @@ class Training:
 
 def _path(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name))
+
+
+def _values(gradient: Any) -> Any:
+    """Those of an ordinary gradient, or of some rows."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
 def _same(value: Any) -> Any:

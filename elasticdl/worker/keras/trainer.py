@@ -7,6 +7,7 @@ optimizer, metrics, callbacks, export. Here they are put together behind the int
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,8 @@ from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.keras import table_layers
-from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.core.tensors import find_not_finite
+from elasticdl.ps.embedding.row_requests import RowGradients, rows_are_finite
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batching.column_batches import column_batches
 from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
@@ -128,12 +130,16 @@ class KerasTrainer(Trainer):
     def _elsewhere(self) -> set[int]:
         return {id(each.variable) for each in self._moved}
 
-    def train(self, batch: Batch) -> float:
+    def train(self, batch: Batch, *, guarded: bool = False) -> float:
         training = self._trained(batch)
         if not self.tables:
-            return float(training.train(batch.features, batch.labels))
+            step = training.train_guarded if guarded else training.train
+            return float(step(batch.features, batch.labels))
         # The norm that gradients are clipped by is that of all of them, of whole parameters and of rows.
         loss, gradients = self._clipped(training, batch)
+        if guarded and not self._is_finite(loss, gradients):
+            self._row_gradients = {}
+            return math.nan
         rate = self._optimized.learning_rate(int(self._optimized.native.iterations.numpy()))
         if gradients:
             given = (gradients.get(name) for name in self._known.trainable)
@@ -143,6 +149,10 @@ class KerasTrainer(Trainer):
             self._optimized.native.iterations.assign_add(1)
         self.tables.update(self.row_gradients(), rate)
         return loss
+
+    def _is_finite(self, loss: float, gradients: Mapping[str, Array]) -> bool:
+        dense_is_finite = math.isfinite(loss) and find_not_finite(gradients) is None
+        return dense_is_finite and rows_are_finite(self._row_gradients)
 
     def gradients(self, batch: Batch) -> tuple[float, dict[str, Array]]:
         training = self._trained(batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +20,16 @@ from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter
 from elasticdl.ps.checkpoint.checkpoint_folders import Checkpoint, SavedFile, chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.checkpoint.table_files import SavedTables
+from elasticdl.ps.core.tensors import find_not_finite
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
 
+log = logging.getLogger("elasticdl.worker")
+
 # The file of a worker that owns the model, in a checkpoint.
 WORKER_FILE = "worker.edl"
+_NON_FINITE_HINT = "A smaller learning rate, clipped gradients or other data may help."
 # Groups of a snapshot that hold the model's values, from any writer; the rest is for the optimizer.
 TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 
@@ -34,6 +39,9 @@ class Model(abc.ABC):
 
     # What it began with, as long as this worker may be asked for that again.
     beginning: Parameters | None = None
+    # Batches that this worker has skipped, since their loss or gradients were not finite. Parameter servers count
+    # theirs themselves.
+    skipped_batches: int = 0
 
     @abc.abstractmethod
     def prepare(self, batch: Batch) -> None:
@@ -93,8 +101,12 @@ class Model(abc.ABC):
 class LocalModel(Model):
     """The only worker's own model, trained with the framework's own optimizer."""
 
-    def __init__(self, trainer: Trainer, *, restore_from: str, first_step: int) -> None:
+    def __init__(
+        self, trainer: Trainer, *, restore_from: str, first_step: int, max_bad_gradients: int = 0
+    ) -> None:
+        """Up to `max_bad_gradients` batches with a loss or gradients that are not finite are skipped."""
         self._trainer = trainer
+        self._allowed = max_bad_gradients
         self._restore_from = restore_from
         self._step = first_step
         self._ready = False
@@ -107,7 +119,7 @@ class LocalModel(Model):
             optimizer = make_optimizer(self._trainer.optimizer_config())
             self._trainer.tables.keep(LocalTables(self._trainer.tables.specs, optimizer=optimizer))
         if self._restore_from:
-            restore(self._trainer, self._restore_from)
+            self.skipped_batches = restore(self._trainer, self._restore_from)
         self._ready = True
 
     def train(
@@ -119,17 +131,39 @@ class LocalModel(Model):
         applied: Callable[[float], None] | None = None,
         upcoming: Batch | None = None,
     ) -> float:
-        self._step += 1
-        loss = self._trainer.train(batch)
-        if not math.isfinite(loss):
-            # The optimizer has applied the batch: this model is lost, and the last checkpoint is what counts.
-            raise UserError(
-                f"The loss of step {self._step:,} is {loss}, in the batch that ends at sample {position:,}.",
-                hint="A smaller learning rate, clipped gradients or other data may help. The last checkpoint is "
-                "from before this batch.",
-            )
+        if self._allowed:
+            loss = self._train_guarded(batch, position)
+        else:
+            self._step += 1
+            loss = self._trainer.train(batch)
+            if not math.isfinite(loss):
+                # The optimizer has applied the batch: this model is lost, and the last checkpoint is what counts.
+                raise UserError(
+                    f"The loss of step {self._step:,} is {loss}, in the batch that ends at sample {position:,}.",
+                    hint=f"{_NON_FINITE_HINT} The last checkpoint is from before this batch.",
+                )
         if applied is not None:
             applied(loss)
+        return loss
+
+    def _train_guarded(self, batch: Batch, position: int) -> float:
+        # Moving averages change with the forward pass, before there is a gradient.
+        state = self._trainer.state()
+        loss = self._trainer.train(batch, guarded=True)
+        if math.isfinite(loss):
+            self._step += 1
+            return loss
+        values = self._trainer.parameters()
+        self._trainer.set_parameters(Parameters(trainable=values.trainable, state=state))
+        self.skipped_batches += 1
+        if self.skipped_batches > self._allowed:
+            raise non_finite_batch(f"the batch that ends at sample {position:,}", allowed=self._allowed)
+        log.warning(
+            "Skipping the batch that ends at sample %d: its loss or gradients are not finite (NaN or infinity). "
+            "Skipped so far: %d.",
+            position,
+            self.skipped_batches,
+        )
         return loss
 
     def freeze(self, name: str) -> None:
@@ -148,19 +182,26 @@ class LocalModel(Model):
 
     def save(self, folder: Path) -> list[SavedFile]:
         """Writes everything needed to go on from here."""
-        return [save(self._trainer, folder, with_optimizer=True)]
+        return [save(self._trainer, folder, with_optimizer=True, skipped_batches=self.skipped_batches)]
 
 
-def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
+def non_finite_batch(where: str, *, allowed: int) -> UserError:
+    """The error of a batch with a loss or a gradient that is not finite, beyond those that may be skipped."""
+    before = f" {allowed:,} such batches were skipped before (--max_bad_gradients)." if allowed else ""
+    return UserError(
+        f"The loss or a gradient of {where} is not finite (NaN or infinity).{before}", hint=_NON_FINITE_HINT
+    )
+
+
+def save(trainer: Trainer, folder: Path, *, with_optimizer: bool, skipped_batches: int = 0) -> SavedFile:
     """Writes the model. Raises `UserError` if a parameter is not finite: such a file must not follow a good one."""
     values = trainer.parameters()
-    for name, array in values.trainable.items():
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise UserError(
-                f"The parameter {name} is not finite (NaN or infinity): the model is not saved.",
-                hint="A smaller learning rate, clipped gradients or other data may help. The last checkpoint is "
-                "from before.",
-            )
+    bad = find_not_finite(values.trainable)
+    if bad is not None:
+        raise UserError(
+            f"The parameter {bad} is not finite (NaN or infinity): the model is not saved.",
+            hint=f"{_NON_FINITE_HINT} The last checkpoint is from before.",
+        )
     groups = {TRAINABLE: values.trainable, STATE: values.state}
     if with_optimizer:
         groups[OPTIMIZER] = trainer.optimizer_state()
@@ -172,12 +213,13 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool) -> SavedFile:
             for name, array in arrays.items():
                 file.add(group, name, array)
         own = trainer.tables.own
-        size, crc = file.finish({"owner": "worker", **(own.write(file) if own is not None else {})})
+        attributes = {"owner": "worker", "skipped_batches": skipped_batches}
+        size, crc = file.finish(attributes | (own.write(file) if own is not None else {}))
     return SavedFile(name=WORKER_FILE, bytes=size, crc32=crc)
 
 
-def restore(trainer: Trainer, place: str) -> None:
-    """Gives a built model the values of a checkpoint or an export."""
+def restore(trainer: Trainer, place: str) -> int:
+    """Gives a built model the values of a checkpoint or an export. Returns how many batches were skipped before."""
     checkpoint = find_checkpoint(place)
     groups = _read_parameters(checkpoint)
     values = Parameters(trainable=groups.get(TRAINABLE, {}), state=groups.get(STATE, {}))
@@ -194,6 +236,15 @@ def restore(trainer: Trainer, place: str) -> None:
         raise of_another_model(checkpoint, error) from error
     if OPTIMIZER in groups:
         trainer.set_optimizer_state(groups[OPTIMIZER])
+    return _count_skipped(checkpoint)
+
+
+def _count_skipped(checkpoint: Checkpoint) -> int:
+    counts = [0]
+    for path in checkpoint.data_files():
+        with ArrayFile(path) as file:
+            counts.append(int(file.attributes.get("skipped_batches", 0)))
+    return max(counts)
 
 
 def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:

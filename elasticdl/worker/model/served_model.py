@@ -194,6 +194,7 @@ class ServedModel(Model):
             # can.
             "position": position if batch.last or not batch.atomic else batch.shard.start,
             "batches": batches,
+            "applied": batch.shard.applied,
             "rows": self._trainer.row_gradients(),
         }
 

@@ -8,6 +8,7 @@ optimizers, clipping and schedules (`optimizer.py`, `gradient_clip.py`, `learnin
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.paddle import table_layers
-from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.core.tensors import find_not_finite
+from elasticdl.ps.embedding.row_requests import RowGradients, rows_are_finite
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batching.batch_queue import BatchQueue, Pace
 from elasticdl.worker.batching.collate import describe
@@ -127,15 +129,23 @@ class PaddleTrainer(Trainer):
         # Layers of Paddle have their parameters from the beginning.
         self._built()
 
-    def train(self, batch: Batch) -> float:
+    def train(self, batch: Batch, *, guarded: bool = False) -> float:
         learning = self._learner()
         optimizer = learning.optimizer
         if isinstance(optimizer, paddle.optimizer.LBFGS):
+            if guarded:
+                raise UserError(
+                    "LBFGS computes the loss several times a step: no batch of it can be skipped.",
+                    hint="Use another optimizer, or omit --max_bad_gradients.",
+                )
             # The one optimizer that computes the loss several times a step.
             loss = optimizer.step(lambda: self._backward(batch))
         else:
             loss = self._backward(batch)
-            rows = step_clipped(optimizer, self.tables.layers, self.tables.take())
+            rows = self.tables.take()
+            if guarded and not (self._is_finite(loss) and rows_are_finite(rows)):
+                return math.nan
+            rows = step_clipped(optimizer, self.tables.layers, rows)
             self.tables.update(self._trained_rows(rows, held_by(optimizer)), learning.rates.present)
         learning.rates.step()
         return float(loss)
@@ -155,6 +165,9 @@ class PaddleTrainer(Trainer):
         self._row_gradients = self._trained_rows(rows, held)
         gradients = self._built().gradients()
         return float(loss), {name: one for name, one in gradients.items() if id(parameters[name]) in held}
+
+    def _is_finite(self, loss: Any) -> bool:
+        return math.isfinite(float(loss)) and find_not_finite(self._built().gradients()) is None
 
     def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
         """Those of tables that the optimizer is for."""

@@ -9,6 +9,7 @@ for all, which the members agree on among themselves. The first of them writes t
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import os
 from collections.abc import Iterator
@@ -27,10 +28,12 @@ from elasticdl.data.reader import BadRange, Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.wire import master_pb2 as pb
-from elasticdl.worker.model.model_store import LocalModel, restore
+from elasticdl.worker.model.model_store import LocalModel, non_finite_batch, restore
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Parameters, Shard, Trainer
 from elasticdl.worker.training.training_loop import TrainingLoop
+
+log = logging.getLogger("elasticdl.worker")
 
 _DATASET = "training"
 _TRAINABLE, _STATE, _OPTIMIZER = "trainable/", "state/", "optimizer/"
@@ -61,6 +64,8 @@ class AllReduceLoop(TrainingLoop):
         self._reports = 0
         # There is a new standing to look at.
         self._news = False
+        # Before the step that is being computed.
+        self._state_before: dict[str, Any] | None = None
 
     def _step(self) -> bool:
         """Computes a micro-batch, or does one thing that is asked for. False when it was the last."""
@@ -134,7 +139,7 @@ class AllReduceLoop(TrainingLoop):
             meeting=self._meeting,
             dataset=_DATASET,
             generation=directive.generation,
-            replica=_TrainerReplica(self),
+            replica=_TrainerReplica(self, model),
             wants_pause=self._wanted_pause,
             pause_is_over=self._pause_is_over,
             interrupted=self._interrupted,
@@ -206,19 +211,54 @@ class AllReduceLoop(TrainingLoop):
             if batch.size:
                 self._prepare(batch)
                 team.expect(batch.size)
-                one = self._torch.accumulate(batch)
-                if not math.isfinite(one):
-                    # Before the exchange: the other members keep their model.
-                    raise UserError(
-                        f"The loss of a batch that ends at sample {batch.position:,} is {one}.",
-                        hint="A smaller learning rate, clipped gradients or other data may help.",
-                    )
-                loss += one * batch.size
+                loss += self._accumulate(batch) * batch.size
                 samples += batch.size
         unreadable = [
             allreduce_pb2.Unreadable(start=b.start, end=b.end, where=b.where, reason=b.reason) for b in bad
         ]
         team.done(samples, loss / samples if samples else 0.0, unreadable)
+
+    def _accumulate(self, batch: Batch) -> float:
+        allowed = self._spec.training.max_bad_gradients
+        if allowed and self._state_before is None:
+            self._state_before = self._trainer.state()
+        loss = self._torch.accumulate(batch)
+        if not math.isfinite(loss):
+            if not allowed:
+                # Before the exchange: the other members keep their model.
+                raise non_finite_batch(f"a batch that ends at sample {batch.position:,}", allowed=0)
+            # All members then see that the step is to be skipped.
+            self._torch.spoil_gradients()
+        return loss
+
+    def apply(self) -> None:
+        """A step with the gradients of all members. They are the same in all, and so is the decision to skip it."""
+        self.begin_step()
+        if self._torch.gradients_are_finite():
+            self._torch.apply()
+        else:
+            self._skip_step()
+        self._state_before = None
+        self.end_step()
+
+    def _skip_step(self) -> None:
+        assert self._team is not None
+        assert self._team.place is not None
+        allowed = self._spec.training.max_bad_gradients
+        step = self._team.place.step + 1
+        assert self._model is not None
+        if self._model.skipped_batches >= allowed:
+            raise non_finite_batch(f"step {step:,}", allowed=allowed)
+        self._model.skipped_batches += 1
+        self._reporter.note_skipped(self._model.skipped_batches)
+        if self._state_before is not None:
+            values = self._trainer.parameters()
+            self._trainer.set_parameters(Parameters(trainable=values.trainable, state=self._state_before))
+        log.warning(
+            "Skipping step %d: its gradients are not finite (NaN or infinity). Skipped so far: %d.",
+            step,
+            self._model.skipped_batches,
+        )
 
     def _batches_of(self, team: Team, micro: MicroBatch) -> list[Batch]:
         if self._ahead is None or self._ahead.version != team.version or not self._ahead.comes_to(micro):
@@ -251,7 +291,7 @@ class AllReduceLoop(TrainingLoop):
         assert team.place is not None
         callbacks = self._callbacks.runner(self._link.directive())
         callbacks.fire("on_train_batch_end", team.place.step, {"loss": team.last_loss})
-        if team.last_loss is not None:
+        if team.last_loss is not None and math.isfinite(team.last_loss):
             self._loss_log.add(team.place.step + 1, team.last_loss)
         if callbacks.stop_training:
             team.ask_to_stop()
@@ -281,13 +321,14 @@ class _ReplicatedModel(LocalModel):
 class _TrainerReplica:
     """A trainer as the core of all-reduce sees it."""
 
-    def __init__(self, loop: AllReduceLoop) -> None:
+    def __init__(self, loop: AllReduceLoop, model: _ReplicatedModel) -> None:
         self._loop = loop
+        self._model = model
         self._trainer = loop._torch
 
     def start(self, restore_from: str) -> None:
         if restore_from:
-            restore(self._trainer, restore_from)
+            self._model.skipped_batches = restore(self._trainer, restore_from)
 
     def parameters(self) -> list[Any]:
         return self._trainer.shared_parameters()
@@ -306,7 +347,7 @@ class _TrainerReplica:
             prefix + name: torch.from_numpy(np.array(array))
             for prefix, group in groups
             for name, array in group.items()
-        }, None
+        }, self._model.skipped_batches
 
     def write(self, tensors: dict[str, Any], rest: Any) -> None:
         def group(prefix: str) -> dict[str, Any]:
@@ -318,11 +359,10 @@ class _TrainerReplica:
 
         self._trainer.set_parameters(Parameters(trainable=group(_TRAINABLE), state=group(_STATE)))
         self._trainer.set_optimizer_state(group(_OPTIMIZER))
+        self._model.skipped_batches = rest
 
     def apply(self) -> None:
-        self._loop.begin_step()
-        self._trainer.apply()
-        self._loop.end_step()
+        self._loop.apply()
 
 
 class _Ahead:

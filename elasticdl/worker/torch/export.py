@@ -51,10 +51,9 @@ def write_export(
             lines += _attempt(
                 "program", PROGRAM, folder, path, lambda file: _program(model, file, arguments, keywords)
             )
-            if not keywords:
-                lines += _attempt(
-                    "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments)
-                )
+            lines += _attempt(
+                "TorchScript", SCRIPT, folder, path, lambda file: _script(model, file, arguments, keywords)
+            )
         publish(folder, path, (VALUES, PROGRAM, SCRIPT))
     return lines
 
@@ -97,7 +96,7 @@ def _shapes(model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) ->
     return dict(zip(signature(model.forward).parameters, arguments, strict=False)) | keywords
 
 
-def _script(model: Any, path: Path, arguments: tuple[Any, ...]) -> None:
+def _script(model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     # The flag that callbacks set is none of the model's.
     stop = model.__dict__.pop("stop_training", None)
     try:
@@ -107,7 +106,7 @@ def _script(model: Any, path: Path, arguments: tuple[Any, ...]) -> None:
             model.stop_training = stop
     with _written(path) as file:
         torch.jit.save(scripted, file)
-    _check_same(model(*arguments), torch.jit.load(str(path))(*arguments))
+    _check_same(model(*arguments, **keywords), torch.jit.load(str(path))(*arguments, **keywords))
 
 
 def _check_same(expected: Any, found: Any) -> None:

@@ -8,6 +8,7 @@ optimizers and schedules (`optimizer.py`, `learning_rate_schedule.py`), values b
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
-from elasticdl.ps.embedding.row_requests import RowGradients
+from elasticdl.ps.embedding.row_requests import RowGradients, rows_are_finite
 from elasticdl.torch import table_layers
 from elasticdl.wire import ps_pb2
 from elasticdl.worker.batching.batch_queue import BatchQueue, Pace
@@ -146,17 +147,25 @@ class TorchTrainer(Trainer):
                 self._forward.predict(batch)
         self._values = ModelParameters(self._model)
 
-    def train(self, batch: Batch) -> float:
+    def train(self, batch: Batch, *, guarded: bool = False) -> float:
         self.build(batch)
         learning = self._learner()
         self._load_added(learning)
         with memory_errors():
             if isinstance(learning.optimizer, torch.optim.LBFGS):
+                if guarded:
+                    raise UserError(
+                        "LBFGS computes the loss several times a step: no batch of it can be skipped.",
+                        hint="Use another optimizer, or omit --max_bad_gradients.",
+                    )
                 # The one optimizer that computes the loss several times a step.
                 loss = learning.optimizer.step(lambda: self._backward(batch))
             else:
                 loss = self._backward(batch)
-                rows = step_with_rows(learning.optimizer, self.tables.layers, self.tables.take())
+                rows = self.tables.take()
+                if guarded and not (self._is_finite(loss) and rows_are_finite(rows)):
+                    return math.nan
+                rows = step_with_rows(learning.optimizer, self.tables.layers, rows)
                 rows = self._trained_rows(rows, held_by(learning.optimizer))
                 self.tables.update(rows, float(learning.optimizer.param_groups[0]["lr"]))
         learning.rates.step()
@@ -223,6 +232,22 @@ class TorchTrainer(Trainer):
         with memory_errors():
             learning.optimizer.step()
         learning.rates.step()
+
+    def spoil_gradients(self) -> None:
+        """Has the sum over all members be NaN."""
+        for parameter in self._built().trainable.values():
+            if parameter.grad is not None:
+                parameter.grad.fill_(math.nan)
+
+    def gradients_are_finite(self) -> bool:
+        """Whether no gradient has a NaN or an infinity in it."""
+        gradients = [p.grad for p in self._built().trainable.values() if p.grad is not None]
+        return all(
+            bool(torch.isfinite(one.coalesce().values() if one.is_sparse else one).all()) for one in gradients
+        )
+
+    def _is_finite(self, loss: Any) -> bool:
+        return math.isfinite(float(loss)) and self.gradients_are_finite()
 
     def shared_parameters(self) -> list[Any]:
         """What gradients are for, in the same order in every process."""

@@ -223,7 +223,10 @@ class TrainingLoop:
             self._model = self._served_model(directive)
         else:
             self._model = LocalModel(
-                self._trainer, restore_from=directive.restore_from, first_step=directive.first_step
+                self._trainer,
+                restore_from=directive.restore_from,
+                first_step=directive.first_step,
+                max_bad_gradients=spec.training.max_bad_gradients,
             )
         self._shards = LeasedShards(self._link, "training", generation=generation)
         batches = self._trainer.batches(
@@ -431,6 +434,7 @@ class TrainingLoop:
                 applied=applied if self._model.is_asynchronous else None,
                 upcoming=self._queue.upcoming() if self._queue is not None else None,
             )
+            self._reporter.note_skipped(self._model.skipped_batches)
             callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
             if not self._is_skipped(loss):
                 self._loss_log.add(self._model.step, loss)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import from_yaml
@@ -56,3 +57,12 @@ def test_each_kind(elasticdl: Any, zoo: Path) -> None:
     assert elasticdl("evaluate", *common, "--validation_data=d").job["kind"] == "evaluate"
     assert elasticdl("predict", *common, "--prediction_data=d", "--output=o.csv").job["kind"] == "predict"
     assert "would go nowhere" in elasticdl("predict", *common, "--prediction_data=d").err
+
+
+def test_job_for_a_cluster_with_a_range_of_sizes_is_a_training_job(
+    elasticdl: Any, minimal: list[str]
+) -> None:
+    flags = ["--image_name=x", "--max_workers=3", "--worker_resource_request=cpu=1,memory=1Gi"]
+    document = yaml.safe_load(elasticdl("train", *minimal, *flags, "--dry_run").out)
+    assert (document["apiVersion"], document["kind"]) == ("elasticdl.org/v1", "TrainingJob")
+    assert document["spec"]["job"]["nodes"]["max_workers"] == 3

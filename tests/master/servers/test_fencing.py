@@ -7,20 +7,21 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from elasticdl.master.commands.nodes import JoinNode, PushCredit
+from elasticdl.master.commands.nodes import JoinNode, PartialPush, PushCredit
 from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.servers.worker_fence import LastWord, WorkerFence, patience
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.wakeup import Signal
 from elasticdl.ps.client import coordinator
 from elasticdl.ps.client.coordinator import Coordinator
+from elasticdl.ps.core.array_bodies import mask_of, pack
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.protocol.call_codec import read_push
 from elasticdl.ps.replication.replica_log import Routes
@@ -97,7 +98,7 @@ class Played:
             for store in self.stores:
                 store.peers.update_routes(self.routes())
 
-    def push(self, sequence: int) -> None:
+    def push(self, sequence: int, *, servers: Sequence[int] = (0, 1, 2)) -> None:
         """A batch of the worker, as far as servers take it."""
         request = ps_pb2.PushRequest(
             worker="worker-0",
@@ -108,7 +109,8 @@ class Played:
             position=10 * sequence,
             batches=sequence,
         )
-        for store in self.stores:
+        for number in servers:
+            store = self.stores[number]
             store.workers.push(read_push(request, memoryview(b"")), message=request)
 
     def last_word(self, after_a_round: Callable[[], None], *, rounds: int = 1) -> LastWord:
@@ -162,7 +164,11 @@ def test_buckets_that_are_being_handed_over_are_asked_for_again(master: Played, 
     )
     # The buckets under handover do not get this one, and the worker ends before it can repeat it.
     master.push(2)
-    assert master.last_word(master.may_arrive.set) == LastWord(credit=FIRST)
+    others = sorted(set(range(BUCKETS)) - set(handed))
+    partial = PartialPush(lease_id=7, position=20, batches=2, buckets=pack(mask_of(others)).hex())
+    assert master.last_word(master.may_arrive.set) == LastWord(
+        credit=FIRST, partial=partial if others else None
+    )
 
 
 @pytest.mark.timeout(60)
@@ -195,6 +201,28 @@ def test_a_server_that_was_lost_with_it(master: Played) -> None:
     master.push(1)
     master.servers[1].stop()
     assert master.last_word(lambda: master.lose("ps-1")) == LastWord(credit=FIRST)
+
+
+@pytest.mark.timeout(60)
+def test_first_push_that_reached_one_of_three_servers_is_partial(master: Played) -> None:
+    master.push(1, servers=[1])
+    theirs = [bucket for bucket in range(BUCKETS) if PRIMARY[bucket] == 1]
+    assert master.last_word(lambda: None) == LastWord(
+        partial=PartialPush(lease_id=7, position=10, batches=1, buckets=pack(mask_of(theirs)).hex())
+    )
+
+
+@pytest.mark.timeout(60)
+def test_backup_knows_of_partial_push_after_loss_of_primary(master: Played) -> None:
+    master.push(1)
+    master.push(2, servers=[1])
+    theirs = [bucket for bucket in range(BUCKETS) if PRIMARY[bucket] == 1]
+    master.servers[1].stop()
+    found = master.last_word(lambda: master.lose("ps-1"))
+    assert found == LastWord(
+        credit=FIRST,
+        partial=PartialPush(lease_id=7, position=20, batches=2, buckets=pack(mask_of(theirs)).hex()),
+    )
 
 
 @pytest.mark.timeout(60)

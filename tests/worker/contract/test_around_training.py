@@ -210,3 +210,51 @@ def test_non_finite_parameters_are_not_saved(
     with pytest.raises(UserError, match=f"The parameter {re.escape(name)} is not finite"):
         save(made, tmp_path / "new", with_optimizer=True)
     assert not (tmp_path / "new").exists()
+
+
+def copied(batch: Any) -> Any:
+    """A copy of the arrays, so that they can be compared with later ones."""
+    return {name: np.array(array) for name, array in batch.items()}
+
+
+@pytest.mark.parametrize("kind", ["dense", "normalized", "table"])
+def test_allowed_non_finite_batch_changes_nothing_locally(
+    trainer: Callable[..., Trainer], batches: Batches, framework: Any, kind: str
+) -> None:
+    factor = [1.0]
+
+    def loss(labels: Any, predictions: Any) -> Any:
+        return framework.loss(labels, predictions) * framework.factor(factor)
+
+    made = trainer(kind, "adam", loss=loss)
+    model = LocalModel(made, restore_from="", first_step=0, max_bad_gradients=1)
+    first, second, third, fourth, *_ = batches(made)
+    model.prepare(first)
+    assert np.isfinite(model.train(first, position=8, batches=1))
+    before = made.parameters()
+    trainable, state = copied(before.trainable), copied(before.state)
+    slots = copied(made.optimizer_state())
+    factor[0] = float("nan")
+    assert np.isnan(model.train(second, position=16, batches=2))
+    after = made.parameters()
+    for old, new in ((trainable, after.trainable), (state, after.state), (slots, made.optimizer_state())):
+        assert old.keys() == new.keys()
+        assert all(np.array_equal(old[name], new[name]) for name in old)
+    assert (model.skipped_batches, model.step) == (1, 1)
+    factor[0] = 1.0
+    assert np.isfinite(model.train(third, position=24, batches=3))
+    factor[0] = float("inf")
+    with pytest.raises(UserError, match="1 such batches were skipped before"):
+        model.train(fourth, position=32, batches=4)
+
+
+def test_skipped_batches_are_in_checkpoints(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path
+) -> None:
+    model = LocalModel(made := trainer(), restore_from="", first_step=0, max_bad_gradients=3)
+    model.prepare(batches(made)[0])
+    model.skipped_batches = 2
+    place = finish(tmp_path / "checkpoint", *model.save(tmp_path / "checkpoint"))
+    later = LocalModel(again := trainer(), restore_from=place, first_step=0, max_bad_gradients=3)
+    later.prepare(batches(again)[0])
+    assert later.skipped_batches == 2

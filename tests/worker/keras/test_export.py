@@ -77,6 +77,24 @@ def test_saved_model(trained: Callable[..., Any], tmp_path: Path, make: Callable
     np.testing.assert_allclose(output, trainer.predict(batch)["output"][:2], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["list", "dictionary"])
+def test_saved_model_keeps_the_names_of_inputs(
+    trained: Callable[..., Any], tmp_path: Path, kind: str
+) -> None:
+    age, income = tf.keras.Input((2,), name="age"), tf.keras.Input((2,), name="income")
+    outputs = layers.Dense(1)(layers.Subtract()([age, income]))
+    model = tf.keras.Model([income, age] if kind == "list" else {"age": age, "income": income}, outputs)
+    ages, incomes = tf.ones([6, 2]), 5.0 * tf.ones([6, 2])
+    features = (incomes, ages) if kind == "list" else {"age": ages, "income": incomes}
+    shard = Shard(lease_id=0, epoch=0, start=0, end=6)
+    batch = Batch(shard=shard, position=6, atomic=False, last=True, size=6, features=features)
+    trainer = KerasTrainer(definition=trained(functional())[0]._definition, model=model)
+    trainer.export(tmp_path / "model", batch)
+    signature = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    (output,) = signature(age=ages, income=incomes).values()
+    np.testing.assert_allclose(output, trainer.predict(batch)["output"], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("make", [sequential, functional], ids=["sequential", "functional"])
 def test_keras_file(trained: Callable[..., Any], tmp_path: Path, make: Callable[[], Any]) -> None:
     trainer, batch = trained(make())

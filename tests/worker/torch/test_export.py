@@ -83,12 +83,29 @@ def test_several_inputs(named: bool, trainer_of: Any, tmp_path: Path) -> None:
     features = {"wide": wide, "deep": deep} if named else (wide, deep)
     trainer = trainer_of(Wide())
     lines = trainer.export(tmp_path / "model", batch_of(features, 4))
-    assert "program: " in lines[1]
+    assert [line.split(":")[0] for line in lines] == ["values", "program", "TorchScript"]
     program = torch.export.load(tmp_path / "model" / PROGRAM).module()
+    script = torch.jit.load(str(tmp_path / "model" / SCRIPT))
     arguments = {"wide": wide[:3], "deep": deep[:3]}
     found = program(**arguments) if named else program(*arguments.values())
     expected = trainer.predict(batch_of(arguments if named else tuple(arguments.values()), 3))
     np.testing.assert_allclose(found["sum"].detach().numpy(), expected["sum"], rtol=1e-5)
+    np.testing.assert_allclose(script(**arguments)["sum"].detach().numpy(), expected["sum"], rtol=1e-5)
+
+
+class OneDictionary(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, features: Any) -> Any:
+        return self.layer(features["wide"])
+
+
+def test_script_that_cannot_take_a_dictionary_is_reported(trainer_of: Any, tmp_path: Path) -> None:
+    trainer = trainer_of(OneDictionary())
+    lines = trainer.export(tmp_path / "model", batch_of({"wide": torch.randn(4, 3)}, 4))
+    assert [line.split(":")[0] for line in lines] == ["values", "program", "no TorchScript"]
 
 
 def test_a_model_that_cannot_be_taken_apart_keeps_its_values(trainer_of: Any, tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
 _WHOLE_LIMIT = (MASTER_ROLE, "ps")
 # Any user but root. The images that we build have one of this number.
 _USER = 1000
+# Autoscalers remove machines that have room to spare: not the machine of a master, whose loss interrupts the job.
+_STAYS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
 # The toleration of an unreachable machine, after the 40 s that its detection takes. Kubernetes' own
 # default is 300 s; a node of ours is replaced without harm. (Not so a master, which has no supervisor of its own.)
 _LOST_SECONDS = 30
@@ -61,6 +66,7 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
         priority=spec.nodes.pod_priority(MASTER_ROLE),
         owner=owner,
     )
+    pod["metadata"]["annotations"] = dict(_STAYS)
     pod["spec"]["restartPolicy"] = "OnFailure"
     pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT
     pod = _with_fields(spec, MASTER_ROLE, pod)

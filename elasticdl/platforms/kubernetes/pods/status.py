@@ -89,7 +89,7 @@ def node_status(
 
 
 def with_cause(status: NodeStatus, before: str) -> NodeStatus:
-    """The same status, if its words say all. That an image is tried again later does not say what was wrong with it,
+    """The same status, if its words say all. That an image pull is retried does not say what was wrong with it,
     as the words `before` did.
     """
     if status.message.startswith(_PULLED_LATER) and before.startswith(_NOT_PULLED):

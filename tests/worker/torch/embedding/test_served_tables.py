@@ -59,7 +59,7 @@ class Normalized(Network):
         self.norm = nn.BatchNorm1d(12)
 
     def forward(self, ids: Any) -> Any:
-        # An id that no other batch has stands for a number that is none.
+        # An id that no other batch has stands for NaN.
         broken = torch.where(ids == BROKEN, float("nan"), 0.0).sum()
         return self.out(self.norm(self.embedding(ids).flatten(1) + broken))
 

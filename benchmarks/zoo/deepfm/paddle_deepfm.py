@@ -1,0 +1,72 @@
+"""The model of the benchmark of parameter servers, as a definition for Paddle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+
+import elasticdl.paddle
+from benchmarks.parameter_servers import clicks
+from benchmarks.parameter_servers.progress import Progress
+from benchmarks.zoo.deepfm import settings
+from elasticdl.jobs.mode import Mode
+from elasticdl.worker.scoring.metrics import Accuracy
+
+
+class Model(nn.Layer):  # type: ignore[misc]
+    """A linear part over numbers and rows, the factorization machine over the rows, and an MLP over both."""
+
+    def __init__(self, layers: tuple[int, ...]) -> None:
+        super().__init__()
+        spread = {"kind": "uniform", "low": -clicks.SPREAD, "high": clicks.SPREAD}
+        self.table = elasticdl.paddle.Embedding(clicks.WIDTH, name="table", initializer=spread)
+        above = width = clicks.NUMBERS + clicks.CATEGORIES * clicks.WIDTH
+        self.linear = nn.Linear(width, 1)
+        deep: list[Any] = []
+        for units in layers:
+            deep += [nn.Linear(above, units), nn.ReLU()]
+            above = units
+        self.deep = nn.Sequential(*deep, nn.Linear(above, 1))
+        dense = [*self.linear.parameters(), *self.deep.parameters()]
+        assert sum(int(np.prod(each.shape)) for each in dense) == clicks.dense_parameters(layers)
+
+    def forward(self, numbers: Any, ids: Any) -> Any:
+        rows = self.table(ids)
+        flat = paddle.concat([numbers, rows.reshape([-1, clicks.CATEGORIES * clicks.WIDTH])], 1)
+        together = rows.sum(1)
+        pairs = 0.5 * (together * together - (rows * rows).sum(1)).sum(1)
+        return self.linear(flat)[:, 0] + self.deep(flat)[:, 0] + pairs
+
+
+def custom_model() -> Any:
+    paddle.seed(0)
+    return Model(settings.layers())
+
+
+def custom_data_reader(data_origin: str, records_per_task: int | None = None, **kwargs: Any) -> Any:
+    return settings.Records(data_origin)
+
+
+@elasticdl.paddle.batched
+def feed(columns: Any, mode: Mode, metadata: Any) -> Any:
+    return {"numbers": columns["numbers"], "ids": columns["ids"]}, columns["label"]
+
+
+def loss(labels: Any, predictions: Any) -> Any:
+    return nn.functional.binary_cross_entropy_with_logits(predictions, labels)
+
+
+def optimizer(parameters: Any) -> Any:
+    assert settings.optimizer() == "adam"
+    return paddle.optimizer.Adam(clicks.RATE, parameters=parameters)
+
+
+def callbacks() -> list[Any]:
+    return [Progress()]
+
+
+def eval_metrics_fn() -> dict[str, Any]:
+    return {"accuracy": Accuracy(threshold=0.0)}

@@ -1,0 +1,156 @@
+"""`elasticdl paddle run`: jobs of Paddle's Kubernetes guide with three nodes on this machine, and a node killed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from e2e.conftest import DEADLINE, ROOT, wait_until
+from elasticdl.paddle_compat.cluster.passes import newest_pass
+
+COMMAND = [sys.executable, "-m", "elasticdl.cli.main", "paddle"]
+NODES = 3
+# Ports of a node: two servers, two that are kept free, the trainer's and gloo's.
+PORTS = 6
+_INFINITE_COST = """
+large = ParameterAttribute(initial_mean=1e5, initial_std=0.0)
+outputs(sum_cost(input=fc_layer(input=output, size=1, act=ExpActivation(), param_attr=large)))
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("paddle") / "paddle-cluster-job"
+    sizes = ("--reviews=3000", "--ratings=6000")
+    command = [*COMMAND, "data", f"--out_dir={folder}", f"--split_count={NODES}", *sizes]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture
+def job(data: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(data, tmp_path / data.name))
+
+
+def _free_port() -> int:
+    """The first of as many as a node needs, free at the moment on the addresses of all nodes."""
+    for first in range(21000, 30000, PORTS):
+        try:
+            for host in range(1, NODES + 1):
+                for port in range(first, first + PORTS):
+                    with socket.socket() as probe:
+                        probe.bind((f"127.0.0.{host}", port))
+        except OSError:
+            continue
+        return first
+    raise AssertionError("no free ports")
+
+
+@contextmanager
+def _running(job: Path, config_dir: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, "run", f"--nodes={NODES}", f"--job_path={job.parent}", f"--job_name={job.name}"]
+    command += [f"--train_config_dir={config_dir}", f"--port={_free_port()}", *words]
+    with (job / "run.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def _run(job: Path, config_dir: str, *words: str) -> tuple[int, str]:
+    with _running(job, config_dir, *words) as process:
+        code = process.wait(timeout=DEADLINE)
+    return code, (job / "run.log").read_text()
+
+
+def _costs(log: str) -> dict[int, float]:
+    """The mean cost of each pass, over the data of node 0."""
+    return {
+        int(number): float(cost)
+        for number, cost in re.findall(r"Pass=(\d+) Batch=\d+ .*AvgCost=([\d.]+)", log)
+    }
+
+
+def test_recommendation_goes_on_when_a_node_is_killed(job: Path) -> None:
+    """The others restart in place from the newest complete pass, and the cost goes on falling."""
+    output = job / "output"
+    words = ("--num_passes=6", "--config_args=size=16,batch_size=100")
+    with _running(job, "recommendation", *words) as process:
+        wait_until(lambda: (newest_pass(output) or 0) >= 1, "the second pass")
+        nodes = {
+            node.environ()["ELASTICDL_PADDLE_UID"]: node for node in psutil.Process(process.pid).children()
+        }
+        nodes[min(uid for uid in nodes if "-1-" in uid)].kill()
+        code = process.wait(timeout=DEADLINE)
+    log = (job / "run.log").read_text()
+    assert code == 0, log
+    assert "Restarting node 1: exit code 137 (1 of 6)" in log
+    assert re.search(r"Restored 29 parameters from .*/output/pass-0000\d", log)
+    costs = _costs(log)
+    assert sorted(costs) == list(range(6))
+    assert costs[5] < 0.6 * costs[0]
+    assert {each.name for each in output.iterdir()} == {
+        *(f"node_{number}" for number in range(NODES)),
+        *(f"pass-0000{number}" for number in range(6)),
+    }
+    for number in range(NODES):
+        assert {"server.log", "train.log"} <= {each.name for each in (output / f"node_{number}").iterdir()}
+    saved = {each.name: each for each in (output / "pass-00005").iterdir()}
+    assert {
+        "___embedding_0__.w0",
+        "___fc_layer_0__.wbias",
+        "_movie_fusion.w2",
+        "_user_fusion.w3",
+        "done",
+    } <= {*saved}
+    assert np.isfinite(np.frombuffer(saved["_movie_fusion.w2"].read_bytes()[16:], "<f4")).all()
+
+
+def test_second_run_of_quick_start_continues_behind_the_first(job: Path) -> None:
+    code, log = _run(job, "quick_start", "--num_passes=3")
+    first = _costs(log)
+    assert code == 0, log
+    assert first[2] < 0.8 * first[0]
+    code, log = _run(job, "quick_start", "--num_passes=5")
+    assert code == 0, log
+    assert "Restored 2 parameters" in log
+    costs = _costs(log)
+    assert sorted(costs) == [3, 4]
+    assert costs[4] < first[2]
+    code, log = _run(job, "quick_start", "--num_passes=5")
+    assert code == 0, log
+    assert "All 5 passes are complete" in log
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "code", "message"),
+    [
+        ("import os; os._exit(7)", ("--restarts=0",), 7, "exit code 7"),
+        ("crf_layr(input=output)", (), 2, "crf_layr is not supported"),
+        (_INFINITE_COST, (), 2, "The cost is inf in batch 1 of pass 0"),
+    ],
+    ids=["exit-code", "layer", "infinite-cost"],
+)
+def test_failing_configuration_ends_the_run_with_its_exit_code(
+    job: Path, line: str, words: tuple[str, ...], code: int, message: str
+) -> None:
+    config = job / "quick_start" / "trainer_config.py"
+    config.write_text(f"{config.read_text()}\n{line}\n")
+    found, log = _run(job, "quick_start", "--num_passes=2", *words)
+    logs = "".join(path.read_text() for path in job.glob("output/node_*/*.log"))
+    assert found == code, log
+    assert message in log + logs
+    assert newest_pass(job / "output") is None

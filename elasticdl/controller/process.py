@@ -1,0 +1,94 @@
+"""The controller and its servers as one process, until it is signalled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.controller.controller import Controller
+from elasticdl.controller.serving.admission import PATH, review
+from elasticdl.controller.serving.health import health_routes
+from elasticdl.controller.serving.http_server import HttpServer
+from elasticdl.controller.serving.webhook import WebhookKeeper, server_context
+from elasticdl.errors import UserError
+from elasticdl.platforms.kubernetes.client import Cluster
+from elasticdl.platforms.kubernetes.kubeconfig import Access
+
+if TYPE_CHECKING:
+    from elasticdl.controller.serving.metrics import ControllerMetrics
+
+log = logging.getLogger("elasticdl.controller")
+
+# How long requests are retried while the API server does not answer.
+_PATIENCE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    """Where the process listens. `http_port`: of probes and metrics; `webhook_port`: of the admission webhook. None: no
+    such port.
+    """
+
+    bind: str = "127.0.0.1"
+    http_port: int | None = None
+    webhook_port: int | None = None
+
+
+async def run_controller(access: Access, *, identity: str, listening: Listening) -> None:
+    """Runs until SIGINT or SIGTERM; then gives the Lease up."""
+    async with Cluster(access, patience=_PATIENCE_SECONDS) as cluster:
+        metrics = _metrics() if listening.http_port is not None else None
+        controller = Controller(cluster, identity=identity, metrics=metrics)
+        with contextlib.ExitStack() as servers:
+            if listening.http_port is not None and metrics is not None:
+                routes = health_routes(loop_age=controller.loop_age, unsynced=controller.unsynced)
+                server = HttpServer(
+                    bind=listening.bind, port=listening.http_port, gets={**routes, **metrics.routes()}
+                )
+                servers.enter_context(server)
+                log.info("Serving probes and metrics at %s:%d", listening.bind, server.port)
+            work = [controller.run()]
+            if listening.webhook_port is not None:
+                tls = server_context()
+                server = HttpServer(
+                    bind=listening.bind, port=listening.webhook_port, posts={PATH: review}, tls=tls
+                )
+                servers.enter_context(server)
+                log.info("Serving the admission webhook at %s:%d", listening.bind, server.port)
+                keeper = WebhookKeeper(cluster, tls, is_leader=lambda: controller.is_leader)
+                work.append(keeper.run())
+            await _until_signalled(work)
+
+
+def _metrics() -> ControllerMetrics:
+    try:
+        from elasticdl.controller.serving.metrics import ControllerMetrics
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"Metrics of the controller need the package {error.name}.",
+            hint="pip install 'elasticdl[kubernetes]'",
+        ) from error
+    return ControllerMetrics()
+
+
+async def _until_signalled(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    tasks = [asyncio.create_task(each) for each in work]
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    stop = asyncio.create_task(stopped.wait())
+    try:
+        # Each of them runs indefinitely: one that ends has failed.
+        done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (*tasks, stop):
+            task.cancel()
+        await asyncio.gather(*tasks, stop, return_exceptions=True)
