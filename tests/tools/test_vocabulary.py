@@ -31,7 +31,9 @@ def test_retired_word_is_found_in_prose_and_names(line: str, word: str) -> None:
     assert words(f"first = 1\n{line}\n") == [(2, word)]
 
 
-@pytest.mark.parametrize("line", ["stolden", "untold_numbers = 1", "an anewton", "message ToldShard {", "in, vain"])
+@pytest.mark.parametrize(
+    "line", ["stolden", "untold_numbers = 1", "an anewton", "message ToldShard {", "in, vain"]
+)
 def test_parts_of_other_words_are_not_found(line: str) -> None:
     assert words(line) == []
 
