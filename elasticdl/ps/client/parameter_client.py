@@ -166,7 +166,7 @@ class ParameterClient:
         return done_before
 
     def pull(self, *, frozen: str = "", known_versions: Versions = NOTHING_PULLED) -> Values:
-        """The values of now, or of a frozen copy; nothing where all buckets are at the versions known."""
+        """The values of now, or of a copy-on-write snapshot; nothing where all buckets are at the versions known."""
         pulled = PullCall(self._generation, known_versions, frozen)
         with self._session() as session:
             session.call(call_codec.PULL, everything(), pulled.prepare, pulled.accept)
@@ -181,7 +181,7 @@ class ParameterClient:
     def pull_rows(
         self, wanted: Mapping[str, Ids], *, frozen: str = "", create: bool = True
     ) -> dict[str, Array]:
-        """The rows of different ids by table, of now or of a frozen copy: float32, an id a row.
+        """The rows of different ids by table, of now or of a copy-on-write snapshot: float32, an id a row.
 
         Servers make rows when they are first trained, so `create` makes no difference: an id without a row has the
         values that its row will start with.

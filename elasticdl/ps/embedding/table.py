@@ -204,7 +204,8 @@ class Table:
         create: bool = True,
         frozen: Frozen | None = None,
     ) -> Array:
-        """The values of rows, now or in a frozen copy; in a copy, or without `create`, as for evaluation, none is made.
+        """The values of rows, now or in a copy-on-write snapshot; in a snapshot, or without `create`, as for evaluation,
+        no row is created.
 
         Raises `TableFull` if rows would have to be made and there is no memory for them.
         """
@@ -305,7 +306,7 @@ class Table:
             self._table.release(each, frozen)
 
     def export(self, bucket: int, *, frozen: Frozen | None = None, since: Frozen | None = None) -> TableRows:
-        """What is in a bucket, now or in a frozen copy.
+        """What is in a bucket, now or in a copy-on-write snapshot.
 
         `since` is an earlier one, which may have been released: what has not changed from it to `frozen` is left out.
         If that is unknown, all rows are there, and the outcome is `complete`.

@@ -1,7 +1,7 @@
 """Tables in this process: for jobs without parameter servers, for notebooks, and for tests.
 
-The same tables and the same rules as on a server, without anything in between. Lookups are never of a frozen copy:
-the only reader is also the one who trains, and does not do both at once.
+The same tables and the same rules as on a server, without anything in between. Lookups are never of a copy-on-write
+snapshot: the only reader is also the one who trains, and does not do both at once.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def freeze(self, name: str) -> None:
-        """Computes with a frozen copy until `thaw`."""
+        """Computes with a copy-on-write snapshot until `thaw`."""
 
     @abc.abstractmethod
     def thaw(self) -> None: ...

@@ -144,7 +144,7 @@ def test_a_new_generation(meanwhile: Any) -> None:
         served.export()
 
 
-def test_a_frozen_copy_that_is_released(meanwhile: Any) -> None:
+def test_read_of_a_released_snapshot(meanwhile: Any) -> None:
     served = Served()
     served.store.master.freeze("cut", generation=1)
     served.pull(frozen="cut")

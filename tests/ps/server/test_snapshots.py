@@ -1,4 +1,4 @@
-"""A frozen copy stays as it was, whatever happens to the live values, and costs nothing until they change."""
+"""A snapshot stays as it was, whatever happens to the live values, and costs nothing until they change."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_there_must_be_something_to_freeze() -> None:
         store.master.freeze("cut", generation=1)
 
 
-def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
+def test_snapshot_is_not_sent_to_a_client_that_has_it(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
     small.store.master.freeze("cut", generation=1)
@@ -164,7 +164,7 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 1
 
 
-def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
+def test_pull_of_a_snapshot_sends_the_requested_buckets_only() -> None:
     """What a server backs up is in its copy, and comes from others."""
     store = Store(ServerSettings(), number=0)
     store.close(1)

@@ -133,7 +133,7 @@ def test_rows_are_pulled_while_others_are_pushed(start_servers: Any) -> None:
     alone.check(client.pull_rows(ids_of(batch(3))), ids_of(batch(3)))
 
 
-def test_a_frozen_copy_of_rows(start_servers: Any) -> None:
+def test_snapshot_of_rows_stays_unchanged(start_servers: Any) -> None:
     servers = start_servers(2)
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, BOTH)

@@ -322,7 +322,7 @@ def test_values_are_pulled_every_so_many_batches(
     assert len(given_values) == 3
 
 
-def test_evaluation_sees_the_frozen_copy(
+def test_evaluation_reads_the_snapshot(
     served: Callable[..., tuple[ServedModel, TorchTrainer]], table_servers: tuple[list[Any], list[str]]
 ) -> None:
     model, own = served(asynchronous=True)
