@@ -204,7 +204,7 @@ class Table:
         create: bool = True,
         frozen: Frozen | None = None,
     ) -> Array:
-        """The values of rows, now or in a copy-on-write snapshot; in a snapshot, or without `create`, as for evaluation,
+        """The values of rows, now or in a copy-on-write snapshot; in a snapshot or without `create`, as for evaluation,
         no row is created.
 
         Raises `TableFull` if rows would have to be made and there is no memory for them.
