@@ -25,6 +25,8 @@ class ExitCode(enum.IntEnum):
 class UserError(Exception):
     """Something the user can put right."""
 
+    exit_code = ExitCode.BAD_INPUT
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -32,3 +34,9 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class DiskFull(UserError):
+    """There is no room for files of a job: it may have been started, so it counts as failed."""
+
+    exit_code = ExitCode.JOB_FAILED

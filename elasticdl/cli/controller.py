@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from elasticdl.cli.group import UserPath
+
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
 
 @click.command(context_settings=_CONTEXT)
 @click.option(
     "--kubeconfig",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=UserPath(path_type=Path, dir_okay=False),
     default=None,
     metavar="FILE",
     help="Configuration of kubectl by which to reach the cluster. By default, that of kubectl; inside a pod, its "

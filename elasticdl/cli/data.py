@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from elasticdl.cli.group import UserPath
 from elasticdl.cli.output.data_output import Progress, human_bytes, show_description
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
@@ -60,7 +61,7 @@ def _making(records_per_file: int) -> Callable[[_Command], _Command]:
     """The options that all data sets have."""
     options = [
         click.option(
-            "--output", type=click.Path(path_type=Path), help="Folder to write.  [default: data/NAME]"
+            "--output", type=UserPath(path_type=Path), help="Folder to write.  [default: data/NAME]"
         ),
         click.option(
             "--records_per_file",
@@ -115,7 +116,7 @@ def digits(output: Path | None, records_per_file: int, overwrite: bool, seed: in
 @_seed
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     help="Write one file in place of a folder: all rows in their usual order, as in the well-known iris.data.",
 )
 def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int, file: Path | None) -> None:
@@ -145,7 +146,7 @@ def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int,
 @make.command()
 @click.option(
     "--source",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     required=True,
     help="Folder with MNIST's four idx files, compressed or not.",
 )
@@ -267,7 +268,7 @@ _reader_params = click.option(
 
 @data.command()
 @click.argument("source")
-@click.argument("destination", type=click.Path(path_type=Path))
+@click.argument("destination", type=UserPath(path_type=Path))
 @click.option(
     "--format",
     "format_",

@@ -6,6 +6,7 @@ that keeps both fast however much the commands import. A command whose module is
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -75,6 +76,15 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class UserPath(click.Path):
+    """A path in which `~` is the home folder. A shell expands it in `--flag ~/x`, and not in `--flag=~/x`."""
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        return super().convert(os.path.expanduser(value), param, ctx)
 
 
 def heading(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from elasticdl.cli.flags import JobCommand, given_flags, merged
+from elasticdl.cli.group import UserPath
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.flags.flag import JobKind
@@ -40,7 +41,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
     options = [
         click.Option(
             ["-f", "--file", "file"],
-            type=click.Path(),
+            type=UserPath(),
             help="Job file (YAML); flags go before what it says. - reads standard input.",
         ),
         click.Option(
@@ -50,7 +51,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
         ),
         click.Option(
             ["--yaml"],
-            type=click.Path(),
+            type=UserPath(),
             help="Write the manifests for Kubernetes to this file instead of submitting them.",
         ),
         click.Option(
@@ -82,13 +83,15 @@ def _manifests(spec: JobSpec) -> str:
 
 
 def _write_manifests(spec: JobSpec, path: Path) -> None:
+    # Before the file is opened, which truncates it: this may fail.
+    text = _manifests(spec)
     try:
         # It contains the token and the key of the job.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 # A file that was there before has kept its mode.
                 os.fchmod(file.fileno(), 0o600)
-            file.write(_manifests(spec))
+            file.write(text)
     except OSError as error:
         raise UserError(f"--yaml: {path} cannot be written: {error.strerror}.") from None
 

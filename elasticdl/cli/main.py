@@ -87,7 +87,7 @@ def main(args: Sequence[str] | None = None) -> int:
         color = False if os.environ.get("NO_COLOR") else None
         result = root.main(args=words, prog_name="elasticdl", standalone_mode=False, color=color)
     except UserError as error:
-        return _say(error.message, error.hint)
+        return _say(error.message, error.hint, code=error.exit_code)
     except click.UsageError as error:
         return _say_usage(error)
     except click.ClickException as error:
@@ -106,11 +106,11 @@ def main(args: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _say(message: str, hint: str) -> int:
+def _say(message: str, hint: str, *, code: ExitCode = ExitCode.BAD_INPUT) -> int:
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
     if hint:
         click.echo(f"{click.style('hint:', fg='yellow')} {hint}", err=True)
-    return ExitCode.BAD_INPUT
+    return code
 
 
 def _say_usage(error: click.UsageError) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from elasticdl.cli.group import UserPath
 from elasticdl.errors import UserError
 
 # Flags are written with underscores; dashes mean the same.
@@ -97,7 +98,7 @@ def data(
     "--nodes", type=click.IntRange(min=1, max=200), default=3, show_default=True, help="Number of nodes."
 )
 @click.option(
-    "--job_path", type=click.Path(path_type=Path), default=Path(), help="Folder of jobs.  [default: this one]"
+    "--job_path", type=UserPath(path_type=Path), default=Path(), help="Folder of jobs.  [default: this one]"
 )
 @click.option("--job_name", default="paddle-cluster-job", show_default=True, help="Folder of the job in it.")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasticdl.cli.group import UserPath
 from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from elasticdl.simulator.forecast import Forecast, Outlook
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
-_PATH = click.Path(path_type=Path, dir_okay=False)
+_PATH = UserPath(path_type=Path, dir_okay=False)
 
 
 @click.command(context_settings=_CONTEXT)
-@click.argument("cluster", type=click.Path(path_type=Path), required=False)
+@click.argument("cluster", type=UserPath(path_type=Path), required=False)
 @click.option(
     "--what_if",
     type=_PATH,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasticdl.cli.group import UserPath
 from elasticdl.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 _POLICIES = ("elasticdl", "edl", "fifo", "static", "tiresias")
 # The figures of the terminal fit into lines; pictures of more than so many workloads would be a wall.
-_PATH = click.Path(path_type=Path, dir_okay=False)
+_PATH = UserPath(path_type=Path, dir_okay=False)
 
 
 @click.command(context_settings=_CONTEXT)

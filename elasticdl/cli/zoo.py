@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from elasticdl import __version__
+from elasticdl.cli.group import UserPath
 from elasticdl.images.builder import TOOLS, build_image, find_tool, push_image
 from elasticdl.images.dockerfile import BASE_IMAGE, write_dockerfile
 
@@ -34,7 +35,7 @@ def zoo() -> None:
 @zoo.command(context_settings=_CONTEXT)
 @click.option(
     "--model_zoo",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=Path("."),
     help="Folder with model definitions, or one file, inside of this folder.  [default: this folder]",
 )
@@ -44,13 +45,13 @@ def zoo() -> None:
 @click.option("--extra_pypi_index", default="", metavar="URL", help="Index that pip asks too.")
 @click.option(
     "--local_pkg_dir",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=None,
     help="Folder of packages (*.whl) to install, elasticdl among them.  [default: elasticdl from pip's index]",
 )
 @click.option(
     "--cluster_spec",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=None,
     help="File with fields for every pod, put into the image's folder /cluster_spec.",
 )
@@ -87,12 +88,12 @@ def init(
 )
 @click.option(
     "--archive",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=None,
     help="Write the image to this file too, for clusters that get images without a registry.",
 )
 @_with_tool
-@click.argument("path", type=click.Path(path_type=Path), default=Path("."))
+@click.argument("path", type=UserPath(path_type=Path), default=Path("."))
 def build(image: str, archive: Path | None, tool: str | None, path: Path) -> None:
     """Build the image that the Dockerfile in PATH describes."""
     used = find_tool(tool or "")

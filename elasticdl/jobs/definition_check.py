@@ -60,6 +60,7 @@ def check_definition(spec: JobSpec) -> None:
         if name not in module.names
     ]
     if problems:
+        _check_imports(spec, module, path)
         there = ", ".join(module.functions) or "none"
         raise UserError("\n".join(problems), hint=f"The functions and classes in it: {there}.")
     _check_outlet(spec, module, path)
@@ -114,6 +115,20 @@ def _check_frameworks(spec: JobSpec, module: _Module, path: Path) -> None:
             raise UserError(
                 f"{path} needs {package}, which is not installed.",
                 hint=f"pip install 'elasticdl[{FRAMEWORK_EXTRAS[package]}]'",
+            )
+
+
+def _check_imports(spec: JobSpec, module: _Module, path: Path) -> None:
+    """Names that a failing import would have brought are not missing functions."""
+    zoo = Path(spec.model.model_zoo).expanduser()
+    for package in sorted(module.packages):
+        of_the_zoo = (
+            package == zoo.resolve().name or (zoo / package).is_dir() or (zoo / f"{package}.py").is_file()
+        )
+        if not of_the_zoo and not _installed(package):
+            raise UserError(
+                f"{path} imports {package}, which is not installed and not in {zoo}.",
+                hint=f"Install what provides {package}, or correct the import.",
             )
 
 

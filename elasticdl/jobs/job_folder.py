@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from elasticdl.errors import UserError
+from elasticdl.errors import DiskFull, UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.jobs.status import RunState
 
@@ -209,7 +209,7 @@ def file_errors_as_user_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
+            raise DiskFull(
                 f"There is no space left for the job's files in {path}.",
                 hint="Free some, `elasticdl jobs delete` old jobs, or set ELASTICDL_HOME to another place.",
             ) from error

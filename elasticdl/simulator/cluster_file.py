@@ -67,7 +67,7 @@ def _load(path: Path) -> Any:
             return json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path} is not valid JSON: {error}") from None
     return load_yaml(path)
 

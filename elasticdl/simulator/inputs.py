@@ -16,6 +16,7 @@ import yaml
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.flags.yaml_nesting import check_nesting
 from elasticdl.scheduling.cluster import Machine
 from elasticdl.scheduling.demand import RoleGroup
 from elasticdl.scheduling.errors import SchedulingInputError
@@ -256,7 +257,9 @@ def load_yaml(path: Path) -> Any:
     """Reads a YAML file; every mapping has its line under `__line__`."""
     try:
         with path.open(encoding="utf-8") as file:
-            return yaml.load(file, Loader=_LineLoader)
+            text = file.read()
+        check_nesting(text)
+        return yaml.load(text, Loader=_LineLoader)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

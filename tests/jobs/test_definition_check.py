@@ -165,3 +165,10 @@ def test_places_of_a_module(zoo: Path) -> None:
     assert locate(str(zoo), "digits.deep.f") == zoo / "digits" / "deep" / "__init__.py"
     (zoo / "flat.py").write_text("")
     assert locate(str(zoo), "flat.f") == zoo / "flat.py"
+
+
+def test_failing_import_is_reported_instead_of_missing_functions(
+    definition: Callable[..., JobSpec],
+) -> None:
+    with pytest.raises(UserError, match=r"cnn.py imports not_to_be_found, which is not installed"):
+        check_definition(definition("import os\nfrom not_to_be_found.models import net\n"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Plain lines: at least so long between two of them, unless there is news.
 _LINE_SECONDS = 5.0
+_ERROR = "error: "
 _NEWS_SECONDS = 1.0
 
 
@@ -225,7 +226,11 @@ def _moment(seconds: float) -> str:
 
 def last_evaluation(status: JobStatus) -> str:
     newest = status.latest_evaluation
-    return f"{format_metrics(newest.metrics)} (step {newest.step:,})" if newest is not None else ""
+    if newest is None:
+        return ""
+    # `elasticdl evaluate` takes no step.
+    at = f" (step {newest.step:,})" if status.kind == "train" else ""
+    return f"{format_metrics(newest.metrics)}{at}"
 
 
 def omitted_evaluations(status: JobStatus) -> str:
@@ -280,13 +285,11 @@ def without_effect(status: JobStatus) -> str:
 
 
 def final_lines(status: JobStatus, logs: str) -> list[str]:
-    """The end of a job: its outcome, its audit, and where its results are."""
+    """The end of a job: its audit, where its results are, and its outcome. An error is the last line of all."""
     lines = []
     failed = status.state is RunState.FAILED
-    if status.traceback and failed:
-        lines += [status.traceback.rstrip()]
-    if status.message:
-        lines.append(("error: " if failed else "") + status.message)
+    if status.message and not failed:
+        lines.append(status.message)
     if status.audit is not None and not status.audit.is_empty:
         lines += ["", render(status.audit), ""]
     if without_effect(status):
@@ -299,13 +302,17 @@ def final_lines(status: JobStatus, logs: str) -> list[str]:
     if status.checkpoint and status.kind == "train":
         lines.append(f"Checkpoint: {status.checkpoint}")
     lines.append(f"Job {status.job} has {status.state}. Logs: {logs}")
+    if failed and status.traceback:
+        lines += ["", status.traceback.rstrip()]
+    if failed and status.message:
+        lines.append(f"{_ERROR}{status.message}")
     return lines
 
 
 def print_final(console: Console, status: JobStatus, logs: str) -> None:
     colour = {RunState.SUCCEEDED: "green", RunState.FAILED: "red"}.get(status.state, "yellow")
-    *lines, last = final_lines(status, logs)
-    for line in lines:
-        style = "red" if line.startswith("error: ") else None
+    for line in final_lines(status, logs):
+        style = "red" if line.startswith(_ERROR) else None
+        if line.startswith(f"Job {status.job} has "):
+            style = f"bold {colour}"
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
-    console.print(last, style=f"bold {colour}", highlight=False, markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ dimension as a big-endian uint32, and the numbers. Images are read with the labe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from elasticdl.errors import UserError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _READ_BYTES = 1 << 20
+# Of a sample in a compressed file, whose size says little.
+_MOST_ITEM_BYTES = 1 << 26
 
 
 def is_idx(head: bytes) -> bool:
@@ -56,7 +59,16 @@ def open_idx(path: Path) -> IdxArray:
     if not is_idx(head) or len(head) < 4 + 4 * head[3]:
         raise UserError(f"{path} is not an idx file: it does not begin with a type and a shape.")
     shape = tuple(int.from_bytes(head[4 + 4 * axis : 8 + 4 * axis], "big") for axis in range(head[3]))
-    return IdxArray(source=source, shape=shape, dtype=np.dtype(_DTYPES[head[2]]), offset=4 + 4 * len(shape))
+    array = IdxArray(source=source, shape=shape, dtype=np.dtype(_DTYPES[head[2]]), offset=4 + 4 * len(shape))
+    sizes = " × ".join(str(axis) for axis in shape)
+    if 0 in shape[1:]:
+        raise UserError(f"{path} is not an idx file with samples: its shape is {sizes}.")
+    # Whole numbers of Python: the product may exceed 64 bits.
+    if math.prod(shape[1:]) * array.dtype.itemsize > max(source.size, _MOST_ITEM_BYTES):
+        raise UserError(
+            f"{path} is not an idx file, or damaged: its shape is {sizes}, which is more than the file has."
+        )
+    return array
 
 
 def labels_beside(images: Path) -> Path | None:

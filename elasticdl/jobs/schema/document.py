@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.flag import KINDS
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.flags.yaml_nesting import check_nesting
 from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def read(text: str, *, source: str) -> tuple[str | None, dict[str, Given]]:
     import yaml
 
     try:
+        check_nesting(text)
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         raise _broken(error, source) from None

@@ -23,6 +23,7 @@ from typing import Any
 from elasticdl.jobs.flags.names import DNS_NAME
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.flags.pairs import BadValue
+from elasticdl.jobs.flags.yaml_nesting import check_nesting
 from elasticdl.jobs.sections import reserved
 
 PodFields = dict[str, dict[str, Any]]
@@ -116,7 +117,7 @@ def parse_pod_fields(text: str) -> PodFields:
     """By role, with `pod_spec` for all. YAML or JSON; raises `BadValue`."""
     try:
         document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadValue(f"it is neither JSON nor YAML: {error}") from None
     if not isinstance(document, dict):
         raise BadValue("it must be an object with the key pod_spec")
@@ -155,6 +156,7 @@ def _parse_yaml(text: str) -> Any:
     import yaml
 
     try:
+        check_nesting(text)
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None

@@ -244,6 +244,13 @@ class Roster:
                 + (f" ({status.message})" if status.message else ""),
                 EndReason.COMPLETED: "ended before the job did",
             }.get(status.reason, f"ended with exit code {status.exit_code}")
+            if status.reason is EndReason.OUT_OF_MEMORY and 1 < node.memory_doublings <= self.max_failures:
+                # The first time others may have used the memory. Now it is the program, and the next node would only
+                # train to the same point again.
+                return JobFailure(
+                    message=f"{node.name} {what}, as a worker before it did: a smaller --minibatch_size or more "
+                    "memory may help"
+                )
             if node.failures > self.max_failures:
                 times = "once" if node.failures == 1 else f"{node.failures} times"
                 return JobFailure(

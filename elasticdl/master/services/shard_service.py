@@ -20,6 +20,7 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto import progress_pb2 as progress_pb
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterServicer
 from elasticai_api.proto.progress_pb2_grpc import ProgressServicer
+from elasticdl.master.commands.job import AddRemarks
 from elasticdl.master.commands.nodes import ReportFailure
 from elasticdl.master.commands.programs import (
     FailShard,
@@ -38,6 +39,10 @@ log = logging.getLogger("elasticdl.master")
 
 _HOLD_SECONDS = 20.0
 _REQUEST_HEADER = "elasticai-request"
+SEPARATE_MODELS = (
+    "Several workers train with shards, which combines no models: each has a model of its own, unless the program "
+    "itself exchanges gradients. For one model: all-reduce (docs/allreduce.md), or parameter servers (--num_ps)."
+)
 _REMAINDERS = ("", "fill", "drop")
 # As in the public package: what a data set is called if the program gives it no name.
 _UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
@@ -54,6 +59,7 @@ class ShardService(MasterServicer, ProgressServicer):
         self._master = master
         # Workers that are held with a call for a shard.
         self.waiting: Counter[str] = Counter()
+        self._training_workers: set[str] = set()
 
     # -- announcing ------------------------------------------------------------------------------------------
 
@@ -157,7 +163,17 @@ class ShardService(MasterServicer, ProgressServicer):
             return []
         if leases:
             self._master.detector.lease_granted(worker, self._master.clock())
+            self._note_separate_models(dataset, worker)
         return leases
+
+    def _note_separate_models(self, dataset: str, worker: str) -> None:
+        """Once, when a second worker gets training data: shards divide data, and combine no models."""
+        state = self._master.state
+        if state.data.announced[dataset].task_type != pb.TRAINING or self._master.spec.nodes.num_ps:
+            return
+        self._training_workers.add(worker)
+        if len(self._training_workers) > 1 and SEPARATE_MODELS not in state.remarks:
+            self._master.do(AddRemarks(remarks=[SEPARATE_MODELS]))
 
     def _shard(self, lease: Lease) -> pb.Task:
         data = self._master.state.data
@@ -352,12 +368,59 @@ class ShardService(MasterServicer, ProgressServicer):
 
 
 class PublicShardService(ShardService):
-    """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's."""
+    """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's.
+
+    Neither does a report. It is taken from the connection by which the shard was fetched, or from a new one of the same
+    address, which may be the same program after a reconnection; never from another address or from the connection of
+    another worker.
+    """
+
+    def __init__(self, master: Master) -> None:
+        super().__init__(master)
+        # By worker: the connection by which it fetched its last shard.
+        self._connections: dict[str, str] = {}
+
+    async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
+        # Before the wait: an older call of the same connection may be answered first.
+        if worker in self._master.state.roster.nodes:
+            self._connections[worker] = context.peer()
+        return await super()._task(dataset, worker, context)
+
+    async def report_task_result(
+        self, request: pb.ReportTaskResultRequest, context: Context
+    ) -> empty_pb2.Empty:
+        await self._check_reporter(request.task_id, context)
+        return await super().report_task_result(request, context)
+
+    async def report_dataset_task_result(
+        self, request: pb.ReportDatasetTaskResultRequest, context: Context
+    ) -> empty_pb2.Empty:
+        await self._check_reporter(request.task_id, context)
+        return await super().report_dataset_task_result(request, context)
+
+    async def _check_reporter(self, task: int, context: Context) -> None:
+        lease = self._master.state.ledger.lease_of(task)
+        fetched_by = self._connections.get(lease.worker) if lease is not None else None
+        here = context.peer()
+        # Unknown after a restart of the master.
+        if fetched_by is None or fetched_by == here:
+            return
+        others = {peer for worker, peer in self._connections.items() if lease and worker != lease.worker}
+        if _host(here) == _host(fetched_by) and here not in others:
+            return
+        message = f"Shard {task} was fetched by another worker; a report of {here} is rejected."
+        log.warning("%s", message)
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
     async def _refuse(self, context: Context, message: str) -> None:
         """A program of the job ends with this error, once its client has asked often enough, and that counts."""
         log.warning("An announcement at the port without a token was refused: %s", message)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+def _host(peer: str) -> str:
+    """The address of a connection without its port."""
+    return peer.rpartition(":")[0]
 
 
 def request_number(context: Context) -> int:

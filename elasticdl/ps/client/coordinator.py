@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 
 from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile, file_name
-from elasticdl.ps.core.array_bodies import mask_of, numbers, pack, unpack
+from elasticdl.ps.core.buckets import bucket_bits, buckets_in
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.channel import open_aio_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
@@ -188,7 +188,7 @@ def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
     for reply in spoken:
         own = set(reply.buckets)
         for newer in reply.newer:
-            theirs = set(numbers(unpack(newer.buckets)))
+            theirs = buckets_in(newer.buckets)
             own -= theirs
             batches.setdefault(newer.sequence, (newer, set()))[1].update(theirs)
         batches.setdefault(reply.sequence, (reply, set()))[1].update(own)
@@ -204,7 +204,7 @@ def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
                 lease_id=batch.lease_id,
                 position=batch.position,
                 batches=batch.batches,
-                buckets=pack(mask_of(buckets)),
+                buckets=bucket_bits(buckets),
             )
             for sequence, (batch, buckets) in sorted(batches.items())
             if sequence > last.sequence

@@ -19,7 +19,7 @@ What comes after a map is worked out in `placement_planner.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 BUCKETS = 256
 # In the place of a server's number.
 NO_SERVER = -1
+
+
+def bucket_bits(buckets: Iterable[int]) -> bytes:
+    """Returns a set of buckets as `array_bodies.pack` writes a mask of them. The master runs without NumPy."""
+    return sum(1 << bucket for bucket in set(buckets)).to_bytes(BUCKETS // 8, "little")
+
+
+def buckets_in(bits: bytes) -> set[int]:
+    """Returns what `bucket_bits` was given. No bits at all are all buckets."""
+    number = int.from_bytes(bits, "little")
+    return {bucket for bucket in range(BUCKETS) if not bits or number >> bucket & 1}
 
 
 @dataclass(frozen=True, kw_only=True)

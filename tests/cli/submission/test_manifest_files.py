@@ -145,3 +145,22 @@ def test_a_volume_that_only_the_file_mounts(
     result = elasticdl("train", *minimal, IMAGE, "--output=/mnt/x", f"--cluster_spec={path}", "--dry_run")
     assert result.code == (2 if problem else 0), result.err
     assert problem in result.err
+
+
+def test_failing_manifests_leave_an_older_file_as_it_was(
+    elasticdl: Any, minimal: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("an older one")
+    monkeypatch.setenv("WORKER_ID", "7")
+    result = elasticdl("train", *minimal, IMAGE, "--populate_env_names=WORKER_.*", f"--yaml={path}")
+    assert result.code == 2
+    assert path.read_text() == "an older one"
+
+
+def test_home_folder_in_paths(
+    elasticdl: Any, minimal: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert elasticdl("train", *minimal, IMAGE, "--yaml=~/job.yaml").code == 0
+    assert (tmp_path / "job.yaml").is_file()

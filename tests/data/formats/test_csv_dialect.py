@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.data.dataset import open_reader
+from elasticdl.errors import UserError
 
 
 def rows_of(path: Path, params: dict[str, str] | None = None) -> list[Any]:
@@ -130,3 +131,10 @@ def test_wrong_values_are_errors(
 def test_files_that_are_no_csv_of_any_kind(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "UTF-16" in refused(write(tmp_path, "1,2\n", encoding="utf-16"))
     assert "carriage returns" in refused(write(tmp_path, "1,2\r3,4\r"))
+
+
+def test_header_alone_is_no_sample(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no samples"):
+        open_reader(str(write(tmp_path, "name,age\n")))
+    assert rows_of(write(tmp_path, "ann,40\n")) == [["ann", "40"]]
+    assert rows_of(write(tmp_path, "name,age\n"), {"header": "false"}) == [["name", "age"]]

@@ -53,6 +53,15 @@ def test_own_errors_are_counted_along_the_line_of_replacements() -> None:
     assert "--relaunch_on_worker_failure=2" in failure.message
 
 
+def test_second_out_of_memory_in_a_row_fails_the_job() -> None:
+    made = roster(max_failures=5)
+    assert made.observe(ended("worker-1", EndReason.OUT_OF_MEMORY, 17))[1] is None
+    assert names(made) == ["worker-2"]
+    failure = made.observe(ended("worker-2", EndReason.OUT_OF_MEMORY, 17))[1]
+    assert failure is not None
+    assert "worker-2 ran out of memory, as a worker before it did" in failure.message
+
+
 @pytest.mark.parametrize(
     ("reason", "code"), [(EndReason.CANNOT_START, None), (EndReason.ERROR, EXIT_DEFINITION_ERROR)]
 )

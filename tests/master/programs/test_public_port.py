@@ -22,7 +22,13 @@ from elasticdl.platforms.platform import NodePhase, Platform
 from elasticdl.wire.channel import add_port, open_aio_channel
 from tests.master.node_statuses import node_status
 
-GOOD = {"batch_size": 2, "num_epochs": 1, "dataset_size": 6, "dataset_name": "d", "task_type": 1}
+GOOD: dict[str, Any] = {
+    "batch_size": 2,
+    "num_epochs": 1,
+    "dataset_size": 6,
+    "dataset_name": "d",
+    "task_type": 1,
+}
 TOKEN = "t"
 
 
@@ -116,3 +122,34 @@ def test_who_is_held_at_either_port_waits_for_a_shard(master: Master) -> None:
         await public.report_dataset_task_result(pb.ReportDatasetTaskResultRequest(task_id=theirs.task_id))
 
     converse(master, talk)
+
+
+def test_report_for_a_shard_of_another_worker_is_rejected(master: Master) -> None:
+    async def main() -> None:
+        servers = Servers(master, TOKEN)
+        assert servers.public is not None
+        port = add_port(servers.public, "127.0.0.1:0", public=True)
+        await servers.start()
+        # Each with a connection of its own, as two processes have.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        try:
+            async with (
+                grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as first,
+                grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as second,
+            ):
+                owner, other = MasterStub(first), MasterStub(second)  # type: ignore[no-untyped-call]
+                announcement = pb.ReportDatasetShardParamsRequest(**GOOD, num_minibatches_per_shard=1)
+                await owner.report_dataset_shard_params(announcement)
+                task = await owner.get_task(pb.GetTaskRequest(worker_id=0, dataset_name="d"))
+                await other.get_task(pb.GetTaskRequest(worker_id=1, dataset_name="d"))
+                report = pb.ReportTaskResultRequest(task_id=task.task_id)
+                with pytest.raises(grpc.aio.AioRpcError) as rejected:
+                    await other.report_task_result(report)
+                assert rejected.value.code() is grpc.StatusCode.PERMISSION_DENIED
+                assert master.state.ledger.lease_of(task.task_id) is not None
+                await owner.report_task_result(report)
+                assert master.state.ledger.lease_of(task.task_id) is None
+        finally:
+            await servers.stop()
+
+    asyncio.run(main())

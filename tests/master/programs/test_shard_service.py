@@ -19,7 +19,7 @@ from elasticai_api.proto.progress_pb2_grpc import ProgressStub, add_ProgressServ
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
-from elasticdl.master.services.shard_service import ShardService
+from elasticdl.master.services.shard_service import SEPARATE_MODELS, ShardService
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status
 
@@ -262,5 +262,16 @@ def test_checkpoints_of_shards(master: Master) -> None:
         assert not (await client.shards.report_shard_checkpoint(nonsense)).success
         epoch = await client.shards.get_dataset_epoch(pb.GetDatasetEpochRequest(dataset_name="d"))
         assert epoch.epoch == 1
+
+    converse(master, talk)
+
+
+def test_second_worker_with_training_data_adds_a_remark(master: Master) -> None:
+    async def talk(client: Client) -> None:
+        await client.announce()
+        await client.fetch(0)
+        assert master.state.remarks == []
+        await client.fetch(1)
+        assert master.state.remarks == [SEPARATE_MODELS]
 
     converse(master, talk)

@@ -92,7 +92,7 @@ CASES = [
 ]
 
 
-class PlainEmbedding(nn.Layer):  # type: ignore[misc]
+class PlainEmbedding(nn.Layer):
     """Paddle's own embedding, over the sorted ids of the whole data set."""
 
     def __init__(self, ids: Any, rows: Any) -> None:

@@ -99,7 +99,7 @@ def make_loop(
         loop._model = _ReplicatedModel(trainer)
         loop._make_ready()
         loop._team = Team(
-            replica=_TrainerReplica(loop),
+            replica=_TrainerReplica(loop, loop._model),
             size=len(reader),
             batch_size=4,
             epochs=EPOCHS,
