@@ -84,7 +84,7 @@ def test_an_ordinary_script_as_several_processes(start_script: Callable[..., Job
     (gates.folder / "hold").unlink()
     assert job.wait() == 0, job.output + job.logs()
     programs.assert_nothing_left(job)
-    # Its number is new, for ever; the others were left alone.
+    # Its number is new, forever; the others were left alone.
     assert programs.nodes(job, "worker") == {"worker-0", "worker-1", "worker-2", "worker-3"}
     assert [given[f"worker-{n}"]["WORKER_ID"] for n in range(4)] == ["0", "1", "2", "3"]
     for environment in given.values():

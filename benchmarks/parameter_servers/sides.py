@@ -1,6 +1,6 @@
 """The sides that are compared, each with all its processes: started, watched by what trainers leave behind, ended.
 
-Every side trains for ever on the same data. It is under way when it has trained all of the data once.
+Every side trains forever on the same data. It is under way when it has trained all of the data once.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elastic
     kubectl.wait_for_phase("job-edljob-worker-2", "Running")
     goes_on(kubectl)
 
-    # Who takes more of the machine's disk than it may is evicted by the machine.
+    # The kubelet evicts a pod that exceeds its limit of ephemeral storage.
     fill = "open('/tmp/much', 'wb').write(bytes(60 << 20))"
     kubectl("exec", "job-edljob-worker-1", "--", "python3", "-c", fill)
     kubectl.wait_for_phase("job-edljob-worker-3", "Running")

@@ -27,7 +27,7 @@ AHEAD_SECONDS = 0.5
 _PARTS = 4
 # What was fetched so long ago and not asked for since is better off with others.
 IDLE_SECONDS = 2.0
-# Bounds the size of an answer. Who uses more than that in half a second should make its shards larger.
+# Bounds the size of an answer. A worker that uses more than that in half a second should have larger shards.
 MOST_SHARDS = 256
 
 
@@ -59,7 +59,7 @@ class Supply:
             return max(1, min(taken[-2], MOST_SHARDS))
 
     def runs_low(self) -> bool:
-        """Who uses many and has less than half of them left had better ask for more now."""
+        """Whether to prefetch more: less than half of the wanted shards are left, and more than one is wanted."""
         wanted = self.wanted()
         return wanted > 1 and 2 * len(self._ready) <= wanted
 

@@ -26,7 +26,7 @@ Failure modes
     Two masters: the second one gets a `JournalTaken`; the kernel drops the lock with the process, however it
     dies.
 
-    The lock of a lost machine: a file server may keep it for minutes, or for ever. So a `holder` writes into the
+    The lock of a lost machine: a file server may keep it for minutes, or forever. So a `holder` writes into the
     lock's file who it is, and a heartbeat every few seconds. A master that sees (`journal_takeover.py`) that it is gone
     may take the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach
     finds that out before it writes again, and gets a `JournalTaken` itself.
@@ -71,7 +71,7 @@ class JournalTaken(JournalError):
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who writes a journal; `beat` grows for as long as it does."""
+    """The writer of a journal; `beat`, its heartbeat, grows for as long as it writes."""
 
     pod: str
     uid: str

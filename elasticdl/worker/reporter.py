@@ -146,7 +146,7 @@ class Reporter:
                 with self._moved:
                     self._error = error
                     self._moved.notify_all()
-                # Who waits for something else must hear of it too: nothing that is done now would count.
+                # Threads that wait for something else must see the error too: nothing that is done now would count.
                 self._link.nudge()
                 return
             with self._moved:

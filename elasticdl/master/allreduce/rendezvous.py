@@ -1,4 +1,4 @@
-"""Who trains together: the rounds of a job whose workers exchange gradients among themselves.
+"""Rendezvous: the rounds of a job whose workers exchange gradients among themselves.
 
 A plain state machine without clock or I/O. Workers that are ready come in; rounds come out: a number that only grows,
 and the members in the order of their ranks. A round is over as soon as a member is gone, leaves or joins; the
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 PATIENCE = 0.5
 # How long a restarted master waits for those who trained together, before they meet without the missing ones.
 RETURN_SECONDS = 3.0
-# Who waits says so again within this time; who has not is not waiting.
+# A waiting member repeats its report within this time; one that has not is not waiting.
 WAITING_NEWS = 12.0
 
 

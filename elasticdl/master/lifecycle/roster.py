@@ -2,7 +2,7 @@
 
 A plain state machine: statuses of nodes and desired counts come in, nodes to start or to drain come
 out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
-ledger or at a parameter server means one process for ever. Parameter servers have a *slot* beside their
+ledger or at a parameter server means one process forever. Parameter servers have a *slot* beside their
 number, the share of the model they serve, which their replacement takes over.
 
 Failure modes

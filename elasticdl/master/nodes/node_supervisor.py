@@ -266,7 +266,7 @@ class NodeSupervisor:
             self.detector.stream_closed(node, self._clock())
 
     async def detect_failures(self) -> None:
-        """Steps the failure detector, for ever."""
+        """Steps the failure detector, forever."""
         while True:
             await asyncio.sleep(self._settings.check_seconds)
             await self.check_nodes()

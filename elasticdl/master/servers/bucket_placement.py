@@ -7,7 +7,7 @@ decided here. Servers are known by their slots: the replacement of a lost one ta
 While a copy of the model is kept for an evaluation or a checkpoint, servers keep their buckets, for the copy lies
 where the buckets are: moves wait until it is released, and the copy waits until no bucket is being handed over. A loss
 does not wait; backups have the copy too. Where one checkpoint is due as soon as the one before is written, moves would
-wait for ever: so they have a turn between two copies, and those that make up for a loss are carried out to their end.
+wait forever: so they have a turn between two copies, and those that make up for a loss are carried out to their end.
 
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the

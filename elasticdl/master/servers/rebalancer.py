@@ -147,7 +147,7 @@ class Rebalancer:
         addresses = placing.addresses()
         statuses = await self._servers.status_all(addresses)
         if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
-            # Who says nothing is not idle.
+            # A server without an answer is not idle.
             return
         for status in statuses.values():
             work |= {bucket: load for bucket, load in enumerate(status.loads) if load}

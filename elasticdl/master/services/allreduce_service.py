@@ -158,13 +158,13 @@ class AllReduceService(AllReduceServicer):
         return pb.WaitingReply()
 
     def _excused(self, seconds: float) -> bool:
-        """Who does not come to a round saves, evaluates or looks at the end of an epoch, and may take its time."""
+        """Whether a member may be late: the job saves, evaluates or ends an epoch, which may take its time."""
         state, most = self._master.state, self._master.plan.start_timeout_seconds
         stands_still = state.barrier or state.cycle.pending or state.evaluation or state.task
         return bool(stands_still) and (not most or seconds < most)
 
     def _stall_limit(self) -> float:
-        """How long a member may make the others wait; 0: for ever."""
+        """How long a member may make the others wait; 0: forever."""
         plan = self._master.plan
         if not plan.stall_factor:
             return 0.0

@@ -35,7 +35,7 @@ from elasticdl.errors import UserError
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
-# Of those that have a base. Who does not know of that must not read them.
+# Of those that have a base. Versions that do not support a base must not read them.
 FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.

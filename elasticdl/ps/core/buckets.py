@@ -49,7 +49,7 @@ def buckets_in(bits: bytes) -> set[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketMap:
-    """Who holds what. Of two maps of a generation the one with the higher version counts."""
+    """The placement of buckets. Of two maps of a generation the one with the higher version counts."""
 
     version: int
     # By bucket: the number of a server.

@@ -245,8 +245,8 @@ class Table:
         """One update of each id's row by the sum of its gradients.
 
         Gradients are multiplied by `scale`, then clipped to a norm (each row's), then number by number; 0 is not at
-        all. Who knows that no id comes twice says so (`unique`), or that gradients are numbers (`finite`), and saves
-        the time to find out; ids in the order of their buckets save some, too. Raises `UserError`, with nothing
+        all. `unique`: no id comes twice; `finite`: all gradients are finite. Both save the time to find
+        out; ids in the order of their buckets save some, too. Raises `UserError`, with nothing
         changed, if gradients do not fit or are not finite. The outcome tells how many ids have no row because they
         must wait, or because there is no memory: their gradients are lost.
         """

@@ -32,7 +32,7 @@ PULLS_PER_EARLY_LOOK = 8
 _PLACES_PER_ID = 4
 _FEWEST_PLACES = 1 << 10
 _MOST_PLACES = 1 << 18
-# After so many looks all counts are halved: what was hot long ago is not for ever.
+# After so many looks all counts are halved: what was hot long ago is not forever.
 _MEMORY = 512
 # In so many pulls of all an id is that is called hot; and so often one may be called so that is not.
 _LEAST_SHARE = 0.1

@@ -1,4 +1,4 @@
-"""Who a parameter server is, as its environment says; the master of its job has set it. All else the master tells."""
+"""The identity of a parameter server, from the environment that its master has set. The rest is in directives."""
 
 from __future__ import annotations
 

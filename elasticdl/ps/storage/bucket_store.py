@@ -1,8 +1,8 @@
 """What a server holds, and how pushes change it: dense parameters, tables, and the account of what was applied.
 
 The same calls in the same order make the same bucket_store, to the bit: that is what keeps a backup equal to its
-primary. Nothing here depends on a clock, on chance, or on who asks. Who may ask is decided in
-`worker_calls.py` and its siblings.
+primary. Nothing here depends on a clock, on chance, or on the caller. Callers are
+authorized in `worker_calls.py` and its siblings.
 
 Asynchronous training applies every push at once. Synchronous training adds up `grads_to_wait` of them and applies their
 mean.

@@ -163,7 +163,7 @@ def test_not_if_it_has_come_up_meanwhile(elasticdl: Any, api: ApiServer) -> None
 def test_wait_for_the_master_times_out(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that had come up, and crashes for ever since."""
+    """One that had come up, and crashes forever since."""
     set_timing(monkeypatch, answer_timeout_seconds=0.05)
     api.submitted()
     api.said(state="running")

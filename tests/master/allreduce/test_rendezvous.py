@@ -1,4 +1,4 @@
-"""Who trains together, and when that changes."""
+"""The members of rounds, and when they change."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_every_write_says_when_it_was_by_the_clusters_clock() -> None:
         cluster.now = 1_800_000_125.0
         await master.write({"status.json": "{}"})
         assert cluster.annotations == {WRITTEN_AT: "1800000125"}
-        # Who does not know it takes back what was said of it.
+        # A master that does not know the time removes the annotation.
         cluster.now = None
         await master.write({"status.json": "{}"})
         assert cluster.annotations == {WRITTEN_AT: None}

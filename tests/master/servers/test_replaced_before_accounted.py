@@ -60,7 +60,7 @@ def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[..., Master]]:
             model_zoo="z",
             model_def="a.b.c",
             training_data="d",
-            # A server that hangs is waited for for ever.
+            # A server that hangs is waited for indefinitely.
             stall_factor=0,
             **flags,
         )

@@ -24,7 +24,7 @@ from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 40.0
 
 

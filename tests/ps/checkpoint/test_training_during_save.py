@@ -19,7 +19,7 @@ from elasticdl.wire import ps_pb2
 
 IDS = np.arange(3000)
 TABLE = TableSpec(name="users", width=4)
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 120.0
 
 

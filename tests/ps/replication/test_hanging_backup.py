@@ -46,7 +46,7 @@ def served(token: str) -> Iterator[tuple[Store, Any]]:
 
 
 def calls(stub: Any) -> Iterator[Any]:
-    """Of all kinds that wait for a backup, for ever."""
+    """Of all kinds that wait for a backup, forever."""
     for number in range(MANY):
         yield stub.Fence.future(ps_pb2.FenceRequest(worker=f"worker-{number}", generation=1))
         yield stub.Flush.future(ps_pb2.FlushRequest(generation=1))

@@ -143,7 +143,7 @@ class ShardRecords:
     def _pass_over(self, error: BadRecords) -> None:
         start, end = max(error.bad.start, self._position), min(error.bad.end, self.shard.end)
         if end <= self._position:
-            # The reader would have us come back to the same place for ever.
+            # The reader would have us come back to the same place forever.
             raise error
         self._bad.append(BadRange(start=start, end=end, where=error.bad.where, reason=error.bad.reason))
         self._position = end

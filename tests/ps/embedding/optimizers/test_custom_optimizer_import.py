@@ -32,7 +32,7 @@ class Slow(elasticdl.Optimizer):
     def update(self, value, gradient, slots, learning_rate, step):
         return value
 """
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 40.0
 NAMED = ps_pb2.OptimizerConfig(name="slow_one:Slow", flavor="python")
 DOCUMENT = {"name": NAMED.name, "flavor": "python", "options": {}}
