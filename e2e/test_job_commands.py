@@ -114,7 +114,7 @@ def test_a_master_killed_under_an_ordinary_script(start_script: Callable[..., Jo
 # -- programs that fail --------------------------------------------------------------------------------------
 
 
-def test_the_last_words_of_a_program_that_fails(start_script: Callable[..., Job]) -> None:
+def test_last_output_of_a_program_that_fails(start_script: Callable[..., Job]) -> None:
     text = "for n in range(100): print('line', n)\nraise SystemExit('the disk is on fire')\n"
     job = start_script(text, "--relaunch_on_worker_failure=0")
     assert job.wait() == 1

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 
 from elasticai_api.common.master import FetchedShard
 
-# A worker that is killed or sent away holds at most the work of this long, and of half as long again, not begun.
+# A worker that is killed or drained holds at most the work of this long, and of half as long again, not begun.
 AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4

@@ -148,11 +148,11 @@ class MasterLink:
             self._moved.notify_all()
             self._look_whether_needed()
 
-    def _sent_away(self) -> bool:
+    def _is_drained(self) -> bool:
         return self._directive.finished or self._directive.drain
 
     def _look_whether_needed(self) -> None:
-        if self._unneeded is not None and self._sent_away() and self._error is None:
+        if self._unneeded is not None and self._is_drained() and self._error is None:
             self._unneeded()
 
     @contextlib.contextmanager
@@ -189,7 +189,7 @@ class MasterLink:
 
     def leave(self) -> None:
         """This process has been asked to end (SIGTERM): as if the master had sent it away, which it may have."""
-        if not self._sent_away():
+        if not self._is_drained():
             self.terminated = True
         self._leaving = True
         self._take(pb.Directive(drain=True))

@@ -21,7 +21,7 @@ from elasticdl.worker.master_link import MasterLink
 from tests.ps.processes import Master
 
 SPEC = to_yaml(JobSpec.build(model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=1))
-FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
+FINISHED, DRAINED, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
 # What takes long reports itself, and never ends. It waits in pieces: a signal that comes just before a wait begins is
 # handled when the wait is over.
 SLOW = """
@@ -49,7 +49,7 @@ def kept_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept_handler")
 @pytest.mark.parametrize(
-    ("directive", "code"), [(GO_ON, EXIT_TERMINATED), (SENT_AWAY, EXIT_DRAINED), (FINISHED, EXIT_DRAINED)]
+    ("directive", "code"), [(GO_ON, EXIT_TERMINATED), (DRAINED, EXIT_DRAINED), (FINISHED, EXIT_DRAINED)]
 )
 def test_while_it_trains(
     link: MasterLink, monkeypatch: pytest.MonkeyPatch, directive: pb.Directive, code: int

@@ -10,7 +10,7 @@ import pytest
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.master_link import MasterLink
 
-FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
+FINISHED, DRAINED, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def link() -> Iterator[MasterLink]:
     made.close()
 
 
-@pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
+@pytest.mark.parametrize("directive", [FINISHED, DRAINED])
 def test_directive_during_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     with link.unneeded(lambda: ends.append("end")):
@@ -31,7 +31,7 @@ def test_directive_during_the_import_ends_it(link: MasterLink, directive: pb.Dir
         assert ends == ["end"]
 
 
-@pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
+@pytest.mark.parametrize("directive", [FINISHED, DRAINED])
 def test_directive_before_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     link._take(directive)
@@ -60,7 +60,7 @@ def test_an_error_is_not_passed_over(link: MasterLink) -> None:
     ends: list[str] = []
     link._error = grpc.RpcError("refused")
     with link.unneeded(lambda: ends.append("end")):
-        link._take(SENT_AWAY)
+        link._take(DRAINED)
     assert ends == []
     with pytest.raises(grpc.RpcError):
         link.directive()

@@ -107,7 +107,7 @@ class TrainingSteps:
             self._ledger.reset_dataset(self.dataset)
 
     def leader(self) -> Node | None:
-        """The oldest of those who have the state of the training, unless it is being sent away."""
+        """The oldest of those who have the state of the training, unless it is draining."""
         nodes = (self._roster.nodes.get(worker) for worker in self.holders)
         return next((node for node in nodes if node is not None and node.alive and not node.draining), None)
 

@@ -11,7 +11,7 @@ How it ends
 
 Failure modes
     The record cannot be written: the log tells, and the job ends as it does (`record_sync.py`). The account may not
-    read it, or may not look at pods: the last words of the container say what right is missing, and the next start of
+    read it, or may not look at pods: the last lines of the container say what right is missing, and the next start of
     the container tries again. So it does where the API server takes back what it granted: one that has just started
     may. Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's
     pods (`record_writer.py`). Another master has the journal: waited for, and taken over where that is safe
@@ -56,13 +56,13 @@ EXIT_FAILED = 1
 # Not now: for the next start of the container.
 EXIT_AGAIN = 75
 # Asked to go by Kubernetes in the middle of the job.
-EXIT_SENT_AWAY = 143
+EXIT_TERMINATED = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
 # After this long a new container restarts the wait.
 _HANDOVER_SECONDS = 600.0
 _HANDOVER_PAUSE_SECONDS = 2.0
-# A pod that is sent away has thirty seconds in all.
+# A terminating pod has thirty seconds in all.
 _FAREWELL_SECONDS = 15.0
 
 
@@ -78,27 +78,27 @@ async def _main(job: str, folder: Path) -> int:
     )
     for noisy in http_transport.LOGGERS:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sent_away = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
+    terminated = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     # Whatever happens to the cluster's API server, this process has nothing better to do than to wait for it. By the
     # account of this pod: KUBECONFIG and HOME may be those of the shell that the job was submitted in.
     async with Cluster.inside(patience=math.inf) as cluster:
-        return await run(cluster, job, folder, sent_away)
+        return await run(cluster, job, folder, terminated)
 
 
-async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> int:
-    """Returns the exit code. What is printed last are the last words of the container."""
+async def run(cluster: Cluster, job: str, folder: Path, terminated: asyncio.Event) -> int:
+    """Returns the exit code. What is printed last are the last lines of the container."""
     writer = RecordWriter(cluster, job, uid=os.environ.get("ELASTICDL_POD_UID", ""))
     try:
-        return await _run(cluster, writer, folder, sent_away)
+        return await _run(cluster, writer, folder, terminated)
     except JournalTaken as error:
         log.error("%s The job waits for its turn.", error)
     except (Replaced, ClusterError) as error:
         log.error("%s", error)
-    return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
+    return EXIT_TERMINATED if terminated.is_set() else EXIT_AGAIN
 
 
-async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> int:
+async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, terminated: asyncio.Event) -> int:
     """Raises what is no end of the job."""
     job = writer.job
     try:
@@ -113,7 +113,7 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: 
     try:
         spec = _spec(record)
         logging.getLogger().setLevel(spec.cluster.log_level)
-        code = await _serve(cluster, writer, spec, record, folder, sent_away)
+        code = await _serve(cluster, writer, spec, record, folder, terminated)
     except (JournalTaken, Replaced):
         raise
     except UserError as error:
@@ -123,7 +123,7 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: 
         await report_failure(writer, str(error))
         code = EXIT_FAILED
     if code == EXIT_FAILED:
-        await _fail_for_good(cluster, writer, sent_away)
+        await _fail_for_good(cluster, writer, terminated)
     return code
 
 
@@ -164,13 +164,13 @@ async def _serve(
     spec: JobSpec,
     record: Document,
     folder: Path,
-    sent_away: asyncio.Event,
+    terminated: asyncio.Event,
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     pod_ip = os.environ.get("MY_POD_IP", "")
     platform = KubernetesPlatform(cluster, spec, owner=record, before_changes=writer.check, pod_ip=pod_ip)
     folder = _folder(spec, record, folder)
-    journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
+    journal = await _in_turn(cluster, writer, journal_folder(folder), terminated)
     servers: Servers | None = None
     tasks: set[asyncio.Task[Any]] = set()
     looking = asyncio.create_task(platform.nodes())
@@ -191,7 +191,7 @@ async def _serve(
         )
         master.recover(JobRecord.of(record["data"]).snapshot)
         running = asyncio.create_task(master.run())
-        leaving = asyncio.create_task(sent_away.wait())
+        leaving = asyncio.create_task(terminated.wait())
         beating = asyncio.create_task(_beat(journal))
         tasks |= {running, leaving, beating}
         if not nodes and not master.state.reclaim.is_collecting:
@@ -222,7 +222,7 @@ async def _serve(
             await servers.stop()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(record_sync.write_final(seconds=_FAREWELL_SECONDS), _FAREWELL_SECONDS)
-            return EXIT_SENT_AWAY
+            return EXIT_TERMINATED
         await record_sync.write_final()
         log.info("The job has %s.", master.state.outcome)
         exact = audit_ledger(master.state.ledger).exact
@@ -248,7 +248,9 @@ async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> Non
         asked.cancel()
 
 
-async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> Journal:
+async def _in_turn(
+    cluster: Cluster, writer: RecordWriter, folder: Path, terminated: asyncio.Event
+) -> Journal:
     """The master before this one may be on its way out, and has its journal until then; or it is lost, and its lock
     is not. Raises `JournalTaken` if that has not been found out in a long while.
     """
@@ -260,7 +262,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
         try:
             return Journal(folder, holder=mine, by_force=by_force)
         except JournalTaken:
-            if sent_away.is_set() or loop.time() >= deadline:
+            if terminated.is_set() or loop.time() >= deadline:
                 raise
         holder = holder_of(folder)
         words = in_words(holder, folder)
@@ -275,7 +277,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
             log.warning("%s It has ended: the journal is taken over.", words)
             continue
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(sent_away.wait(), _HANDOVER_PAUSE_SECONDS)
+            await asyncio.wait_for(terminated.wait(), _HANDOVER_PAUSE_SECONDS)
 
 
 async def _beat(journal: Journal) -> None:
@@ -305,7 +307,7 @@ def _folder(spec: JobSpec, record: Document, folder: Path) -> Path:
     return Path(spec.cluster.journal_dir) / f"{spec.job_name}-{record['metadata']['uid'][:8]}"
 
 
-async def _fail_for_good(cluster: Cluster, writer: RecordWriter, sent_away: asyncio.Event) -> None:
+async def _fail_for_good(cluster: Cluster, writer: RecordWriter, terminated: asyncio.Event) -> None:
     # With its uid, which cannot be changed: what is meant for this pod is refused by any other of that name.
     only_this = {"metadata": {"uid": writer.uid}} if writer.uid else {}
     try:
@@ -317,4 +319,4 @@ async def _fail_for_good(cluster: Cluster, writer: RecordWriter, sent_away: asyn
         return
     # Ended by itself, it would be started again before that is noticed.
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(sent_away.wait(), _DEADLINE_SECONDS)
+        await asyncio.wait_for(terminated.wait(), _DEADLINE_SECONDS)

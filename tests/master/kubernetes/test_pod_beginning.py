@@ -98,7 +98,7 @@ def run(cluster: FakeCluster, platform: Slow, folder: Path, monkeypatch: pytest.
 
 
 def test_nodes_come_first(steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(Watched(steps), Slow(steps, []), tmp_path, monkeypatch) == pod_master.EXIT_SENT_AWAY
+    assert run(Watched(steps), Slow(steps, []), tmp_path, monkeypatch) == pod_master.EXIT_TERMINATED
     assert steps[:4] == ["claimed", "worker-0", "listens", "status"]
 
 
@@ -106,7 +106,7 @@ def test_restarted_master_with_nodes_listens_first(
     steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master that comes back is called by them."""
-    assert run(Watched(steps), Slow(steps, [WORKER]), tmp_path, monkeypatch) == pod_master.EXIT_SENT_AWAY
+    assert run(Watched(steps), Slow(steps, [WORKER]), tmp_path, monkeypatch) == pod_master.EXIT_TERMINATED
     assert steps[:3] == ["claimed", "listens", "status"]
 
 

@@ -155,12 +155,12 @@ def test_a_taken_journal_is_no_end(
 
 
 def in_turn(
-    cluster: FakeCluster, folder: Path, sent_away: asyncio.Event | None = None
+    cluster: FakeCluster, folder: Path, terminated: asyncio.Event | None = None
 ) -> tuple[Journal, float]:
     """The journal, and the seconds it took to get it."""
 
     async def wait() -> tuple[Journal, float]:
-        away = sent_away or asyncio.Event()
+        away = terminated or asyncio.Event()
         writer = RecordWriter(cluster, JOB, uid="new")  # type: ignore[arg-type]
         journal = await pod_master._in_turn(cluster, writer, folder, away)  # type: ignore[arg-type]
         return journal, asyncio.get_running_loop().time()

@@ -171,7 +171,7 @@ def test_nothing_goes_to_a_server_that_goes(leaving: Any) -> None:
     assert leaving.state.ps_addresses() == ["here:0", "here:1"]
 
 
-def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leaving: Any) -> None:
+def test_the_end_of_a_drained_server_leaves_its_successor_alone(leaving: Any) -> None:
     leaving.start_nodes()
     assert leaving.state.roster.nodes["ps-3"].slot == 2
     assert leaving.state.ps_incarnations() == ["i-ps-0", "i-ps-1", "i-ps-3"]
@@ -185,7 +185,7 @@ def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leavi
     assert leaving.replayed().snapshot() == leaving.state.snapshot()
 
 
-def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving: Any) -> None:
+def test_a_drained_server_ends_while_its_successor_is_filled(leaving: Any) -> None:
     leaving.start_nodes()
     before = placed(leaving)
     assert set(before.migrating.values()) == {2}
@@ -196,7 +196,7 @@ def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving:
     assert leaving.state.generation == 1
 
 
-def test_a_server_that_was_sent_away_ends_before_its_successor_joins(leaving: Any) -> None:
+def test_a_drained_server_ends_before_its_successor_joins(leaving: Any) -> None:
     waiting = [node.name for node in leaving.state.roster.wanted()]
     assert waiting == ["ps-3"]
     before = placed(leaving)

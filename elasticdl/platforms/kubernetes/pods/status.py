@@ -230,7 +230,7 @@ def _failed_before(status: Document) -> str:
 
 def _code_and_words(code: int, terminated: Document) -> str:
     last = _last_line(str(terminated.get("message") or ""))
-    return f"exit code {code}; its last words: {last}" if last else f"exit code {code}"
+    return f"exit code {code}; last output: {last}" if last else f"exit code {code}"
 
 
 def _ended_before(pod: Document, terminated: Document) -> bool:
