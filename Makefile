@@ -55,11 +55,12 @@ quickstart: $(QUICK_ENV)/$(STAMP)  ## train a CNN on digits: one parameter serve
 
 test: lint unit unit-keras3  ## lint and the tests of the packages
 
-lint: $(TEST_ENV)/$(STAMP)  ## ruff, mypy, import-linter
+lint: $(TEST_ENV)/$(STAMP)  ## ruff, mypy, import-linter, retired words
 	$(TEST_ENV)/bin/ruff check
 	$(TEST_ENV)/bin/ruff format --check
 	$(TEST_ENV)/bin/mypy
 	$(TEST_ENV)/bin/lint-imports
+	$(TEST_ENV)/bin/python -m tools.vocabulary
 
 unit: $(TEST_ENV)/$(STAMP)  ## the tests of the packages
 	$(TEST_ENV)/bin/python -m pytest -n 2 tests

@@ -1,4 +1,4 @@
-"""Who gets how many nodes: our planner against EDL's rule, Tiresias, gangs and fixed sizes, simulated in the
+"""Allocation of nodes to jobs: our planner against EDL's rule, Tiresias, gangs and fixed sizes, simulated in the
 same run.
 
 The built-in scenarios need nothing. The workloads of the Pollux paper are read from a folder that

@@ -75,7 +75,7 @@ class Estimator(Side):
     def under_way(self) -> bool:
         return all(steps.last() >= _UNDER_WAY for steps in self._trainers)
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         return "\n".join(tail(steps.log) for steps in self._trainers if steps.log.exists())
 
     def speed(self, seconds: float) -> Speed:

@@ -45,7 +45,7 @@ class Trainer(Side):
     def under_way(self) -> bool:
         return len(self._ends()) >= _UNDER_WAY
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         return tail(self._home / "log")
 
     def speed(self, seconds: float) -> Speed:
@@ -57,7 +57,7 @@ class Trainer(Side):
         self.halt()
         ends = [stamp for stamp in self._ends() if began <= stamp.seconds <= until]
         if len(ends) < 2:
-            raise Stuck(f"there are no batches:\n{self.last_words()}")
+            raise Stuck(f"there are no batches:\n{self.last_output()}")
         samples = training.BATCH * (len(ends) - 1)
         return Speed(
             per_second=samples / (ends[-1].seconds - ends[0].seconds),

@@ -42,7 +42,7 @@ class Side(abc.ABC):
         """What is to be timed has begun, and has become as fast as it gets."""
 
     @abc.abstractmethod
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """What it has printed, in case it does not get there."""
 
     def processes(self) -> list[psutil.Process]:
@@ -57,7 +57,7 @@ class Side(abc.ABC):
         end = time.monotonic() + DEADLINE
         while not self.under_way():
             if time.monotonic() > end or any(root.status() == psutil.STATUS_ZOMBIE for root in self._roots):
-                raise Stuck(self.last_words())
+                raise Stuck(self.last_output())
             # Seldom: who looks on takes part of the machine.
             time.sleep(0.2)
         self._processes = self.processes()

@@ -84,7 +84,7 @@ def test_an_ordinary_script_as_several_processes(start_script: Callable[..., Job
     (gates.folder / "hold").unlink()
     assert job.wait() == 0, job.output + job.logs()
     programs.assert_nothing_left(job)
-    # Its number is new, for ever; the others were left alone.
+    # Its number is new, forever; the others were left alone.
     assert programs.nodes(job, "worker") == {"worker-0", "worker-1", "worker-2", "worker-3"}
     assert [given[f"worker-{n}"]["WORKER_ID"] for n in range(4)] == ["0", "1", "2", "3"]
     for environment in given.values():
@@ -114,7 +114,7 @@ def test_a_master_killed_under_an_ordinary_script(start_script: Callable[..., Jo
 # -- programs that fail --------------------------------------------------------------------------------------
 
 
-def test_the_last_words_of_a_program_that_fails(start_script: Callable[..., Job]) -> None:
+def test_last_output_of_a_program_that_fails(start_script: Callable[..., Job]) -> None:
     text = "for n in range(100): print('line', n)\nraise SystemExit('the disk is on fire')\n"
     job = start_script(text, "--relaunch_on_worker_failure=0")
     assert job.wait() == 1

@@ -1,4 +1,4 @@
-"""Who talks to a job's master without belonging to it, and who says what cannot be: refused, or counted for nothing."""
+"""Callers that do not belong to the job, and reports that cannot be true: refused, or ignored."""
 
 from __future__ import annotations
 

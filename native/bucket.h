@@ -308,7 +308,7 @@ class Bucket {
   const Claim& claim_of(std::uint32_t freeze) const {
     for (const Claim& each : claims_)
       if (each.freeze == freeze) return each;
-    throw std::invalid_argument("this frozen copy has been released");
+    throw std::invalid_argument("this copy-on-write snapshot has been released");
   }
 
   void release(std::uint32_t freeze) {

@@ -199,7 +199,7 @@ class Table {
     return total;
   }
 
-  // The same of a frozen copy, in which nothing is made.
+  // The same of a copy-on-write snapshot, in which nothing is made.
   template <class Out>
   Outcome gather_frozen(const std::int64_t* ids, std::size_t n, Out* out, std::uint32_t freeze) {
     Outcome total;
@@ -369,7 +369,7 @@ class Table {
     return freezes_.count;
   }
 
-  // Ends the reading of a bucket of a frozen copy.
+  // Ends the reading of a bucket of a copy-on-write snapshot.
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
     std::lock_guard<std::mutex> lock(mutex_of(which));

@@ -5,7 +5,7 @@ A shell that runs them in the background has interrupts ignored, nohup hang-ups;
 inherit that, and those that are to be ended by such a signal would not. Hypothesis, left alone, fails a test whose
 examples take long to make or to try. Tests run masters in their own process, where a job has them in another one: what
 they leave for the garbage collector waits, when it is let go of, for a thread of gRPC, and a forked process has no such
-thread. It would wait for ever.
+thread. It would wait forever.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from e2e.cluster.selfmade import SelfMade
 from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
 Document = dict[str, Any]
-# Who looks on takes part of the machine, and on a cluster asks it.
+# Polling takes a part of the machine, and on a cluster calls its API server.
 GLANCE_SECONDS = 0.5
 
 TAG = "benchmark"

@@ -58,7 +58,7 @@ class Clicks:
         return len(self.labels)
 
     def batches(self, first: int = 0) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        """Numbers, ids, labels, for ever; workers that share the data begin at different batches."""
+        """Numbers, ids, labels, forever; workers that share the data begin at different batches."""
         size, number = self.sizes.batch, first
         while True:
             start = number * size % len(self)

@@ -1,6 +1,6 @@
 """The sides that are compared, each with all its processes: started, watched by what trainers leave behind, ended.
 
-Every side trains for ever on the same data. It is under way when it has trained all of the data once.
+Every side trains forever on the same data. It is under way when it has trained all of the data once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Trainers(Side):
         done = [len(progress.read(path)) for path in self._files]
         return min(done) > 2 and sum(done) >= self._sizes.batches
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         logs = (*self.home.glob("*.log"), *self.home.glob("jobs/*/logs/*.log"))
         return "\n".join(f"{self.name}, {log.name}:\n{tail(log)}" for log in logs)
 
@@ -66,7 +66,7 @@ class Trainers(Side):
         until = began + seconds
         while time.monotonic() < until or min(map(len, self._since(began))) < 3:
             if time.monotonic() > until + 120.0:
-                raise Stuck(f"there are no batches:\n{self.last_words()}")
+                raise Stuck(f"there are no batches:\n{self.last_output()}")
             time.sleep(0.05)
         batches, work = self._since(began), self.work() - worked
         self.halt()

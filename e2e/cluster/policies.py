@@ -81,7 +81,7 @@ def heeded(look: Look) -> Iterator[None]:
 
 
 def _rules(chain: str, reached: dict[str, set[str]]) -> list[str]:
-    """Who has been let in may stay."""
+    """Returns the rules of a chain; established connections stay."""
     rules = [f"-A {chain} -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN"]
     for address, allowed in sorted(reached.items()):
         rules += [f"-A {chain} -s {source} -d {address} -j RETURN" for source in sorted(allowed)]

@@ -48,7 +48,7 @@ def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob, command: s
     "flags", [(), ("--need_tf_config=true", "--num_chief=0")], ids=["plain", "addressed"]
 )
 def test_a_program_ends_its_shard(held: HeldJob, flags: tuple[str, ...]) -> None:
-    """Who takes its place comes at once, or where it has an address, when it has ended."""
+    """The replacement starts at once or, if its place has an address, when the program has ended."""
     held.limit(3)
     held.apply_program("--num_workers=2", *flags)
     held.wait_for_held(3, "worker-0", "worker-1")

@@ -33,7 +33,7 @@ while shard := shards.fetch_shard():
 # Ends by its own fault.
 FAULTY = """
 import sys
-print("the last words of this program", flush=True)
+print("the last output of this program", flush=True)
 sys.exit(3)
 """
 GREEDY = """
@@ -103,7 +103,7 @@ def test_deleted_evicted_scaled_and_stopped(kubectl: Kubectl, elasticdl: Elastic
     kubectl.wait_for_phase("job-edljob-worker-2", "Running")
     goes_on(kubectl)
 
-    # Who takes more of the machine's disk than it may is evicted by the machine.
+    # The kubelet evicts a pod that exceeds its limit of ephemeral storage.
     fill = "open('/tmp/much', 'wb').write(bytes(60 << 20))"
     kubectl("exec", "job-edljob-worker-1", "--", "python3", "-c", fill)
     kubectl.wait_for_phase("job-edljob-worker-3", "Running")
@@ -193,7 +193,7 @@ def test_a_program_that_fails_is_tried_again_as_often_as_the_flag_says(
     assert status(kubectl)["state"] == "failed"
     assert "worker-2" in status(kubectl)["message"]
     assert "exit code 3" in status(kubectl)["message"]
-    assert "the last words of this program" in elasticdl.jobs("status", "job")
+    assert "the last output of this program" in elasticdl.jobs("status", "job")
     elasticdl.jobs("delete", "job")
     assert kubectl.left_of("job") == []
 

@@ -51,7 +51,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES),
     # Nodes talk to nodes: a proxy set up for the internet must not get in between.
     ("grpc.enable_http_proxy", 0),
-    # A machine that vanished closes no connection; a held call would wait for it for ever.
+    # A machine that vanished closes no connection; a held call would wait for it forever.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),

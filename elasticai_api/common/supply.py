@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable
 
 from elasticai_api.common.master import FetchedShard
 
-# A worker that is killed or sent away holds at most the work of this long, and of half as long again, not begun.
+# A worker that is killed or drained holds at most the work of this long, and of half as long again, not begun.
 AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4
 # What was fetched so long ago and not asked for since is better off with others.
 IDLE_SECONDS = 2.0
-# Bounds the size of an answer. Who uses more than that in half a second should make its shards larger.
+# Bounds the size of an answer. A worker that uses more than that in half a second should have larger shards.
 MOST_SHARDS = 256
 
 
@@ -59,7 +59,7 @@ class Supply:
             return max(1, min(taken[-2], MOST_SHARDS))
 
     def runs_low(self) -> bool:
-        """Who uses many and has less than half of them left had better ask for more now."""
+        """Whether to prefetch more: less than half of the wanted shards are left, and more than one is wanted."""
         wanted = self.wanted()
         return wanted > 1 and 2 * len(self._ready) <= wanted
 

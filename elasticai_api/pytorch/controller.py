@@ -229,7 +229,7 @@ class ElasticController:
             team = self._team or self._begin()
             self._changed.clear()
             if isinstance(team, Team) and team.between_steps and team.standing().leaving:
-                # Sent away: for the program that is the end of the data.
+                # Drained: for the program that is the end of the data.
                 return None
             micro = team.next()
             if micro is not None:

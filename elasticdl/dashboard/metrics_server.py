@@ -30,7 +30,7 @@ class MetricsServer:
     ) -> None:
         """`read` gives the metrics of this moment. Port 0: any free one.
 
-        Who says nothing for so long, or takes nothing of an answer, is not waited for any more.
+        A client that neither sends nor reads for `patience_seconds` is disconnected.
         """
         try:
             self._server = ThreadingHTTPServer((bind, port), _handler(read, patience_seconds))

@@ -460,7 +460,7 @@ class JobState:
         """A node's own error. The node exits after it; what that means is decided when the platform says
         so.
 
-        A worker may have pushed more to the parameter servers than it has told, and something may still be on its way
+        A worker may have pushed more to the parameter servers than it has reported, and pushes may be in flight
         to them. So its shards go to others only when it has ended, and has been credited with that.
         """
         node, message, traceback = command.node, command.message, command.traceback

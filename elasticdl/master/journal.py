@@ -9,7 +9,7 @@ begins with the present snapshot, gives it the next number, and removes the old 
 Failure modes
     Killed at any moment (SIGKILL): a record whose `append` has returned is in the kernel's hands and survives
     the process. One that was being written may be torn: an incomplete or damaged *last* line is cut off when
-    the journal is opened, and counted in `dropped_bytes`; nobody had been answered on it. Damage anywhere
+    the journal is opened, and counted in `dropped_bytes`; no call was answered on it. Damage anywhere
     else cannot come from a kill, and raises `JournalError` with file and line: a journal with a hole is never
     replayed.
 
@@ -32,9 +32,9 @@ Failure modes
     Two masters: the second one gets a `JournalTaken`; the kernel drops the lock with the process, however it
     dies.
 
-    The lock of a lost machine: a file server may keep it for minutes, or for ever. So a `holder` writes into the
-    lock's file who it is, and a beat every few seconds. Whoever knows (`journal_takeover.py`) that it is no more may
-    take the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach
+    The lock of a lost machine: a file server may keep it for minutes, or forever. So a `holder` writes into the
+    lock's file who it is, and a heartbeat every few seconds. A master that sees (`journal_takeover.py`) that it is gone
+    may take the journal `by_force`: it puts another file in the place of that one. A holder that was only out of reach
     finds that out before it writes again, and gets a `JournalTaken` itself.
 """
 
@@ -82,7 +82,7 @@ class JournalTaken(JournalError):
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who writes a journal; `beat` grows for as long as it does."""
+    """The writer of a journal; `beat`, its heartbeat, grows for as long as it writes."""
 
     pod: str
     uid: str
@@ -103,8 +103,8 @@ class Journal:
         holder: Holder | None = None,
         by_force: bool = False,
     ) -> None:
-        """`fsync_seconds`: see above; None leaves it to compaction and close. `by_force`: whoever has the lock is known
-        to be no more. A `holder` has to `beat`.
+        """`fsync_seconds`: see above; None leaves it to compaction and close. `by_force`: the holder of the lock is
+        known to be gone. A `holder` has to `beat`.
         """
         self.folder = Path(folder)
         # What was cut off as torn when the journal was opened.
@@ -128,7 +128,7 @@ class Journal:
         self._beaten = clock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (_locked_anew if by_force else _locked)(self.folder / _LOCK)
+            self._lock = (_locked_by_force if by_force else _locked)(self.folder / _LOCK)
         except OSError as error:
             raise self._cannot_write(error) from error
         try:
@@ -205,7 +205,7 @@ class Journal:
         try:
             os.fsync(self._file)
         except OSError as error:
-            # After a failed fsync nobody knows what is on the disk, and a second one would not say.
+            # After a failed fsync the content of the disk is unknown, and a second one would not say.
             self._broken = f"the disk failed: {error.strerror}"
             raise self._cannot_write(error) from error
         self._synced_at = self._clock()
@@ -484,8 +484,8 @@ def _locked(path: Path) -> int:
         os.close(file)
 
 
-def _locked_anew(path: Path) -> int:
-    """Of another file in its place: the lock on that one stays with whoever had it, and means nothing any more."""
+def _locked_by_force(path: Path) -> int:
+    """Locks another file in its place: the lock of the old file stays with its holder, and means nothing any more."""
     fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     file = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

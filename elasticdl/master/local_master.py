@@ -1,5 +1,5 @@
 """The master on this machine: everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token,
-the journal. Its ports it is told by the host (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT), which keeps them for it:
+the journal. The host reserves its ports and passes them on (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT):
 started again after a kill it takes the same ones, so that workers find it where it was.
 """
 
@@ -92,8 +92,8 @@ def _bind(server: grpc.aio.Server, variable: str, *, public: bool = False) -> st
         add_port(server, address, public=public)
     except RuntimeError:
         raise UserError(
-            f"Somebody else listens at {address}, which this job's master needs.",
-            hint="Choose another port with --master_port, or leave it away: any free one is then taken.",
+            f"Another process listens at {address}, which this job's master needs.",
+            hint="Choose another port with --master_port, or omit the flag: any free one is then taken.",
         ) from None
     return address
 

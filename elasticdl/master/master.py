@@ -6,7 +6,7 @@ freezing and saving the model, ending the job) is done by `reconcile`, which loo
 is missing, and may be repeated: a master that comes back after a kill just looks again.
 
 Failure modes
-    The journal cannot be written (a full disk): the job fails at once and says so; nobody was answered. A
+    The journal cannot be written (a full disk): the job fails at once and says so; no call was answered. A
     parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an
     event of the platform, which makes the state machine give up the cut. The platform is gone: so is the
     job; the master ends.
@@ -201,7 +201,7 @@ class Master:
         try:
             self._events.scalars(step, values)
         except UserError as error:
-            # A plot with a gap is no reason to end a job. A disk without room is told by the journal.
+            # A plot with a gap is no reason to end a job. A disk without room is reported by the journal.
             log.warning("%s", error)
 
     # -- running ---------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Master:
             self._journal.close()
 
     async def hear(self, worker: str) -> None:
-        """Waits until what this worker says can be understood: a master that has forgotten something is told first."""
+        """Waits until reports of this worker can be processed: a master without its journal recovers first."""
         while self.state.reclaim.waits_for(worker) and not self.state.outcome:
             await self.changed.wait(1.0)
 

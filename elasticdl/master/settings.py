@@ -99,8 +99,8 @@ class JobSettings:
         )
 
     def single_pass(self, name: str, size: int, *, workers: int = 0) -> DatasetSpec:
-        """Data gone through once and in order. With `workers` in shards so small that nobody waits long for
-        the last of them.
+        """Data gone through once and in order. With `workers` in shards so small that the wait for the last of
+        them is short.
         """
         fair = -(-size // (4 * workers * self.batch_size)) * self.batch_size if workers else self.shard_size
         return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""How fast a job goes, told from what was done in the last while."""
+"""The throughput of a job, measured over a recent window."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Signal:
             _wake(future)
 
     def __bool__(self) -> bool:
-        """Somebody waits."""
+        """Whether a task waits."""
         return bool(self._waiting)
 
     async def wait(self, seconds: float) -> None:

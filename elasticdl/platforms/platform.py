@@ -49,7 +49,7 @@ class EndReason(str, enum.Enum):
 class NodeRequest:
     """A node to start."""
 
-    name: str  # "worker-3", unique in the job for ever
+    name: str  # "worker-3", unique in the job forever
     role: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ services that change, retries of the cluster's scheduler, and moments at which t
 engine owns pods and machines; a policy only returns plans. A plan beyond the capacity of a machine is never
 carried out: its pods wait until there is room.
 
-A workload under a policy that leaves jobs waiting for ever ends when nothing can happen any more; those
+A workload under a policy that leaves jobs waiting forever ends when nothing can happen any more; those
 jobs are reported as stuck.
 """
 

@@ -70,7 +70,7 @@ class ParameterServerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Save(self, request, context):
-        """Writes a frozen copy to a file.
+        """Writes a copy-on-write snapshot to a file.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,8 +3,8 @@
 What goes through a socket is copied into the system and out of it again, in small pieces. Between processes of one
 machine the numbers can lie in memory that both have in sight, and the socket only says that they are there.
 
-Who connects makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. Who
-cannot open that, or finds another secret there, is somewhere else (another machine, another container), and refuses;
+The client makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. A server
+that cannot open that, or finds another secret there, is elsewhere (another machine, another container), and refuses;
 then everything goes through the socket. Such memory has no name that could be left behind: it is gone with those who
 see it. It cannot be made smaller, so that looking at it never fails.
 """

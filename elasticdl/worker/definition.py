@@ -1,6 +1,6 @@
 """A model definition: the user's module, found in a model zoo folder and taken apart into its functions.
 
-Everything that can be wrong with it is the user's to put right, so it is told in their own terms: the part of
+Every error in it is for the user to fix, so it is reported in their terms: the part of
 the traceback that lies in their code, the function that is missing and what the module has in its place, the
 framework to install.
 """
@@ -93,7 +93,7 @@ def load_definition(
     """Imports `folder.module` of the model zoo and finds its functions.
 
     `names` has the name of each function by its flag. Those of `REQUIRED` that are in it must exist; others may
-    be missing until they are used, unless their name is not the usual one: then somebody asked for them.
+    be missing until they are used, unless their name is not the default: then the user asked for them.
     """
     module_name, _, function = model_def.rpartition(".")
     if not module_name:

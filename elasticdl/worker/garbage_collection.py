@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Cycles that nobody refers to stay in memory until the end of the block. What the user's program sets meanwhile
+    """Unreachable cycles stay in memory until the end of the block. What the user's program sets meanwhile
     is left as it is.
     """
     before = gc.get_threshold()

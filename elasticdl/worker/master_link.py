@@ -1,7 +1,7 @@
 """A worker's line to its master: calls that outlast a restart of the master, and the newest directive.
 
 The master may be killed and come back at any moment. Every call here waits for it and is then made again;
-all of them are safe to repeat (see `master.proto`). Nobody waits for ever: where the host of a local job is
+all of them are idempotent (see `master.proto`). No call waits forever: where the host of a local job is
 gone, so is this process; on Kubernetes the pod is owned by the job.
 """
 
@@ -32,7 +32,7 @@ _Reply = TypeVar("_Reply")
 _CALL_SECONDS = 40.0
 # A master that is there answers within milliseconds. Of one that does not, it is asked who listens in its place.
 _ANSWER_SECONDS = 1.0
-# A signal that comes just before the thread falls asleep does not wake it: nobody sleeps longer than this.
+# A signal that comes just before the thread falls asleep does not wake it: no sleep is longer than this.
 _SIGNAL_SECONDS = 0.5
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
@@ -136,8 +136,8 @@ class MasterLink:
         reply = self.call(self.stub.Join, request)
         if reply.lineage != self._lineage:
             log.info("Reporting leases: the master lost its journal")
-            told = self.call(self.stub.Tell, self.memory.report(self.node, self._directive))
-            self.memory.lose(list(told.lost_leases))
+            recovered = self.call(self.stub.Tell, self.memory.report(self.node, self._directive))
+            self.memory.lose(list(recovered.lost_leases))
             self._lineage, self._journal = reply.lineage, 0
         self._away = False
 
@@ -152,17 +152,17 @@ class MasterLink:
             self._moved.notify_all()
             self._look_whether_needed()
 
-    def _sent_away(self) -> bool:
+    def _is_drained(self) -> bool:
         return self._directive.finished or self._directive.drain
 
     def _look_whether_needed(self) -> None:
-        if self._unneeded is not None and self._sent_away() and self._error is None:
+        if self._unneeded is not None and self._is_drained() and self._error is None:
             self._unneeded()
 
     @contextlib.contextmanager
     def unneeded(self, end: Callable[[], None]) -> Iterator[None]:
-        """`end` is called as soon as this node has been told that there is nothing to do for it (any more): what the
-        block does would be in vain.
+        """Calls `end` as soon as the master has no work (any more) for this node: the block's
+        result would be discarded.
         """
         with self._moved:
             self._unneeded = end
@@ -193,13 +193,13 @@ class MasterLink:
 
     def leave(self) -> None:
         """This process has been asked to end (SIGTERM): as if the master had sent it away, which it may have."""
-        if not self._sent_away():
+        if not self._is_drained():
             self.terminated = True
         self._leaving = True
         self._take(pb.Directive(drain=True))
 
     def nudge(self) -> None:
-        """Wakes whoever waits: something else than a directive has changed."""
+        """Wakes waiting threads: something else than a directive has changed."""
         with self._moved:
             self._moved.notify_all()
 

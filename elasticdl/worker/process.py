@@ -31,7 +31,7 @@ log = logging.getLogger("elasticdl.worker")
 
 
 def work(link: MasterLink, job_spec: str, token: str) -> int:
-    """Until the job has nothing more for this worker. Returns the exit code; the master has been told why."""
+    """Until the job has nothing more for this worker. Returns the exit code; the master has got the reason."""
     spec = from_yaml(job_spec)
     logging.basicConfig(
         level=spec.cluster.log_level,
@@ -54,7 +54,7 @@ def work(link: MasterLink, job_spec: str, token: str) -> int:
         return _fail(link, "definition", str(error), "", 0, EXIT_DEFINITION_ERROR)
     except MemoryError as error:
         return _fail(link, "memory", f"Out of memory: {error}", "", 0, EXIT_OUT_OF_MEMORY)
-    except Exception as error:  # noqa: BLE001 - the user's program may raise anything; the master is told what
+    except Exception as error:  # noqa: BLE001 - the user's program may raise anything; the master gets the error
         lease_id = loop.lease_id if loop is not None else 0
         message = f"{type(error).__name__}: {error}"
         return _fail(link, "program", message, users_traceback(error), lease_id, 1)
@@ -106,7 +106,7 @@ def end(status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        # Also where nobody reads any more what was printed.
+        # Also where the reader of the output is gone.
         os._exit(status)
 
 

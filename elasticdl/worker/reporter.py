@@ -1,8 +1,8 @@
-"""Tells the master how far the shards have come, without making the training wait.
+"""Reports the progress of shards to the master, without blocking the training.
 
-Batches are noted here and sent by a thread of its own, one report at a time, and not more often than somebody could
-look, or than all workers together should (`elasticai_api.common.pace`): what is noted in the meantime goes with the
-next. The end of a shard is told at once, for others may wait for it. `flush` waits until everything noted has been
+Batches are noted here and sent by a thread of its own, one report at a time, at a rate that is limited by the use of
+reports, and for all workers together (`elasticai_api.common.pace`): what is noted in the meantime goes with the
+next. The end of a shard is reported at once, for others may wait for it. `flush` waits until everything noted has been
 answered: before a cut, and before leaving.
 """
 
@@ -72,7 +72,7 @@ class Reporter:
         if last:
             self._link.memory.shards.end([lease_id])
         with self._moved:
-            # Whoever sends is waiting for the first thing to send, and then for a reason to hurry.
+            # The sender waits for the first report, and then for a reason to hurry.
             news = last or not self._progress
             self._hurry = self._hurry or last
             self._progress[lease_id] = pb.Progress(
@@ -146,7 +146,7 @@ class Reporter:
                 with self._moved:
                     self._error = error
                     self._moved.notify_all()
-                # Who waits for something else must hear of it too: nothing that is done now would count.
+                # Threads that wait for something else must see the error too: nothing that is done now would count.
                 self._link.nudge()
                 return
             with self._moved:

@@ -28,7 +28,7 @@ class LeasedShards:
         self._dataset = dataset
         self._generation = generation
         self._wait = wait
-        # An evaluation is begun anew by a master that has forgotten it.
+        # An evaluation is restarted by a master that has forgotten it.
         self._remembered = dataset != "evaluation"
         self._closed = threading.Event()
         self.finished = False

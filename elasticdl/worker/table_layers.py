@@ -1,7 +1,7 @@
 """The embedding layers of a model that have tables, and where their rows are at the moment.
 
 On parameter servers, the rows come by a client (`join`); without any, they are in this worker (`keep`), and trained
-here. Until one or the other is said every layer has its own, which nobody sees.
+here. Until one or the other is called every layer has rows of its own, with no other reader.
 """
 
 from __future__ import annotations

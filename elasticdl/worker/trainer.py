@@ -54,7 +54,7 @@ class Batch:
     size: int
     features: Any = None
     labels: Any = None
-    # Samples of the shard that could not be read, told with the batch that comes after them.
+    # Samples of the shard that could not be read, reported with the batch that comes after them.
     bad: tuple[BadRange, ...] = ()
 
 
@@ -90,7 +90,7 @@ class Trainer(abc.ABC):
 
         Reads ahead by a few batches, in the background; `shards` may block, and is consumed from another
         thread. What the feed does to the order is found out here (see `Batch.atomic`). With max_bad_records
-        == 0 corrupt data raises `BadRecords`, else it is skipped and told in `Batch.bad`: the master
+        == 0 corrupt data raises `BadRecords`, else it is skipped and reported in `Batch.bad`: the master
         counts. Closing the iterator stops the reading.
         """
 
@@ -129,7 +129,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def take_metric_states(self) -> list[MetricStates]:
-        """The states since the last call, and starts anew. The loss over the samples is one of the metrics."""
+        """Returns the states since the last call, and resets them. The loss over the samples is one of the metrics."""
 
     @abc.abstractmethod
     def metric_values(self, states: list[MetricStates]) -> dict[str, float]:
@@ -181,8 +181,8 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def callbacks(self, *, leader: bool, epochs: int, resumed: bool = False) -> CallbackRunner:
-        """The definition's callbacks, ready to be told events. Without `leader` those that write files are
-        left out. `resumed`: others have trained before, so files are not begun anew.
+        """The definition's callbacks, ready for events. Without `leader` those that write files are
+        left out. `resumed`: others have trained before, so existing files are kept.
         """
 
     @abc.abstractmethod

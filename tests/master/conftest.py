@@ -131,7 +131,7 @@ class ToyJob:
         return self._train(worker)
 
     def _give_up(self, worker: ToyWorker, lease_id: int, end: int) -> bool:
-        """A part of a shard, for somebody who waits for it. False if it refuses."""
+        """Gives up a part of a shard for a waiting worker. False if it refuses."""
         held = {lease.lease_id: lease for lease in self.state.ledger.held_by(worker.name)}
         end = max(end, held[lease_id].position)
         self.do(TruncateLease(worker=worker.name, lease_id=lease_id, end=end))
@@ -290,7 +290,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def new_master(tmp_path: Path, clock: Clock, nowhere: Platform) -> Iterator[Callable[..., Master]]:
-    """A master of the job that these flags describe, at its beginning; nobody runs its nodes."""
+    """A master of the job that these flags describe, at its beginning; no platform runs its nodes."""
     made: list[Master] = []
 
     def make(**flags: Any) -> Master:

@@ -2,7 +2,7 @@
 
 What the model has had is written down beside the ledger (`model`), and must be what the ledger says: whenever it is
 frozen, and in the end. Workers hold several shards, one batch of theirs may be on its way, and when they end, be it by
-a failure of their own, the job is told what a fence would find out: their last push, and a batch that has reached some
+a failure of their own, the job gets what a fence would find out: their last push, and a batch that has reached some
 of the servers.
 """
 

@@ -1,4 +1,4 @@
-"""A journal says of which job it is: nobody goes on from that of another, or of one that had the same name before."""
+"""A journal says of which job it is: that of another job, or of an earlier one of the same name, is refused."""
 
 from __future__ import annotations
 

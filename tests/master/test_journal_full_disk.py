@@ -1,4 +1,4 @@
-"""A disk that is really full: the user is told where, nothing is half written, and with room it goes on.
+"""A disk that is really full: the error names the path, nothing is half written, and with room it goes on.
 
 On machines that allow it the disk is a tiny one of its own (tmpfs in a mount namespace); elsewhere the kernel
 limits the size of a file, which makes writes fall short and fail in the same way.
@@ -102,17 +102,17 @@ def test_a_full_disk(tmp_path: Path, means: tuple[str, list[str]], kind: str, st
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert len(told["errors"]) == 2
-    for error in told["errors"]:
+    found = json.loads(result.stdout)
+    assert len(found["errors"]) == 2
+    for error in found["errors"]:
         assert f"The journal in {folder}/journal cannot be written: the disk is full." in error
         assert "Make room" in error
-    assert told["written"] > 10
-    assert told["sound"]
-    assert told["dropped"] == 0
-    assert told["same"]
+    assert found["written"] > 10
+    assert found["sound"]
+    assert found["dropped"] == 0
+    assert found["same"]
     # A compaction that did not fit has left nothing behind.
-    assert told["left"] == ["journal-000001.log", "journal.end", "journal.lock"]
+    assert found["left"] == ["journal-000001.log", "journal.end", "journal.lock"]
 
 
 def test_a_journal_that_cannot_be_repaired_is_not_written_any_more(tmp_path: Path) -> None:

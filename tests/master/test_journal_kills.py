@@ -1,7 +1,7 @@
 """A journal whose process is really killed, at every step of a compaction and in the middle of appending.
 
 A child kills itself with SIGKILL before or after the n-th call that it makes to the operating system on
-files; which calls those are is nobody's business here, n grows until a child gets through alive.
+files; which calls those are does not matter here, n grows until a child gets through alive.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ def test_another_process_gives_the_same_answers(tmp_path: Path, seed: int, answe
         assert snapshot is not None
         ledger = Ledger.restore(snapshot)
         replayed = [plain(getattr(ledger, record["do"])(**record["with"])) for record in records]
-    told = [json.loads(line) for line in since]
+    printed = [json.loads(line) for line in since]
     # It may have died between writing and telling: then the journal knows one answer more, or has been
-    # compacted meanwhile, but nothing that was told is unknown to it.
-    assert replayed[: len(told)] == told or replayed == []
-    assert len(replayed) <= len(told) + 1
+    # compacted meanwhile, but nothing that was printed is unknown to it.
+    assert replayed[: len(printed)] == printed or replayed == []
+    assert len(replayed) <= len(printed) + 1
     assert ledger.check() == []
     assert ledger.datasets() == ["one", "two"]
     assert isinstance(ledger.spec("one"), DatasetSpec)

@@ -1,7 +1,7 @@
 """For tests: a history of pushes and acknowledgements, with servers that are lost, added and removed at random, workers
 that end, models that are lost and restored, and a network that delays everything; and what must hold of it.
 
-In some of them it matters how old gradients are: either old ones are refused, and whoever lives gets through all the
+In some of them it matters how old gradients are: either old ones are refused, and surviving workers finish all the
 same, or they count less, and do so in all copies.
 
 The stores are real, all between them is simulated, and every run is settled by its seed.
@@ -97,7 +97,7 @@ class Server:
     generations: Generations
     # Cut off from the master, which has given it up; it does not know.
     cut_off: bool = False
-    # What the master has told it, on its way.
+    # Directives of the master, in flight.
     directives: list[master_pb2.Directive] = field(default_factory=list)
     # By outbox: how far it has been sent; acknowledgements on their way back.
     sent: dict[int, tuple[Outbox, int]] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Worker:
     # Some of the batch was too old, and it comes again; so often so far.
     refused: bool = False
     tries: int = 0
-    # It has pulled the newest there is, and nobody has pushed anything since.
+    # It has pulled the newest version, and no push came since.
     alone: bool = False
     asked: list[tuple[Server, Mask, PendingInitialize | PendingPush]] = field(default_factory=list)
     acknowledged: int = 0
@@ -429,12 +429,12 @@ class World:
                     position = peer.store.peers.received(server.number, server.incarnation, generation)
                 except ServerFailure:
                     continue
-            told = server.store.peers.next_entry(outbox, position, seconds=0)
-            if told is None:
+            pending = server.store.peers.next_entry(outbox, position, seconds=0)
+            if pending is None:
                 server.sent[outbox.peer] = (outbox, position)
                 continue
-            entry = ps_pb2.Entry.FromString(told[1])
-            body = memoryview(b"".join(told[2]))
+            entry = ps_pb2.Entry.FromString(pending[1])
+            body = memoryview(b"".join(pending[2]))
             try:
                 peer.store.peers.receive(
                     server.number,
@@ -461,7 +461,7 @@ class World:
     # -- workers ---------------------------------------------------------------------------------------------
 
     def work(self, worker: Worker) -> bool:
-        """Asks a server, or hears an answer, or is told the newest map."""
+        """Sends a call, receives an answer, or gets the newest map."""
         if worker.dead or worker.credited is not None:
             return False
         if worker.left is None:
@@ -498,7 +498,7 @@ class World:
             worker.left = None
             worker.ready = True
             if worker.refused:
-                # Each time for a batch of somebody else's.
+                # Each time because of another worker's batch.
                 worker.tries += 1
                 assert not worker.alone, "it is refused for nothing"
                 assert worker.tries <= sum(each.batches for each in self.workers), "it never gets through"
@@ -528,14 +528,14 @@ class World:
         return self.strict
 
     def turn_to(self, worker: Worker, wanted: Mask) -> tuple[Server | None, Mask]:
-        """Somebody who has some of these buckets, as far as the worker knows; and which."""
+        """A server with some of these buckets, as far as the worker knows; and which."""
         if self.chance.random() < self.freshness or self.settling:
             worker.routes = self.routes()
         owners = np.array(worker.routes.map.primary)
         if not wanted.any():
             return None, wanted
         number = self.chance.choice(np.unique(owners[wanted]).tolist())
-        # Somebody whose map is old may well reach one that was given up.
+        # A worker with an old map may well reach a server that was given up.
         found = [server for server in self.running() if server.number == number]
         return self.chance.choice(found) if found else None, wanted & (owners == number)
 
@@ -718,7 +718,7 @@ class World:
         for fence in list(self.fences):
             if self.chance.random() < 0.1:
                 self.fence(fence)
-        # Best when some buckets are nobody's.
+        # Best during a handover.
         if self.chance.random() < (0.05 if self.map.handover else 0.002):
             self.end_worker()
         chance = self.chance.random()

@@ -51,17 +51,17 @@ class Master(MasterServicer):
         return master_pb2.JoinReply(job_spec=self._job_spec)
 
     def Watch(self, request: master_pb2.WatchRequest, context: Any) -> Iterator[master_pb2.Directive]:
-        told = None
+        sent = None
         self.watched.release()
         while True:
             with self._wanted:
-                while not self._over and self._directive is told:
+                while not self._over and self._directive is sent:
                     self._wanted.wait()
                 if self._over:
                     return
-                told = self._directive
-            assert told is not None
-            yield told
+                sent = self._directive
+            assert sent is not None
+            yield sent
 
     def Fail(self, request: master_pb2.FailRequest, context: Any) -> master_pb2.FailReply:
         self.failed.put(request)

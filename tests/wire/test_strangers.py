@@ -95,7 +95,7 @@ def test_one_who_stops_in_the_middle(served: Any, said: bytes) -> None:
 
 @PLAIN
 def test_one_who_never_comes_to_an_end(served: Any) -> None:
-    """Every byte comes in time; all of them would take for ever. (Encrypted, it would be the handshake's.)"""
+    """Every byte comes in time; all of them would take forever. (Encrypted, it would be the handshake's.)"""
     opened, _ = served
     with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
         stranger.sendall(MAGIC + struct.pack("<IIQ", 0, 4096, 0))

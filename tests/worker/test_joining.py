@@ -1,4 +1,4 @@
-"""A worker asks for its job at once, does something else meanwhile, and looks at who listens only if nobody answers."""
+"""A worker joins its job at once, does something else meanwhile, and checks its peer only without an answer."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def _in_environment(made: Credentials, folder: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(f"ELASTICDL_{variable}_FILE", str(folder / name))
 
 
-def _nobody_is_looked_at(address: str) -> None:
+def _fail_on_check(address: str) -> None:
     raise AssertionError(f"{address} was looked at")
 
 
 def test_the_master_is_asked_meanwhile(connect: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(master_link, "check_peer", _nobody_is_looked_at)
+    monkeypatch.setattr(master_link, "check_peer", _fail_on_check)
     # However slow the machine is.
     monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 300.0)
     master = OneJob()

@@ -1,5 +1,5 @@
-"""A worker that gets a SIGTERM ends in good order. If nobody had announced it, its exit code says that it was ended by
-somebody else: it has not failed, nor come to an end of its own.
+"""A worker that gets a SIGTERM ends in good order. Without a drain request, its exit code says that it was terminated
+from outside: it has not failed, nor ended by itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from elasticdl.worker.master_link import MasterLink
 from tests.ps.processes import Master
 
 SPEC = to_yaml(JobSpec.build(model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=1))
-FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
-# What takes long is told, and never over. It waits in pieces: a signal that comes just before a wait begins is heeded
-# when the wait is over.
+FINISHED, DRAINED, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
+# What takes long reports itself, and never ends. It waits in pieces: a signal that comes just before a wait begins is
+# handled when the wait is over.
 SLOW = """
 import time
 print("begun", flush=True)
@@ -34,7 +34,7 @@ while True:
 
 @pytest.fixture
 def link() -> Iterator[MasterLink]:
-    # Nobody is there, and nobody is called.
+    # No server listens there, and no call is made.
     made = MasterLink(address="127.0.0.1:1", token="token", node="worker-0")
     yield made
     made.close()
@@ -49,18 +49,18 @@ def kept_handler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("kept_handler")
 @pytest.mark.parametrize(
-    ("told", "code"), [(GO_ON, EXIT_TERMINATED), (SENT_AWAY, EXIT_DRAINED), (FINISHED, EXIT_DRAINED)]
+    ("directive", "code"), [(GO_ON, EXIT_TERMINATED), (DRAINED, EXIT_DRAINED), (FINISHED, EXIT_DRAINED)]
 )
 def test_while_it_trains(
-    link: MasterLink, monkeypatch: pytest.MonkeyPatch, told: pb.Directive, code: int
+    link: MasterLink, monkeypatch: pytest.MonkeyPatch, directive: pb.Directive, code: int
 ) -> None:
     class Loop:
         lease_id = 0
 
         def run(self) -> None:
-            link._take(told)
+            link._take(directive)
             for _ in range(2):
-                # Whoever is impatient sends it twice.
+                # An impatient user sends it twice.
                 os.kill(os.getpid(), signal.SIGTERM)
                 link.wait(lambda: link.directive().drain)
 

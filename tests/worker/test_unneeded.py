@@ -1,4 +1,4 @@
-"""A worker that is told to go while it still imports its framework goes at once."""
+"""A worker that is drained while it still imports its framework ends at once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.master_link import MasterLink
 
-FINISHED, SENT_AWAY, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
+FINISHED, DRAINED, GO_ON = pb.Directive(finished=True), pb.Directive(drain=True), pb.Directive(generation=2)
 
 
 @pytest.fixture
 def link() -> Iterator[MasterLink]:
-    # Nobody is there, and nobody is called.
+    # No server listens there, and no call is made.
     made = MasterLink(address="127.0.0.1:1", token="token", node="worker-0")
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
-def test_told_meanwhile(link: MasterLink, directive: pb.Directive) -> None:
+@pytest.mark.parametrize("directive", [FINISHED, DRAINED])
+def test_directive_during_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     with link.unneeded(lambda: ends.append("end")):
         link._take(GO_ON)
@@ -31,8 +31,8 @@ def test_told_meanwhile(link: MasterLink, directive: pb.Directive) -> None:
         assert ends == ["end"]
 
 
-@pytest.mark.parametrize("directive", [FINISHED, SENT_AWAY])
-def test_told_before(link: MasterLink, directive: pb.Directive) -> None:
+@pytest.mark.parametrize("directive", [FINISHED, DRAINED])
+def test_directive_before_the_import_ends_it(link: MasterLink, directive: pb.Directive) -> None:
     ends: list[str] = []
     link._take(directive)
     with link.unneeded(lambda: ends.append("end")):
@@ -46,7 +46,7 @@ def test_asked_to_end_by_a_signal(link: MasterLink) -> None:
     assert ends == ["end"]
 
 
-def test_told_when_it_has_begun(link: MasterLink) -> None:
+def test_directive_after_the_start_does_not_end_it(link: MasterLink) -> None:
     ends: list[str] = []
     with link.unneeded(lambda: ends.append("end")):
         link._take(GO_ON)
@@ -60,7 +60,7 @@ def test_an_error_is_not_passed_over(link: MasterLink) -> None:
     ends: list[str] = []
     link._error = grpc.RpcError("refused")
     with link.unneeded(lambda: ends.append("end")):
-        link._take(SENT_AWAY)
+        link._take(DRAINED)
     assert ends == []
     with pytest.raises(grpc.RpcError):
         link.directive()

@@ -1,4 +1,4 @@
-"""A callback of PyTorch that freezes a part of its model by turns, for the tests of whoever has to heed it."""
+"""A callback of PyTorch that freezes a part of its model by turns, for the tests of its handling."""
 
 from typing import Any
 

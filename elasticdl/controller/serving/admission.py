@@ -1,7 +1,8 @@
 """The admission webhook: what the API server asks before it stores a TrainingJob, and the answer.
 
 The checks are those of `jobs/training_job/parsing`, which the controller reports in the status as well, so that a
-cluster without the webhook gets the same sentences. Edits that a running job cannot follow are refused with the reason.
+cluster without the webhook reports the same errors. Edits that a running job cannot follow are refused here with the
+reason.
 
 An update that leaves the spec as it is is always allowed: labels and finalizers of an invalid job can be changed, and
 it can be deleted.

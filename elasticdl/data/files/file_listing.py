@@ -72,7 +72,7 @@ def _below(folder: Path) -> list[Path]:
     seen: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
         real = os.path.realpath(place)
-        # A link to a folder above would lead round for ever.
+        # A link to a folder above would lead round forever.
         if real in seen:
             folders.clear()
             continue

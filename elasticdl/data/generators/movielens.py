@@ -67,7 +67,7 @@ def make_movielens_like(
 
 
 class _World:
-    """Who there is, what they like, and what there is to see: the same for all rows of a seed."""
+    """The users, their tastes and the movies: the same for all rows of a seed."""
 
     def __init__(self, users: int, movies: int, seed: int) -> None:
         random = np.random.default_rng((seed, 1 << 20))

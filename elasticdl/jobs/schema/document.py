@@ -139,7 +139,7 @@ class _Reader:
         return items
 
     def _plain(self, node: yaml.Node, *, nested: bool = True) -> object:
-        """Text, and lists and mappings of text: as deep as any flag goes, so no file unfolds for ever."""
+        """Text, and lists and mappings of text: as deep as any flag goes, so no file unfolds forever."""
         import yaml
 
         if not node.tag.startswith(_STANDARD):

@@ -1,16 +1,16 @@
-"""Who trains together: the rounds of a job whose workers exchange gradients among themselves.
+"""Rendezvous: the rounds of a job whose workers exchange gradients among themselves.
 
 A plain state machine without clock or I/O. Workers that are ready come in; rounds come out: a number that only grows,
-and the members in the order of their ranks. A round is over as soon as somebody of it is gone, leaves or comes; the
-others then meet in the next one, with everything they have. Nobody is restarted for it.
+and the members in the order of their ranks. A round is over as soon as a member is gone, leaves or joins; the
+others then meet in the next one, with everything they have. No process is restarted for it.
 
 The oldest come first
     A member's age is the first round in which it had the state of the training, which it says itself; so the order
     outlives the master. The first member is the one that newcomers get the state from and that saves it.
 
 Failure modes
-    A member dies: the platform says so, and the next round is without it at once. A connection breaks though nobody is
-    dead: a member says that the round is broken. Most often a death is about to be told, so the same members meet again
+    A member dies: the platform says so, and the next round is without it at once. A connection breaks without a
+    death: a member says that the round is broken. Most often a death is about to be reported, so the same members meet
     only after a moment (`PATIENCE`) without one. A member hangs: the others tell that they wait, and it does not.
 """
 
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 
 # How long the news of a death may be on its way when its connections have been closed already.
 PATIENCE = 0.5
-# How long a master that was restarted waits for those who trained together, before they meet without somebody.
+# How long a restarted master waits for those who trained together, before they meet without the missing ones.
 RETURN_SECONDS = 3.0
-# Who waits says so again within this time; who has not is not waiting.
+# A waiting member repeats its report within this time; one that has not is not waiting.
 WAITING_NEWS = 12.0
 
 
@@ -60,7 +60,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class _Wait:
-    told_at: float
+    reported_at: float
     seconds: float
 
 
@@ -114,7 +114,7 @@ class Rendezvous:
             self._settle()
 
     def keep(self, alive: Collection[str]) -> None:
-        """Whoever is not among these is gone."""
+        """Removes all workers that are not among these."""
         gone = [worker for worker in self._ready if worker not in alive]
         for worker in gone:
             del self._ready[worker]
@@ -143,7 +143,7 @@ class Rendezvous:
 
     def waiting(self, worker: str, number: int, seconds: float, now: float) -> None:
         if number == self.round.number:
-            self._waits[worker] = _Wait(told_at=now, seconds=seconds)
+            self._waits[worker] = _Wait(reported_at=now, seconds=seconds)
 
     # -- what follows ----------------------------------------------------------------------------------------
 
@@ -159,7 +159,9 @@ class Rendezvous:
 
     def hanging(self, limit: float, now: float) -> list[str]:
         """Members that others have been waiting for longer than `limit`."""
-        waits = {worker: wait for worker, wait in self._waits.items() if now - wait.told_at < WAITING_NEWS}
+        waits = {
+            worker: wait for worker, wait in self._waits.items() if now - wait.reported_at < WAITING_NEWS
+        }
         if not any(wait.seconds > limit for wait in waits.values()):
             return []
         return [worker for worker in self.round.workers if worker not in waits]

@@ -11,12 +11,12 @@ How it ends
 
 Failure modes
     The record cannot be written: the log tells, and the job ends as it does (`record_sync.py`). The account may not
-    read it, or may not look at pods: the last words of the container say what right is missing, and the next start of
+    read it, or may not look at pods: the last lines of the container say what right is missing, and the next start of
     the container tries again. So it does where the API server takes back what it granted: one that has just started
     may. Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's
     pods (`record_writer.py`). Another master has the journal: waited for, and taken over where that is safe
-    (`journal_takeover.py`). Where nobody can say, the container ends and the next one waits on. None of these is an
-    end of the job.
+    (`journal_takeover.py`). Where that cannot be decided, the container ends and the next one waits on. None of these
+    ends the job.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ EXIT_FAILED = 1
 # Not now: for the next start of the container.
 EXIT_AGAIN = 75
 # Asked to go by Kubernetes in the middle of the job.
-EXIT_SENT_AWAY = 143
+EXIT_TERMINATED = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
-# After this long a new container begins to wait anew.
+# After this long a new container restarts the wait.
 _HANDOVER_SECONDS = 600.0
 _HANDOVER_PAUSE_SECONDS = 2.0
-# A pod that is sent away has thirty seconds in all.
+# A terminating pod has thirty seconds in all.
 _FAREWELL_SECONDS = 15.0
 
 
@@ -78,27 +78,27 @@ async def _main(job: str, folder: Path) -> int:
     )
     for noisy in http_transport.LOGGERS:
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sent_away = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sent_away.set)
+    terminated = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     # Whatever happens to the cluster's API server, this process has nothing better to do than to wait for it. By the
     # account of this pod: KUBECONFIG and HOME may be those of the shell that the job was submitted in.
     async with Cluster.inside(patience=math.inf) as cluster:
-        return await run(cluster, job, folder, sent_away)
+        return await run(cluster, job, folder, terminated)
 
 
-async def run(cluster: Cluster, job: str, folder: Path, sent_away: asyncio.Event) -> int:
-    """Returns the exit code. What is printed last are the last words of the container."""
+async def run(cluster: Cluster, job: str, folder: Path, terminated: asyncio.Event) -> int:
+    """Returns the exit code. What is printed last are the last lines of the container."""
     writer = RecordWriter(cluster, job, uid=os.environ.get("ELASTICDL_POD_UID", ""))
     try:
-        return await _run(cluster, writer, folder, sent_away)
+        return await _run(cluster, writer, folder, terminated)
     except JournalTaken as error:
         log.error("%s The job waits for its turn.", error)
     except (Replaced, ClusterError) as error:
         log.error("%s", error)
-    return EXIT_SENT_AWAY if sent_away.is_set() else EXIT_AGAIN
+    return EXIT_TERMINATED if terminated.is_set() else EXIT_AGAIN
 
 
-async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> int:
+async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, terminated: asyncio.Event) -> int:
     """Raises what is no end of the job."""
     job = writer.job
     try:
@@ -113,7 +113,7 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: 
     try:
         spec = _spec(record)
         logging.getLogger().setLevel(spec.cluster.log_level)
-        code = await _serve(cluster, writer, spec, record, folder, sent_away)
+        code = await _serve(cluster, writer, spec, record, folder, terminated)
     except (JournalTaken, Replaced):
         raise
     except UserError as error:
@@ -123,7 +123,7 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: 
         await report_failure(writer, str(error))
         code = EXIT_FAILED
     if code == EXIT_FAILED:
-        await _fail_for_good(cluster, writer, sent_away)
+        await _fail_for_good(cluster, writer, terminated)
     return code
 
 
@@ -139,7 +139,7 @@ def _may_not_keep(job: str, namespace: str, error: ClusterError) -> UserError:
 
 
 async def _current_uid(cluster: Cluster, job: str) -> str:
-    """Of the pod that has the name of the job's master now; empty if there is none, or nobody says."""
+    """Returns the uid of the pod that has the name of the job's master now; empty if there is none, or unknown."""
     try:
         pod = await cluster.get("Pod", naming.master_name(job))
     except ClusterError as error:
@@ -154,7 +154,7 @@ def _spec(record: Document) -> JobSpec:
     except UserError as error:
         raise UserError(
             f"The elasticdl in this image cannot read the job: {error.message}",
-            hint="Is it older than the one that submitted it? Build the image anew with `elasticdl zoo build`.",
+            hint="Is it older than the one that submitted it? Rebuild the image with `elasticdl zoo build`.",
         ) from error
 
 
@@ -164,19 +164,19 @@ async def _serve(
     spec: JobSpec,
     record: Document,
     folder: Path,
-    sent_away: asyncio.Event,
+    terminated: asyncio.Event,
 ) -> int:
     token = read_token(os.environ["ELASTICDL_TOKEN_FILE"])
     pod_ip = os.environ.get("MY_POD_IP", "")
     platform = KubernetesPlatform(cluster, spec, owner=record, before_changes=writer.check, pod_ip=pod_ip)
     folder = _folder(spec, record, folder)
-    journal = await _in_turn(cluster, writer, journal_folder(folder), sent_away)
+    journal = await _in_turn(cluster, writer, journal_folder(folder), terminated)
     servers: Servers | None = None
     tasks: set[asyncio.Task[Any]] = set()
     looking = asyncio.create_task(platform.nodes())
     try:
         environment = await _addresses(cluster, spec)
-        # Who may not look at pods says so before its first word in the record: whoever submits the job waits for that.
+        # A missing permission is reported before the first write to the record, which the submitting command waits for.
         nodes = await looking
         master = Master(
             spec=spec,
@@ -191,11 +191,11 @@ async def _serve(
         )
         master.recover(JobRecord.of(record["data"]).snapshot)
         running = asyncio.create_task(master.run())
-        leaving = asyncio.create_task(sent_away.wait())
+        leaving = asyncio.create_task(terminated.wait())
         beating = asyncio.create_task(_beat(journal))
         tasks |= {running, leaving, beating}
         if not nodes and not master.state.reclaim.is_collecting:
-            # There is nobody yet who would call, and a job that begins waits for its nodes and for nothing else.
+            # There is no node yet that would call, and a job that begins waits for its nodes and for nothing else.
             await _nodes_asked_for(master, tasks)
         servers = Servers(master, token)
         everywhere = naming.everywhere(pod_ip)
@@ -222,7 +222,7 @@ async def _serve(
             await servers.stop()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(record_sync.write_final(seconds=_FAREWELL_SECONDS), _FAREWELL_SECONDS)
-            return EXIT_SENT_AWAY
+            return EXIT_TERMINATED
         await record_sync.write_final()
         log.info("The job has %s.", master.state.outcome)
         exact = audit_ledger(master.state.ledger).exact
@@ -248,24 +248,26 @@ async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> Non
         asked.cancel()
 
 
-async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_away: asyncio.Event) -> Journal:
+async def _in_turn(
+    cluster: Cluster, writer: RecordWriter, folder: Path, terminated: asyncio.Event
+) -> Journal:
     """The master before this one may be on its way out, and has its journal until then; or it is lost, and its lock
     is not. Raises `JournalTaken` if that has not been found out in a long while.
     """
     job, uid, loop = writer.job, writer.uid, asyncio.get_running_loop()
     mine = Holder(pod=naming.master_name(job), uid=uid, since=time.time()) if uid else None
-    handover, deadline, told = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
+    handover, deadline, logged = Handover(uid), loop.time() + _HANDOVER_SECONDS, ""
     by_force, tell_at = False, 0.0
     while True:
         try:
             return Journal(folder, holder=mine, by_force=by_force)
         except JournalTaken:
-            if sent_away.is_set() or loop.time() >= deadline:
+            if terminated.is_set() or loop.time() >= deadline:
                 raise
         holder = holder_of(folder)
         words = in_words(holder, folder)
-        if words != told:
-            told, tell_at = words, loop.time()
+        if words != logged:
+            logged, tell_at = words, loop.time()
             log.warning("%s Waiting for it to end.", words)
         if loop.time() >= tell_at:
             tell_at = loop.time() + SIGN_OF_LIFE_SECONDS
@@ -275,7 +277,7 @@ async def _in_turn(cluster: Cluster, writer: RecordWriter, folder: Path, sent_aw
             log.warning("%s It has ended: the journal is taken over.", words)
             continue
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(sent_away.wait(), _HANDOVER_PAUSE_SECONDS)
+            await asyncio.wait_for(terminated.wait(), _HANDOVER_PAUSE_SECONDS)
 
 
 async def _beat(journal: Journal) -> None:
@@ -290,7 +292,7 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
     name = naming.master_service_name(spec.job_name)
     service = await cluster.get("Service", name)
     if service is None:
-        raise UserError(f"The service {name} of job {spec.job_name} is gone: nobody could find its master.")
+        raise UserError(f"The service {name} of job {spec.job_name} is gone: no node could find its master.")
     host = str(service["spec"]["clusterIP"])
     addresses = {"MASTER_ADDR": naming.address(host, naming.master_port(spec))}
     if spec.program == "command" and spec.model.public_client:
@@ -301,11 +303,11 @@ async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
 def _folder(spec: JobSpec, record: Document, folder: Path) -> Path:
     if not spec.cluster.journal_dir:
         return folder
-    # A job that is submitted anew under the same name has nothing to do with what the one before it has left there.
+    # A job that is resubmitted under the same name has nothing to do with what the one before it has left there.
     return Path(spec.cluster.journal_dir) / f"{spec.job_name}-{record['metadata']['uid'][:8]}"
 
 
-async def _fail_for_good(cluster: Cluster, writer: RecordWriter, sent_away: asyncio.Event) -> None:
+async def _fail_for_good(cluster: Cluster, writer: RecordWriter, terminated: asyncio.Event) -> None:
     # With its uid, which cannot be changed: what is meant for this pod is refused by any other of that name.
     only_this = {"metadata": {"uid": writer.uid}} if writer.uid else {}
     try:
@@ -317,4 +319,4 @@ async def _fail_for_good(cluster: Cluster, writer: RecordWriter, sent_away: asyn
         return
     # Ended by itself, it would be started again before that is noticed.
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(sent_away.wait(), _DEADLINE_SECONDS)
+        await asyncio.wait_for(terminated.wait(), _DEADLINE_SECONDS)

@@ -2,11 +2,11 @@
 
 A master whose machine is cut off does not know that it was replaced. When it is reached again, what it had to say is
 old, and those whom it would end are at work for the next one. So a master writes the uid of its pod into the record
-before anything else, and every later write of its holds only for the version of the record that it knows. Whoever
+before anything else, and every later write of its holds only for the version of the record that it knows. A master that
 finds another uid there is replaced, and ends without a word.
 
-Which of two may claim the record is decided by the cluster: it has one pod of the master's name at a time. Whoever is
-not that pod claims nothing; and a claim holds only if nobody has claimed since the pod was looked at. A pod whose own
+Which of two may claim the record is decided by the cluster: it has one pod of the master's name at a time. Another
+pod claims nothing; and a claim holds only if there was no other claim since the pod was looked at. A pod whose own
 record has been deleted may be there for a while still, when there is a new job of that name: it goes with its record,
 and has nothing to do with the new one's.
 """
@@ -38,7 +38,7 @@ class Replaced(UserError):
 
 
 class RecordWriter:
-    """`uid`: of the master's pod. A pod that does not know its own cannot be told from others like it."""
+    """`uid`: of the master's pod. A pod that does not know its own cannot be distinguished from others like it."""
 
     def __init__(self, cluster: Cluster, job: str, *, uid: str) -> None:
         self.job = job
@@ -84,7 +84,7 @@ class RecordWriter:
         return pod
 
     def _belongs_to(self, record: Document, pod: Document) -> bool:
-        """A pod that was made from a file has no record for its owner, though it may have somebody else."""
+        """A pod that was made from a file has no record for its owner, though it may have another owner."""
         records = {
             owner.get("uid")
             for owner in pod["metadata"].get("ownerReferences") or []

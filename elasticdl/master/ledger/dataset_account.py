@@ -297,7 +297,7 @@ class DatasetAccount:
             self.again[epoch] = self.again.get(epoch, 0) + samples
 
     def doubt(self, holding: Holding) -> None:
-        """Nobody can tell how much of this lease was done that was not reported: it may be done again."""
+        """Counts the unreported part of a lease as possibly done: it may be done again."""
         if holding.is_doubtful:
             return
         holding.is_doubtful = True

@@ -47,7 +47,7 @@ class DatasetAccounts:
     def roll_back(self, then: DatasetAccounts) -> None:
         """All at once, or, if one of them does not fit, none.
 
-        A data set that was not known then begins anew; one that was known only then stays unknown.
+        A data set that was not known then is reset; one that was known only then stays unknown.
         """
         accounts: dict[str, DatasetAccount] = {}
         for dataset, account in self._by_name.items():

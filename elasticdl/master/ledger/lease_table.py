@@ -80,7 +80,7 @@ class LeaseTable:
         return lease_id in self._accounts
 
     def find(self, lease_id: int, worker: str | None = None) -> tuple[DatasetAccount, Holding]:
-        """Raises `LostLease` if nobody has it, or another worker than that one."""
+        """Raises `LostLease` if no worker has it, or another one than the given."""
         account = self._accounts.get(lease_id)
         if account is None:
             raise LostLease(lease_id, worker or "anybody")

@@ -162,7 +162,7 @@ class Ledger:
         """A worker that is no more ended in the middle of a push: these buckets of the parameter servers (bits in hex)
         have had the batch that brought it to this position, and the others have not.
 
-        After `credit`, with the batch before. Without order inside the lease nobody can tell which samples the batch
+        After `credit`, with the batch before. Without order inside the lease it is unknown which samples the batch
         had: all that is left of the lease is trained again, and may count twice.
         """
         account = self.accounts[dataset]
@@ -195,8 +195,8 @@ class Ledger:
         return done
 
     def doubt(self, dataset: str, worker: str) -> None:
-        """Nobody can tell how far a worker that is no more had come beyond what it has reported. What is left of its
-        leases goes to others, and may count twice.
+        """Requeues the leases of an ended worker that may have done more than it has reported. Their remainder
+        may count twice.
         """
         account = self.accounts[dataset]
         for other, holding in self.leases.held_by(worker):
@@ -298,7 +298,7 @@ class Ledger:
         """To the ledger of a checkpoint: all leases are void, what was done since will be done again.
 
         None is the checkpoint of a job that has not begun. So a data set that a checkpoint does not know
-        begins anew; one that only the checkpoint knows stays unknown. Numbers of leases and requests go on
+        is reset; one that only the checkpoint knows stays unknown. Numbers of leases and requests go on
         growing from where they are. On a new ledger this takes over the progress of another job, without its
         workers.
 
@@ -405,7 +405,7 @@ class Ledger:
         return self.leases.next_number
 
     def lease_of(self, lease_id: int) -> Lease | None:
-        """A lease that somebody holds."""
+        """A lease that a worker holds."""
         account = self.leases.account_of(lease_id)
         return None if account is None else account.held[lease_id].lease(account.spec.name)
 

@@ -1,7 +1,7 @@
 """What each worker last asked for, so that a question that is asked twice is answered once.
 
 A worker that gets no answer (the connection broke, the master was killed) repeats its request under the same
-number, and must get the same leases: others would leave the first ones with nobody who works on them.
+number, and must get the same leases: the first ones would stay leased without being worked on.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def propose(
     margin_batches: int,
     exclude: Collection[int],
 ) -> SplitProposal | None:
-    """The best lease to take from, or None if nobody has anything to spare.
+    """The best lease to take from, or None if no worker can spare anything.
 
     `margin_batches` are left to the owner beyond its reported position, since it is on its way there. Leases
     in `exclude` are not proposed: their owners have been asked already.

@@ -109,7 +109,7 @@ class ShardGivesUp(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitProposal:
-    """A lease whose samples from `new_end` on somebody else could do: all of them if that is its start."""
+    """A lease whose samples from `new_end` on another worker could do: all of them if that is its start."""
 
     dataset: str
     lease_id: int

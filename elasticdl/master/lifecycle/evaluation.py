@@ -2,7 +2,7 @@
 
 Workers do not send predictions, nor values (a mean of AUCs is no AUC), but the states of their metrics over
 one shard. States of disjoint samples add up element by element, so their sum is the state over the whole
-data set, whoever computed which part and however often a worker died. The master adds; it has no framework,
+data set, however it was divided and however often a worker died. The master adds; it has no framework,
 so one worker turns the sum into values.
 """
 

@@ -2,12 +2,12 @@
 
 A plain state machine: statuses of nodes and desired counts come in, nodes to start or to drain come
 out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
-ledger or at a parameter server means one process for ever. Parameter servers have a *slot* beside their
+ledger or at a parameter server means one process forever. Parameter servers have a *slot* beside their
 number, the share of the model they serve, which their replacement takes over.
 
 Failure modes
-    Ended by somebody else (a signal, a preemption, a lost machine): replaced without limit; where the next one
-    can work beside it, as soon as it is told to go, else when it has gone. From then on it gets nothing more to
+    Killed from outside (a signal, a preemption, a lost machine): replaced without limit; where the next one
+    can work beside it, as soon as it is terminating, else when it has gone. From then on it gets nothing more to
     do, in either case. Ended by its own error or for want of memory: replaced as often as
     --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with that
     error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
@@ -48,7 +48,7 @@ class Node:
     address: str = ""
     # It is to go, and its place is another's already.
     draining: bool = False
-    # Somebody ends it. Where two cannot have one place, the next one comes when it has gone.
+    # It is terminating. Where two cannot have one place, the next one comes when it has gone.
     leaving: bool = False
     # How often those before it, and it, ran out of memory.
     memory_doublings: int = 0
@@ -67,7 +67,7 @@ class Node:
 
     @property
     def seen(self) -> bool:
-        """It has begun, or somebody was ending it before it did: if the platform does not know it, it is gone."""
+        """It has begun, or was terminating before it did: if the platform does not know it, it is gone."""
         return self.begun or (self.alive and self.leaving)
 
     @property
@@ -94,13 +94,13 @@ class Roster:
 
     max_failures: int
     targets: dict[str, int]
-    # Nodes run a program of the user's own, which joins nobody, and ends when it has nothing more to do.
+    # Nodes run a program of the user's own, which does not join, and ends when it has nothing more to do.
     run_to_their_end: bool = False
-    # Roles whose nodes are replaced as soon as somebody begins to end them, while they finish what they do.
+    # Roles whose nodes are replaced as soon as they are terminating, while they finish what they do.
     replaced_early: frozenset[str] = frozenset()
     nodes: dict[str, Node] = field(default_factory=dict)
     next_number: dict[str, int] = field(default_factory=dict)
-    # The job is over: nobody is replaced any more.
+    # The job is over: no node is replaced any more.
     closing: bool = False
 
     def alive(self, role: str) -> list[Node]:
@@ -120,7 +120,7 @@ class Roster:
     def _fill(self, role: str, target: int) -> None:
         staying = [node for node in self.alive(role) if not node.draining]
         if role == "ps":
-            # A server beyond the places goes when nothing is on it any more, and until then takes nobody's.
+            # A server beyond the places goes when nothing is on it any more, and until then takes no place.
             staying = [node for node in staying if node.slot < target]
         taken = {node.slot for node in staying} | self._done(role)
         for slot in range(target):

@@ -57,7 +57,7 @@ class SupervisorSettings:
     check_seconds: float = 1.0
     # From SIGTERM to SIGKILL: for programs, and nodes that have not joined.
     stop_grace_seconds: float = 10.0
-    # The same for nodes that had been told to exit long before.
+    # The same for nodes that were asked to exit long before.
     late_stop_grace_seconds: float = 3.0
     # How long a draining program may take to exit after it has got its last shard.
     drain_seconds: float = 30.0
@@ -268,7 +268,7 @@ class NodeSupervisor:
             self.detector.stream_closed(node, self._clock())
 
     async def detect_failures(self) -> None:
-        """Steps the failure detector, for ever."""
+        """Steps the failure detector, forever."""
         while True:
             await asyncio.sleep(self._settings.check_seconds)
             await self.check_nodes()
@@ -314,7 +314,7 @@ class NodeSupervisor:
     # -- the end ---------------------------------------------------------------------------------------------
 
     async def terminate_nodes(self) -> None:
-        """Nodes have been told that the job is over; those that do not exit are stopped."""
+        """Stops nodes that do not exit by themselves after the end of the job."""
         job, settings = self._job, self._settings
         runs_command = job.state.plan.runs_command
         nodes = list(job.state.roster.nodes.values())

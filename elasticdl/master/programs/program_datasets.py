@@ -65,7 +65,7 @@ class ProgramDatasets:
             )
 
     def fail_shard(self, command: FailShard) -> None:
-        """The program could not do this shard. Somebody tries again, and not for ever."""
+        """Releases a shard that the program failed on. It is retried, up to a limit."""
         try:
             self._ledger.release(command.lease_id, failed=True)
         except LostLease:
@@ -94,7 +94,7 @@ class ProgramDatasets:
         name = document["dataset_name"]
         announced = self.announced.get(name)
         if announced is None:
-            raise LedgerError(f"The checkpoint is of the data set {name}, which nobody has announced.")
+            raise LedgerError(f"The checkpoint is of the data set {name}, which is not announced.")
         if "account" not in document:
             document["account"] = _account_of_lists(document, self._ledger.spec(name))
         others = self._ledger.snapshot()

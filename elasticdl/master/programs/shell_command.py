@@ -1,15 +1,15 @@
 """How a program of the user's own is started: the words of its command, or a shell that understands it.
 
-A node that is to end gets a SIGTERM: its first process does, and nobody else. Shells keep such a signal for themselves;
+A node is terminated by SIGTERM to its first process, and to no other. Shells keep such a signal for themselves;
 their programs would hear nothing of it until they are killed. So a shell that is needed is watched over by another one,
 which is the node's first process. It tells the programs, waits for them, and ends as the command does. Nothing but
 `/bin/sh` and `sleep` is needed for it: it runs in images that have nothing of ours.
 
-Who is told
+Which programs get the signal
     The programs that the command has started, not what those have started themselves: helpers are needed until their
-    program has finished. Of a pipeline the one at its beginning comes first, for it has nobody to write to when the
-    others are gone; most of these end with it, and who does not is told then. What would come next in the command does
-    not come any more. Where there is no list of a process's children (macOS), all processes of the node are told.
+    program has finished. Of a pipeline the first comes first, for it has no reader left when the
+    others are gone; most of these end with it, and the others get the signal then. What would come next in the command
+    does not start any more. Where there is no list of a process's children (macOS), all processes of the node get it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import shlex
 _SHELL = frozenset("|&;<>()$`*?[]\n")
 # Its argument: the command. The shell that runs it, and its subshells, are known by their first words, for a process
 # tells its words without what is between them. When a wait is cut short by a signal, a second one tells the exit
-# status, unless (127) that was told already.
+# status, unless (127) that was known already.
 _WATCH = r"""
 words_of_shell="trap 's=\$?; wait; exit \$s' TERM;"
 
@@ -40,16 +40,16 @@ look_at() {
 
 tell() {
     for program; do
-        case $told in
+        case $signalled in
         *" $program "*) ;;
-        *) told="$told$program "; kill -TERM "$program" ;;
+        *) signalled="$signalled$program "; kill -TERM "$program" ;;
         esac
     done
 }
 
 stop() {
     [ -e "/proc/$main/task/$main/children" ] || { kill -TERM 0; return; }
-    told=' '
+    signalled=' '
     tell "$main"
     others= readers=
     look_at "$main"

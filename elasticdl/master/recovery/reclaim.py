@@ -157,7 +157,7 @@ class Reclaim:
             return
         roster.next_number[role] = max(roster.next_number.get(role, 0), int(number) + 1)
         if place is not None and place < roster.targets[role]:
-            # Whoever had it before is gone, or on its way out, and will be found to be.
+            # Its former holder is gone, or on its way out, and will be found to be.
             slot = place
         else:
             # It may be one slot more than there are places, until the node that it replaces turns out to be gone.

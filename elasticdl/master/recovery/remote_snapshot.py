@@ -2,10 +2,10 @@
 
 On Kubernetes it is a key of the job's object, written every few seconds. Such an object holds a megabyte in all, and
 every write of it goes to all who watch it, so it stays small: without what can be found elsewhere (the ledger of a
-checkpoint is in the checkpoint), without what is begun anew anyway (sums of an evaluation under way), without old
+checkpoint is in the checkpoint), without what is restarted anyway (sums of an evaluation under way), without old
 history. Where the text is long all the same (thousands of unreadable ranges), it is compressed.
 
-It says of which job it is: another job's, or that of a job submitted anew under the same name, is refused.
+It says of which job it is: another job's, or that of a job resubmitted under the same name, is refused.
 """
 
 from __future__ import annotations

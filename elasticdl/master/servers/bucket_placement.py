@@ -7,7 +7,7 @@ decided here. Servers are known by their slots: the replacement of a lost one ta
 While a copy of the model is kept for an evaluation or a checkpoint, servers keep their buckets, for the copy lies
 where the buckets are: moves wait until it is released, and the copy waits until no bucket is being handed over. A loss
 does not wait; backups have the copy too. Where one checkpoint is due as soon as the one before is written, moves would
-wait for ever: so they have a turn between two copies, and those that make up for a loss are carried out to their end.
+wait forever: so they have a turn between two copies, and those that make up for a loss are carried out to their end.
 
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
@@ -80,7 +80,7 @@ class BucketPlacement:
 
     def advance(self, command: AdvanceMigration) -> None:
         """Servers have copied buckets (bucket, to whom, its incarnation), and been handed some, all by the map of that
-        version. Of another one it would mean something else, and is told again.
+        version. With another map it would mean something else, and is repeated.
         """
         version, taken = command.version, command.taken
         if self.map is None or self.map.version != version:
@@ -113,11 +113,11 @@ class BucketPlacement:
 
     def adopt(self, command: AdoptBucketMap) -> bool:
         """Returns False if the model is lost: a server is missing that had the only copy of a bucket."""
-        told = _of_plain(command.buckets)
-        if command.generation != self._generation() or told.version <= self._version:
+        adopted = _of_plain(command.buckets)
+        if command.generation != self._generation() or adopted.version <= self._version:
             return True
-        self._use(told)
-        missing = told.servers - self._joined().keys()
+        self._use(adopted)
+        missing = adopted.servers - self._joined().keys()
         if missing and not self._promote(missing):
             return False
         self._due = True
@@ -257,7 +257,7 @@ class BucketPlacement:
 
     @property
     def handing_over(self) -> bool:
-        """Some buckets are just nobody's."""
+        """Whether a handover is under way: some buckets have no serving primary."""
         return self.map is not None and bool(self.map.handover)
 
     @property
@@ -339,8 +339,8 @@ class BucketPlacement:
 
 
 def _counts(node: Node) -> bool:
-    """Whether a server is, or was as long as it lived, the one in its slot. Who has been sent away holds nothing, and
-    somebody else may have the slot before it has ended.
+    """Whether a server is, or was as long as it lived, the one in its slot. A drained server holds nothing, and
+    another one may have the slot before it has ended.
     """
     return bool(node.incarnation) and not node.draining
 

@@ -1,7 +1,7 @@
 """What is done about the map of buckets while a job runs: servers are asked how far they are, and how busy.
 
 The map itself and what follows for it is in the state (`bucket_placement.py`). Here the clock is: servers at work on
-moves are asked a few times a second, those that stay away are given up after a while, and now and then somebody looks
+moves are asked a few times a second, those that stay away are given up after a while, and now and then it checks
 whether one of them has much more to do than the others.
 """
 
@@ -62,7 +62,7 @@ class Rebalancer:
         self._waiting_since: float | None = None
         # What is waited for is that the model can begin, and not that it has all its copies.
         self._begins = True
-        self._told_of_room = False
+        self._warned_of_room = False
         # How many there are of a bucket, in the mean, or were before the model was lost.
         self._copies = 1.0
         self._looked_at = clock()
@@ -85,7 +85,7 @@ class Rebalancer:
         begins = placing.map is None
         if not placing.waits or begins != self._begins:
             self._waiting_since = now if placing.waits else None
-            self._told_of_room = False
+            self._warned_of_room = False
         elif self._waiting_since is None:
             self._waiting_since = now
         elif now - self._waiting_since >= (_PATIENCE_TO_BEGIN_SECONDS if begins else _PATIENCE_SECONDS):
@@ -104,8 +104,8 @@ class Rebalancer:
                 "begin again without it" if begins else "make new copies of what it held",
             )
             self._job.do(ReplanBuckets())
-        elif not self._told_of_room:
-            self._told_of_room = True
+        elif not self._warned_of_room:
+            self._warned_of_room = True
             log.warning(
                 "A parameter server stays away, and the others have no room for %s (--ps_resource_limit): %s.",
                 "the whole model" if begins else "new copies of what it held",
@@ -147,13 +147,13 @@ class Rebalancer:
         addresses = placing.addresses()
         statuses = await self._servers.status_all(addresses)
         if sum(len(status.loads) == BUCKETS for status in statuses.values()) < len(addresses):
-            # Who says nothing is not idle.
+            # A server without an answer is not idle.
             return
         for status in statuses.values():
             work |= {bucket: load for bucket, load in enumerate(status.loads) if load}
         loads = [max(0, work.get(bucket, 0) - self._work_before.get(bucket, 0)) for bucket in range(BUCKETS)]
         self._work_before = work
-        # Each server has counts of its own: of a bucket that has moved nobody knows what it had to do since the last
+        # Each server has counts of its own: the load of a bucket that has moved is unknown since the last
         # look. If that were taken for nothing, buckets would go back and forth. By which map they have counted, the
         # servers say: that of now may have come after their answers.
         versions = {status.ps_map.version for status in statuses.values()}

@@ -25,11 +25,11 @@ from elasticdl.wire import ps_pb2
 _ASK_SECONDS = 1.0
 # Of more servers than this each is asked less often: a question costs the master a millisecond or so.
 _AT_ONCE = 10
-# A server that is gone is told by the platform; one that hangs is found by its silence.
+# The platform reports a server that is gone; one that hangs is found by the heartbeat timeout.
 _PATIENCE_SECONDS = 5.0
 # What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
 _WINDOW_SECONDS = 5.0
-# Of two reports that follow each other sooner, nothing a second is told.
+# Of two reports that follow each other sooner, no rates are derived.
 _LEAST_SECONDS = 0.5
 
 
@@ -76,7 +76,7 @@ class ServerFigures:
 
     @property
     def refused(self) -> int:
-        """Batches of which nothing was applied: every server is told of every batch."""
+        """Batches of which nothing was applied: every server gets every batch."""
         return max((server.newest.refused for server in self._servers.values()), default=0)
 
     @property
@@ -146,8 +146,8 @@ class ServerPoller:
         replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
         names = {number: node.name for number, node in holders.items()}
         # One that has no time says nothing else.
-        told = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
-        self._job.figures.take(told, names)
+        figures = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
+        self._job.figures.take(figures, names)
         await self._job.supervisor.note_server_probe(
             {name: number in replies for number, name in names.items()}
         )
@@ -215,7 +215,7 @@ def _rate(count: int, seconds: float) -> float | None:
 
 
 def _hit_ratio(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
-    """Of the last seconds; if nobody asked for rows then, of all the time."""
+    """Of the last seconds; without pulls since, of all the time."""
     given = [(one.pulled, one.found) for one in now]
     pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
     for earlier in before:

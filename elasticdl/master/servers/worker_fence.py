@@ -6,7 +6,7 @@ Where the worker has ended in the middle of a push, some buckets have had the ba
 another worker, whose push is applied to those that lack it and noted by the others.
 
 Failure modes
-    A bucket is just being handed over: nobody speaks for it, and is asked for it again. A server was lost together
+    A bucket is just being handed over: no server answers for it, and the fence is repeated. A server was lost together
     with the worker, as with a machine: when the platform has said so, its backups are asked. A server hangs: it is
     waited for until it is given up as silent, since others cannot push to it either. The model is lost: then nothing of
     it counts. It takes longer than all that: nothing is credited, what the worker has not reported is trained again,
@@ -45,7 +45,7 @@ _AT_ONCE = 4
 @dataclass(frozen=True, kw_only=True)
 class LastWord:
     """What is to be credited to a worker that has ended, if anything is; or it may have pushed more than it has
-    reported, and nobody can tell.
+    reported, and how much is unknown.
     """
 
     credit: PushCredit | None = None
@@ -109,7 +109,7 @@ class WorkerFence:
             if self._clock() >= deadline:
                 missing = BUCKETS - len(heard.buckets)
                 log.warning(
-                    "%s could not be fenced at the parameter servers: nobody speaks for %d buckets. What it has not "
+                    "%s could not be fenced at the parameter servers: no server has %d of the buckets. What it has not "
                     "reported is trained again, and may count twice.",
                     worker,
                     missing,

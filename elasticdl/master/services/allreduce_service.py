@@ -48,8 +48,8 @@ class AllReduceService(AllReduceServicer):
         self._rendezvous = Rendezvous(capacity=max(1, master.plan.workers))
         self._generation = master.state.generation
         self._looked = False
-        self._told = 0
-        # What a step takes, as far as it has been told.
+        self._logged = 0
+        # The reported duration of a step.
         self._step_seconds = 0.0
         # Until then there was a reason not to come to a round.
         self._still_until = clock()
@@ -99,11 +99,11 @@ class AllReduceService(AllReduceServicer):
                 known_round=request.round,
             )
             self._tell()
-        told = None
+        sent = None
         while True:
             standing = self._standing(request.worker, request.dataset)
-            if standing != told:
-                told = standing
+            if standing != sent:
+                sent = standing
                 yield standing
                 if standing.finished:
                     return
@@ -158,18 +158,18 @@ class AllReduceService(AllReduceServicer):
         return pb.WaitingReply()
 
     def _excused(self, seconds: float) -> bool:
-        """Who does not come to a round saves, evaluates or looks at the end of an epoch, and may take its time."""
+        """Whether a member may be late: the job saves, evaluates or ends an epoch, which may take its time."""
         state, most = self._master.state, self._master.plan.start_timeout_seconds
         stands_still = state.barrier or state.cycle.pending or state.evaluation or state.task
         return bool(stands_still) and (not most or seconds < most)
 
     def _stall_limit(self) -> float:
-        """How long a member may make the others wait; 0: for ever."""
+        """How long a member may make the others wait; 0: forever."""
         plan = self._master.plan
         if not plan.stall_factor:
             return 0.0
         if not self._step_seconds:
-            # Nobody knows yet what is usual, and the first step often takes longest.
+            # The usual duration is unknown yet, and the first step often takes longest.
             return (
                 max(plan.stall_floor_seconds, plan.start_timeout_seconds)
                 if plan.start_timeout_seconds
@@ -241,9 +241,9 @@ class AllReduceService(AllReduceServicer):
 
     def _tell(self) -> None:
         current = self._rendezvous.round
-        if current.number != self._told:
-            self._told = current.number
-            log.info("Round %d: %s.", current.number, ", ".join(current.workers) or "nobody")
+        if current.number != self._logged:
+            self._logged = current.number
+            log.info("Round %d: %s.", current.number, ", ".join(current.workers) or "no members")
             self._master.wake()
 
     def _standing(self, worker: str, dataset: str) -> pb.Standing:

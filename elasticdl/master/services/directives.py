@@ -8,7 +8,7 @@ from elasticdl.master.job_state import JobState
 from elasticdl.wire import master_pb2
 
 # Directives are sent often; who needs older ones asks for the history.
-_EPOCHS_TOLD = 3
+_EPOCHS_SENT = 3
 
 
 def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
@@ -40,7 +40,7 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
             master_pb2.Truncation(lease_id=lease, end=end) for lease, end in state.work.proposals_to(name)
         ],
         drain=node is None or node.draining or not node.alive,
-        epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_TOLD:]),
+        epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_SENT:]),
         task=state.task if leads else "",
         finished=over,
         leader=leads,

@@ -114,7 +114,7 @@ class MasterService(MasterServicer):
             self._fail_data(request.node, error)
             lost = [s.lease_id for s in request.shards]
         log.info(
-            "%s has told of %d shards; %d are not its own any more.",
+            "%s has reported %d shards; %d are not its own any more.",
             request.node,
             len(request.shards),
             len(lost),
@@ -134,7 +134,7 @@ class MasterService(MasterServicer):
         self._master.do(ReportFailure(node=node, kind="data", message=str(error), traceback="", lease_id=0))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
-        told = None
+        sent = None
         with self._master.supervisor.directive_stream(request.node):
             while True:
                 directive = directive_for(
@@ -144,8 +144,8 @@ class MasterService(MasterServicer):
                     if self._master.state.barrier
                     else "",
                 )
-                if directive != told:
-                    told = directive
+                if directive != sent:
+                    sent = directive
                     yield _dated(directive, self._master.journal_end)
                     if directive.finished:
                         return

@@ -2,7 +2,7 @@
 
 The public client cannot wait: whatever is not a shard ends its loop. So a worker for which there is nothing now is held
 until there is something, or until it may end (`ProgramData.may_end`). It cannot say who it is either when it reports:
-whoever holds the shard is meant. And it calls an error what is not an answer, and repeats it for minutes; so nonsense
+the holder of the shard is meant. And it calls an error what is not an answer, and repeats it for minutes; so nonsense
 is answered politely, and written to the log.
 """
 
@@ -222,7 +222,7 @@ class ShardService(MasterServicer, ProgressServicer):
             )
         )
         log.info(
-            "%s has told of %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
+            "%s has reported %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
         )
         return progress_pb.ProgressReply(lost=lost)
 

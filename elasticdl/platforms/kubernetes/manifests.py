@@ -31,7 +31,7 @@ _SUBMISSION = "elasticdl-submission"
 
 
 def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
-    """Everything that is submitted, in the order in which it must be. Who owns it is only known then (`owned`)."""
+    """Everything that is submitted, in the order in which it must be. Its owner is only known then (`owned`)."""
     return [
         job_object(spec),
         secret(spec, credentials),

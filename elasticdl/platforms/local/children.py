@@ -234,7 +234,7 @@ class Children:
         message = ending.message
         last_line = child.log.last_line()[:_LONGEST_LAST_LINE]
         if ending.reason is EndReason.ERROR and last_line:
-            message = f"{message}; its last words: {last_line}"
+            message = f"{message}; last output: {last_line}"
         self._kill_leftovers()
         self._set(
             NodeStatus(

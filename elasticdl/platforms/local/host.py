@@ -204,8 +204,8 @@ class Host:
             except ConnectionError:
                 continue  # cleared up already, see _lost
             return
-        last_words = "\n".join(tail(self._log_folder / KEEPER_LOG, 20))
-        raise UserError("The process that keeps the job's nodes does not stay alive.", hint=last_words)
+        last_output = "\n".join(tail(self._log_folder / KEEPER_LOG, 20))
+        raise UserError("The process that keeps the job's nodes does not stay alive.", hint=last_output)
 
     async def _stop(self, names: list[str], grace_seconds: float) -> None:
         await asyncio.gather(*(self._stop_one(name, grace_seconds) for name in names))

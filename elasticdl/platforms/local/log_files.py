@@ -153,7 +153,7 @@ class LogReader:
         newer = self._newer(self._file)
         if newer is None:
             return b""
-        # The last words may have been written between the empty read and the turn-over.
+        # The last output may have been written between the empty read and the turn-over.
         data = self._file.readall()
         self._file.close()
         self._file = newer

@@ -79,7 +79,7 @@ class ArrayFileWriter:
         self._partial = self._target.with_name(f".{self._target.name}.partial")
         self._size = self._crc32 = 0
         self._arrays: list[list[Any]] = []
-        with self._told():
+        with self._errors_as_user_errors():
             self._file = self._partial.open("wb", buffering=0)
         self._put(_HEADER.pack(_MAGIC, FORMAT, 0))
 
@@ -113,7 +113,7 @@ class ArrayFileWriter:
         index = json.dumps(document, allow_nan=False).encode()
         self._put(index)
         self._put(_TRAILER.pack(offset, len(index), zlib.crc32(index), _END))
-        with self._told():
+        with self._errors_as_user_errors():
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._partial, self._target)
@@ -124,12 +124,12 @@ class ArrayFileWriter:
         self._crc32 = zlib.crc32(data, self._crc32)
         self._size += len(data)
         done = 0
-        with self._told():
+        with self._errors_as_user_errors():
             while done < len(data):
                 done += self._file.write(data[done:])
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_as_user_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

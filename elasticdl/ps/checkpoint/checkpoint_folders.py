@@ -6,13 +6,13 @@
 
 A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
 may have a base in turn (`chain`). It knows the checksum of the base's manifest, which has those of the files: another
-one under that name is not taken for it. Nobody removes a checkpoint that another one needs. One whose name is wanted
+one under that name is not taken for it. A checkpoint that another one needs is never removed. One whose name is wanted
 for a new one, as when a job has gone back to an earlier step, steps aside:
 
     DIR/version-1200.0a1b2c3d        the checksum of its manifest behind the name
 
 The newest of a folder is the one that was written last, whatever its step: in the folder of an earlier run a new one
-begins to count anew, and a job that has lost its model goes back. A checkpoint has the number that comes after all that
+begins to count from 0 again, and a job that has lost its model rolls back. A checkpoint's number comes after all that
 are in its folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
 
 A checkpoint is written into a hidden neighbour (`partial_folders.py`) and renamed when all of it is on the disk, so
@@ -35,7 +35,7 @@ from elasticdl.errors import UserError
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
-# Of those that have a base. Who does not know of that must not read them.
+# Of those that have a base. Versions that do not support a base must not read them.
 FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
@@ -72,7 +72,7 @@ class Manifest:
     # The name of the folder beside it that it needs, and the CRC-32 of the manifest there; empty: none.
     base: str = ""
     base_crc32: int = 0
-    # Of the ledger; None: there is none, or whoever wrote it did not know to say.
+    # Of the ledger; None: there is none, or the writer did not record it.
     ledger_crc32: int | None = None
     # Higher than those of all that were in the folder before it; 0: of a version that did not number them.
     serial: int = 0
@@ -188,7 +188,7 @@ def chain(checkpoint: Checkpoint) -> list[Checkpoint]:
     What is in the files is checked when it is read.
     """
     found = [checkpoint]
-    # Whoever names it by a link, or as the folder they are in, means the place where it is.
+    # A symlink, or a path through one, is resolved to the place where the checkpoint is.
     directory = checkpoint.path.resolve().parent
     while found[0].manifest.base:
         base, crc32 = found[0].manifest.base, found[0].manifest.base_crc32

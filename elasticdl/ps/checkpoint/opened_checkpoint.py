@@ -194,7 +194,7 @@ class SavedTable:
     ) -> int:
         """Writes a file, which appears under its name when it is complete, and returns how many rows it has.
 
-        `progress` is told of rows as they are written. Raises `UserError` if they cannot be.
+        `progress` is called with the numbers of rows written. Raises `UserError` if they cannot be.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -2,8 +2,8 @@
 
     DIR/.version-12.0a1b2c3d4e5f6071.partial   of cut 12, by the run of a job that is known by these digits
 
-A kill in the middle of writing leaves such a folder behind, and it may be large. Whoever writes the next checkpoint
-removes what nobody will finish: what is of earlier cuts of its own run, and what is of another run and has not changed
+A kill in the middle of writing leaves such a folder behind, and it may be large. The writer of the next checkpoint
+removes abandoned folders: those of earlier cuts of its own run, and those of another run that have not changed
 for long. Another run may be a living job with the same folder, here or on another machine.
 """
 
@@ -25,7 +25,7 @@ def partial_folder(directory: Path, cut: int, *, run: str) -> Path:
 
 
 def sweep(directory: Path, *, run: str, cut: int, now: float) -> list[Path]:
-    """Removes what nobody will finish, and returns it. `cut`: the one that the run is at."""
+    """Removes abandoned folders, and returns them. `cut`: the one that the run is at."""
     abandoned = []
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         match = _NAME.match(path.name)

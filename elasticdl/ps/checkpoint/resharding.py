@@ -1,4 +1,4 @@
-"""What a checkpoint of k servers gives to each of n: files put together, and cut anew.
+"""Reshards a checkpoint of k servers for n: merges the files, and splits them by bucket.
 
 Buckets decide, as everywhere (`buckets.py`): the numbers of a parameter, its slots and whatever else is kept under its
 name are in the bucket of the parameter. Other names (state, or groups that belong to no parameter) are in buckets by

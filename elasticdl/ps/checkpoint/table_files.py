@@ -89,7 +89,7 @@ def write_table(
     since: Mapping[int, Frozen] | None = None,
     release: bool = True,
 ) -> bool:
-    """Writes some buckets of a frozen copy; of some what has changed in them `since` an earlier one of this table.
+    """Writes some buckets of a copy-on-write snapshot; of some only the changes `since` an earlier one.
 
     Returns whether all of them are complete. What the table is (`describe`) belongs into the file's attribute `tables`
     under its name. The copy of a bucket is released as soon as it is written, so that what changes meanwhile need not

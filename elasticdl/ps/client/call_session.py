@@ -27,7 +27,7 @@ from elasticdl.wire.security import NotTrusted
 # A server that is being restored says so at once, and a bucket that is being handed over is so for milliseconds. They
 # are asked again with backoff.
 _BACKOFF = Backoff(initial_seconds=0.005, max_seconds=0.5)
-# How long a worker may go on waiting after `stop` would have told it not to.
+# The longest delay of `stop`.
 _STOP_SECONDS = 0.1
 _UNAVAILABLE: int = grpc.StatusCode.UNAVAILABLE.value[0]
 _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
@@ -90,7 +90,7 @@ class CallSession:
         prepare: Callable[[Routes, int, Mask], OutgoingCall],
         accept: Callable[[int, Mask, Frame], Mask],
     ) -> None:
-        """Has some buckets taken care of, by whoever has them.
+        """Sends a call for some buckets to the servers that own them, until all are done.
 
         `prepare` makes what a server is sent for some of them; `accept` takes its answer, and returns those of them
         that it did not take care of.
@@ -150,7 +150,7 @@ class CallSession:
                         self._drop(server)
                     raise from_status_number(frame.kind, frame.head.decode())
         finally:
-            # Answers that nobody will wait for.
+            # Answers that are not read any more.
             for server in asked:
                 self._drop(server)
         return left
@@ -158,7 +158,7 @@ class CallSession:
     def _connection(self, routes: Routes, server: int, begun: float) -> Connection:
         address = routes.addresses.get(server)
         if address is None:
-            raise ConnectionLost(f"nobody knows where server {server} is")
+            raise ConnectionLost(f"the address of server {server} is unknown")
         known = self._connections.get(server)
         if known is not None and known[0] == address:
             connection = known[1]

@@ -46,7 +46,7 @@ class Values:
 
 
 def moved_of(bits: bytes) -> Mask:
-    """The buckets in an answer that somebody else has."""
+    """The buckets in an answer that another server owns."""
     return unpack(bits) if bits else np.zeros(BUCKETS, np.bool_)
 
 
@@ -208,7 +208,7 @@ class PushCall:
         self._versions = versions
         self.accepted = True
         self.refused = 0
-        # The newest version that a server has told.
+        # The newest version that a server has reported.
         self.reached = 0
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:

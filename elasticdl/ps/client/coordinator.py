@@ -68,7 +68,7 @@ class Coordinator:
             try:
                 await stub.Release(ps_pb2.ReleaseRequest(name=name), timeout=_SECONDS)
             except grpc.RpcError as error:
-                log.info("Server %d could not be told to release %s: %s", number, name, describe_error(error))
+                log.info("Server %d cannot be reached to release %s: %s", number, name, describe_error(error))
 
         await self._all(addresses, release)
 

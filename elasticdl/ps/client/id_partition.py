@@ -35,7 +35,7 @@ def partition_ids(ids: Ids, owners: NDArray[np.int64], wanted: Mask) -> IdPartit
     servers = np.unique(owners[wanted])
     if len(servers) == 1 and wanted.all():
         return IdPartition(ids=ids, order=None, pieces={int(servers[0]): [slice(0, len(ids))]})
-    # Those that are not wanted are nobody's.
+    # Ids that are not wanted go to no server.
     by_bucket = np.where(wanted, owners, -1).astype(np.int16)
     owner = by_bucket[buckets_of(ids, BUCKETS)]
     order = None

@@ -101,7 +101,7 @@ class ParameterClient:
         self._idle: list[CallSession] = []
 
     def close(self) -> None:
-        """Nobody may be calling."""
+        """No call may be in flight."""
         for session in self._sessions:
             session.close()
 
@@ -132,7 +132,7 @@ class ParameterClient:
         optimizer: ps_pb2.OptimizerConfig,
         tables: Sequence[TableSpec] = (),
     ) -> bool:
-        """Gives every server its share, if nobody has yet; returns whether somebody had. Needed before `push`.
+        """Gives every server its share, unless another worker did; returns whether one did. Needed before `push`.
 
         Raises `UserError` if the servers hold another model than this.
         """
@@ -166,7 +166,7 @@ class ParameterClient:
         return done_before
 
     def pull(self, *, frozen: str = "", known_versions: Versions = NOTHING_PULLED) -> Values:
-        """The values of now, or of a frozen copy; nothing where all buckets are at the versions known."""
+        """The values of now, or of a copy-on-write snapshot; nothing where all buckets are at the versions known."""
         pulled = PullCall(self._generation, known_versions, frozen)
         with self._session() as session:
             session.call(call_codec.PULL, everything(), pulled.prepare, pulled.accept)
@@ -181,7 +181,7 @@ class ParameterClient:
     def pull_rows(
         self, wanted: Mapping[str, Ids], *, frozen: str = "", create: bool = True
     ) -> dict[str, Array]:
-        """The rows of different ids by table, of now or of a frozen copy: float32, an id a row.
+        """The rows of different ids by table, of now or of a copy-on-write snapshot: float32, an id a row.
 
         Servers make rows when they are first trained, so `create` makes no difference: an id without a row has the
         values that its row will start with.
@@ -266,7 +266,7 @@ class ParameterClient:
             try:
                 session.call(call_codec.PUSH, everything(), pushed.prepare, pushed.accept)
             except UserError:
-                # Others may have taken it. Whoever goes on all the same has another batch next.
+                # Other servers may have applied it. The next push is another batch.
                 self._sequence += 1
                 self._refused = None
                 raise

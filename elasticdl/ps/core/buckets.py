@@ -2,14 +2,14 @@
 
 There are many more buckets than servers and their number never changes, so a bucket is what moves when the number of
 servers does. A row belongs to the bucket that the hash of its id says (`table.buckets_of`), a dense array to the one
-that the sizes of all of them say (`dense_buckets`): nobody has to remember either.
+that the sizes of all of them say (`dense_buckets`): no node stores either.
 
 The map says which server is the primary of a bucket, to whom workers turn, and which one is its backup, that has
 everything the primary has acknowledged. It is the master's: written down, numbered, and published to all. Two more
 things are in it while buckets move:
 
     migrating   the primary copies the bucket to that server, and then keeps it up to date too. With the version of the
-                map that it began with: whoever has not seen all maps can tell whether it was given up in between and
+                map that it began with: a server that missed a map sees whether it was given up in between and
                 begun again, and the server has forgotten what it had been given
     handover    the bucket's primary has changed and the one before lives: it brings those who hold the bucket up to
                 date, and hands over; until it has, the new primary does not serve
@@ -49,7 +49,7 @@ def buckets_in(bits: bytes) -> set[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketMap:
-    """Who holds what. Of two maps of a generation the one with the higher version counts."""
+    """The placement of buckets. Of two maps of a generation the one with the higher version counts."""
 
     version: int
     # By bucket: the number of a server.

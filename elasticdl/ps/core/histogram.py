@@ -1,7 +1,7 @@
 """How whole numbers are distributed, in little memory: how many fell into each of some fixed classes.
 
 From 0 to 7 each number has a class of its own; above, each power of two has four classes, so a quantile is right to an
-eighth. Classes are the same everywhere and for ever: distributions are merged by adding up, and what happened between
+eighth. Classes are the same everywhere and forever: distributions are merged by adding up, and what happened between
 two moments is the difference of two of them, both without any loss.
 """
 
@@ -17,7 +17,7 @@ _LARGEST_SUM = (1 << 63) - 1
 
 
 class Distribution:
-    """Not thread-safe; whoever reads while another adds sees one number more or less."""
+    """Not thread-safe; a concurrent reader sees one number more or less."""
 
     __slots__ = ("counts", "largest", "sum")
 

@@ -29,7 +29,7 @@ class NotPrimary(ServerFailure):
 
 
 class NotFound(ServerFailure):
-    """The server has no values yet, or no frozen copy of that name."""
+    """The server has no values yet, or no copy-on-write snapshot of that name."""
 
 
 class CallCancelled(ServerFailure):

@@ -2,7 +2,7 @@
 
 Our messages carry an array as its name, its dtype's name, its shape and its bytes: little-endian, in C
 order. What arrives is checked before it becomes an array, and is not copied then: the array is a read-
-only view of the message's bytes, and keeps them alive. Whoever wants to keep or change it copies it.
+only view of the message's bytes, and keeps them alive. To keep or change it, copy it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ The same calls come to the same numbers on every server, so a copy of a bucket s
 uses nothing but what it is given (no clock, no chance, nothing that it remembers elsewhere than in its slots).
 
 And as long as all have the same file: one that is edited while the job runs would be another for servers that start
-later. So the checksum of the file travels with the name, and whoever finds another file refuses.
+later. So the checksum of the file travels with the name, and a server that finds another file refuses it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MOST_SLOTS = 8
 _REAL_NUMBERS = "biuf"
 # Comes with every push, and is nothing that an optimizer has to be made with.
 _RATE = "learning_rate"
-# Whoever wants a module that another thread is importing waits until it is whole.
+# A thread that needs a module under import by another thread waits until the import is complete.
 _IMPORTING = threading.RLock()
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)")
 
@@ -70,7 +70,7 @@ class Optimizer(abc.ABC):
     slots: Mapping[str, float] = {}
     learning_rate: Any
     _given: tuple[tuple[Any, ...], dict[str, Any]]
-    # The checksum of the file that the class is from, as it was when the class was made; empty: nobody knows.
+    # The checksum of the file that the class is from, as it was when the class was made; empty: unknown.
     _source = ""
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -104,7 +104,7 @@ def to_config(optimizer: Optimizer) -> ps_pb2.OptimizerConfig:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"The optimizer {kind.__qualname__} is made inside of a function, where nobody else finds it.",
+            f"The optimizer {kind.__qualname__} is made inside of a function, where other nodes cannot import it.",
             hint="Define its class at the top of a module of the model zoo.",
         )
     return ps_pb2.OptimizerConfig(
@@ -141,14 +141,14 @@ def _options(optimizer: Optimizer) -> dict[str, float]:
             if not isinstance(one, (bool, int, float, np.number)) or not math.isfinite(one):
                 raise UserError(
                     f"The optimizer {type(optimizer).__name__} is made with {key}={one!r}: it must be a number.",
-                    hint="Parameter servers make it anew, of the numbers that it was made with.",
+                    hint="Parameter servers rebuild it, from the numbers that it was made with.",
                 )
             options[key] = float(one)
     return options
 
 
 def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
-    """The optimizer that a worker has told of.
+    """Builds the optimizer that a worker has announced.
 
     Raises `OptimizerNotFound` if it cannot be made here, or would be another.
     """
@@ -175,7 +175,7 @@ def of_config(config: ps_pb2.OptimizerConfig, model_zoo: str) -> Optimizer:
         raise OptimizerChanged(
             f"{getattr(module, '__file__', None)} has changed since the job began: the optimizer {kind.__name__} "
             "in it is not the one that the other nodes of the job have.",
-            hint="Put the file back as it was; or start the job anew, from its last checkpoint if it has one.",
+            hint="Put the file back as it was; or restart the job, from its last checkpoint if it has one.",
         )
     options: dict[str, Any] = dict(config.options)
     rate = inspect.signature(kind.__init__).parameters.get(_RATE)
@@ -208,7 +208,7 @@ def _module(name: str, model_zoo: str) -> ModuleType:
 
 
 class CustomRule:
-    """One of them with its calls checked: what the user's code does wrong is told with its traceback."""
+    """A custom optimizer with its calls checked: errors of the user's code are reported with their traceback."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer

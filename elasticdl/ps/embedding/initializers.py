@@ -1,14 +1,14 @@
 """What the rows of a table start as, by the names and options that a layer gives.
 
 The numbers of a row are a pure function of the seed, the table's name, the id and the column (native/initializers.h):
-the same row starts the same on any server and in any order, so nobody has to remember rows that were never trained.
+the same row starts the same on any server and in any order, so rows that were never trained are not stored.
 
     uniform             low, high           -0.05, 0.05
     normal              mean, stddev        0, 0.05
     truncated_normal    mean, stddev        0, 0.05; within two deviations of the mean
     constant            value               0
     zeros
-    glorot_uniform      fan_in, fan_out     the table's width, both: how many rows there will be nobody knows
+    glorot_uniform      fan_in, fan_out     the table's width, both: the number of rows is unknown
     glorot_normal       fan_in, fan_out
 """
 
@@ -54,7 +54,7 @@ class Initializer:
                 f"Tables have no initializer {self.kind!r}.{did_you_mean(self.kind, _OPTIONS)}",
                 hint=f"They have: {', '.join(_OPTIONS)}.",
             )
-        # Whatever it is that somebody has written there.
+        # The keys may be of any type.
         given: Mapping[str, Any] = self.options
         for option, value in given.items():
             if option not in known:

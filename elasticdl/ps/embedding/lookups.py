@@ -1,7 +1,7 @@
-"""Between the embedding layers of a model and whoever has their rows.
+"""The interface between the embedding layers of a model and the source of their rows.
 
 A layer says which table it is of (`Declaration`), asks for the rows of a batch (`Lookups.find`), and hands back their
-gradients (`add`); how is the framework's affair. Whoever trains the model says where rows come from, and takes the
+gradients (`add`); how is the framework's affair. The trainer sets the source of rows, and takes the
 gradients when the batch is through.
 """
 
@@ -30,7 +30,7 @@ class LookupResult:
 
 
 class RowPrefetch(Protocol):
-    """Somebody who may have got the rows before they were asked for."""
+    """A source of rows that may have fetched them already."""
 
     def take(self, table: str, ids: Ids) -> LookupResult | None: ...
 

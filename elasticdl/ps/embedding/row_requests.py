@@ -1,6 +1,6 @@
 """Rows of tables on their way: what is asked for, and what is given back.
 
-Whoever has rows (`RowSource`: the client of parameter servers, tables of this process) is asked for different ids and
+A `RowSource` (the client of parameter servers, tables of this process) is asked for different ids and
 answers in their order. Gradients go back the same way, one sum for each id.
 """
 
@@ -38,8 +38,8 @@ class RowSource(Protocol):
     ) -> dict[str, Array]:
         """The rows of different ids by table: float32, an id a row.
 
-        Of the model of now, or of a frozen copy of that name. Without `create` an id that has no row stays without: its
-        values are those that its row would start with.
+        Of the model of now, or of a copy-on-write snapshot of that name. Without `create` an id that
+        has no row stays without: its values are those that its row would start with.
         """
 
 

@@ -1,7 +1,7 @@
 """A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
 
 The work is done by the kernels (native/table.h), with the interpreter let go: several threads may look up and update
-at once. Here what goes in is checked, and what went wrong is told.
+at once. Here arguments are checked, and errors are reported.
 
 Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
 gives the rows of one, `put` takes them in, `delete` forgets them.
@@ -204,7 +204,8 @@ class Table:
         create: bool = True,
         frozen: Frozen | None = None,
     ) -> Array:
-        """The values of rows, now or in a frozen copy; in a copy, or without `create`, as for evaluation, none is made.
+        """The values of rows, now or in a copy-on-write snapshot; in a snapshot or without `create`, as for evaluation,
+        no row is created.
 
         Raises `TableFull` if rows would have to be made and there is no memory for them.
         """
@@ -244,8 +245,8 @@ class Table:
         """One update of each id's row by the sum of its gradients.
 
         Gradients are multiplied by `scale`, then clipped to a norm (each row's), then number by number; 0 is not at
-        all. Who knows that no id comes twice says so (`unique`), or that gradients are numbers (`finite`), and saves
-        the time to find out; ids in the order of their buckets save some, too. Raises `UserError`, with nothing
+        all. `unique`: no id comes twice; `finite`: all gradients are finite. Both save the time to find
+        out; ids in the order of their buckets save some, too. Raises `UserError`, with nothing
         changed, if gradients do not fit or are not finite. The outcome tells how many ids have no row because they
         must wait, or because there is no memory: their gradients are lost.
         """
@@ -295,20 +296,20 @@ class Table:
     def freeze(self, *, mark: bool = False) -> Frozen:
         """A copy of the table as it is when no update is under way: it waits for those that are.
 
-        `mark`: somebody is going to ask what has changed since. The answer is right without it, and longer.
+        `mark`: a later `export` will ask for the changes since. Without it that is right, too, and longer.
         """
         return Frozen(self._table.freeze(mark))
 
     def release(self, frozen: Frozen, *, bucket: int | None = None) -> None:
-        """Nobody will ask for this copy, or for a bucket of it, any more. Twice is as good as once."""
+        """Ends the reading of this copy, or of a bucket of it. Idempotent."""
         for each in range(self.buckets) if bucket is None else (bucket,):
             self._table.release(each, frozen)
 
     def export(self, bucket: int, *, frozen: Frozen | None = None, since: Frozen | None = None) -> TableRows:
-        """What is in a bucket, now or in a frozen copy.
+        """What is in a bucket, now or in a copy-on-write snapshot.
 
         `since` is an earlier one, which may have been released: what has not changed from it to `frozen` is left out.
-        If it cannot be told, all rows are there, and the outcome is `complete`.
+        If that is unknown, all rows are there, and the outcome is `complete`.
         """
         if since is not None and (frozen is None or since > frozen):
             raise ValueError("changes are those between two frozen copies, the earlier and the later one")

@@ -58,7 +58,7 @@ class PullResult:
     unchanged: bool = False
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)
-    # Of the buckets asked for: those that are not here, or not in the frozen copy.
+    # Of the buckets asked for: those that are not here, or not in the copy-on-write snapshot.
     moved: Mask | None = None
 
 

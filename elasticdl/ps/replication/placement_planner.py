@@ -40,12 +40,12 @@ def promote(current: BucketMap, lost: Collection[int]) -> BucketMap | None:
             if backup[bucket] in gone or backup[bucket] == NO_SERVER:
                 return None
             primary[bucket], backup[bucket] = backup[bucket], NO_SERVER
-            # Whoever was being filled has a part of what somebody else had.
+            # A migration's target has a part of what the lost primary had.
             migrating.pop(bucket, None)
             handover.pop(bucket, None)
         elif handover.get(bucket, NO_SERVER) in gone:
-            # It may have told the new primary and the backup different amounts. All that was acknowledged they both
-            # have; one of them counts, the other is filled anew.
+            # It may have sent the new primary and the backup different amounts. All that was acknowledged they both
+            # have; one of them counts, the other is copied again.
             backup[bucket] = NO_SERVER
             del handover[bucket]
         elif backup[bucket] in gone:
@@ -70,7 +70,7 @@ def plan_moves(
     `servers` are those that are there and shall stay; others in the map live, and shall go (those that do not live are
     for `promote`). `loads`: by bucket, in any unit; without them all buckets are alike. `filled`: by bucket, the
     servers that primaries have reported as complete; `taken`: the buckets whose new primaries have been handed them.
-    Without servers there is nobody that anything could move to: it stays where it is.
+    Without servers there is no target to move to: the map stays as it is.
     """
     if not servers:
         return current

@@ -9,8 +9,8 @@ is one against it. An id that is in most pulls keeps its place. Two of them that
 is not seen.
 
 That is a few passes of NumPy over the ids, and costs about what the lookup of the rows itself does. After the first
-few, one pull of `PULLS_PER_LOOK` is looked at, so that all of it stays far below a hundredth of a pull. Nobody waits:
-while one thread looks, others do not.
+few, one pull of `PULLS_PER_LOOK` is looked at, so that all of it stays far below a hundredth of a pull. No thread
+waits: while one thread looks, others do not.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PULLS_PER_EARLY_LOOK = 8
 _PLACES_PER_ID = 4
 _FEWEST_PLACES = 1 << 10
 _MOST_PLACES = 1 << 18
-# After so many looks all counts are halved: what was hot long ago is not for ever.
+# After so many looks all counts are halved: what was hot long ago is not forever.
 _MEMORY = 512
 # In so many pulls of all an id is that is called hot; and so often one may be called so that is not.
 _LEAST_SHARE = 0.1
 _ERROR = 0.05
-# So many are told.
-_TOLD = 10
+# The number of ids that are reported.
+_REPORTED = 10
 # Odd, with bits all over: multiplied by it, ids that lie side by side are far apart.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -127,9 +127,9 @@ class HotIds:
     def _find(self) -> list[HotId]:
         counts = np.where(self._votes > 0, self._counts, 0)
         # Seen once is not hot, however few looks there were.
-        least = max(2, int(np.partition(counts, -_TOLD)[-_TOLD]))
+        least = max(2, int(np.partition(counts, -_REPORTED)[-_REPORTED]))
         hottest = np.flatnonzero(counts >= least)
-        order = hottest[np.lexsort((self._ids[hottest], -counts[hottest]))][:_TOLD]
+        order = hottest[np.lexsort((self._ids[hottest], -counts[hottest]))][:_REPORTED]
         found = [
             HotId(id=int(self._ids[place]), share=min(1.0, float(counts[place]) / self._looks))
             for place in order

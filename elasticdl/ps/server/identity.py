@@ -1,4 +1,4 @@
-"""Who a parameter server is, as its environment says; the master of its job has set it. All else the master tells."""
+"""The identity of a parameter server, from the environment that its master has set. The rest is in directives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NODE = "ELASTICDL_NODE"
 NUMBER = "WORKER_ID"
 MASTER = "MASTER_ADDR"
 TOKEN_FILE = "ELASTICDL_TOKEN_FILE"
-# Where it listens, and where others are told to find it, if it is not this machine alone.
+# Where it listens, and the host that others connect to, if it is not this machine alone.
 BIND = "ELASTICDL_BIND"
 PORT = "ELASTICDL_PORT"
 ADVERTISE = "ELASTICDL_ADVERTISE"

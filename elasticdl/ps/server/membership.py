@@ -95,12 +95,12 @@ class Member:
             self._stopped.wait(_BACKOFF.delay(failures))
 
     def fail(self, message: str) -> None:
-        """Tells the master why this node is about to end. If it cannot be told, whoever comes in its place will."""
+        """Reports to the master why this node is about to end. If that fails, its replacement will report it."""
         request = master_pb2.FailRequest(node=self._identity.node, kind="definition", message=message)
         try:
             self._master.Fail(request, wait_for_ready=True, timeout=_TELLING_SECONDS)
         except grpc.RpcError as error:
-            log.warning("The master could not be told: %s", error.code().name)
+            log.warning("The master cannot be reached to report a failure: %s", error.code().name)
 
     def close(self) -> None:
         """Ends all calls, in both directions."""

@@ -1,8 +1,8 @@
 """What a server holds, and how pushes change it: dense parameters, tables, and the account of what was applied.
 
 The same calls in the same order make the same bucket_store, to the bit: that is what keeps a backup equal to its
-primary. Nothing here depends on a clock, on chance, or on who asks. Who may ask is decided in
-`worker_calls.py` and its siblings.
+primary. Nothing here depends on a clock, on chance, or on the caller. Callers are
+authorized in `worker_calls.py` and its siblings.
 
 Asynchronous training applies every push at once. Synchronous training adds up `grads_to_wait` of them and applies their
 mean.
@@ -118,7 +118,7 @@ class BucketStore:
         return self._rule is not None
 
     def lacks(self, optimizer: ps_pb2.OptimizerConfig) -> bool:
-        """Whether this is not the one that is used, and would be if it were told now."""
+        """Whether this is not the optimizer in use, and would be after `use_optimizer`."""
         return self._rule is None or (
             not self._optimizer_confirmed and _document(optimizer) != self.optimizer
         )
@@ -467,7 +467,7 @@ def _document(optimizer: ps_pb2.OptimizerConfig) -> dict[str, Any]:
 
 
 def _chosen(arrays: Mapping[str, Array], buckets: Mapping[str, int], mask: Mask) -> dict[str, Array]:
-    """Those in some buckets; and those of which nobody knows where they are, so that they are found out."""
+    """The arrays in some buckets; and those of unknown buckets, so that they are found out."""
     if mask.all():
         return dict(arrays)
     return {name: array for name, array in arrays.items() if name not in buckets or mask[buckets[name]]}

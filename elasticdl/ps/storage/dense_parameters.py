@@ -1,7 +1,7 @@
 """The parameters of one server that are arrays of a fixed shape, with their optimizer slots.
 
 Copies for evaluation and checkpoints cost nothing when they are made: they share the arrays, and a parameter
-that somebody else may still be looking at is copied just before its next update. State (moving averages and
+with other readers is copied just before its next update (copy-on-write). State (moving averages and
 the like) has no optimizer: it is replaced, never changed, by what the last worker sent.
 """
 
@@ -35,7 +35,7 @@ class DenseParameters:
         self.slots: dict[str, Slots] = {}
         self.pending: dict[str, Array] = {}
         self._optimizer: Optimizer | None = None
-        # Parameters whose arrays nobody else sees.
+        # Parameters whose arrays have no other reader.
         self._own: set[str] = set()
         self.take({TRAINABLE: trainable, STATE: state})
 
@@ -128,7 +128,7 @@ class DenseParameters:
     def add_pending(self, gradients: Mapping[str, Array]) -> None:
         for name, gradient in gradients.items():
             if name in self.pending:
-                # In place only where nobody may be looking at what was there.
+                # In place only where the old array has no reader.
                 add = _add if name in self._own else _sum
                 self.pending[name] = add(self.pending[name], gradient)
             else:

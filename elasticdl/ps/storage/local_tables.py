@@ -1,7 +1,7 @@
 """Tables in this process: for jobs without parameter servers, for notebooks, and for tests.
 
-The same tables and the same rules as on a server, without anything in between. Lookups are never of a frozen copy:
-whoever looks rows up is also the one who trains them, and does not do both at once.
+The same tables and the same rules as on a server, without anything in between. Lookups are never of a copy-on-write
+snapshot: the only reader is also the one who trains, and does not do both at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LocalTables:
                 )
 
     def use_optimizer(self, optimizer: Optimizer) -> None:
-        """Updates are this optimizer's from now on; slots start anew where they are not of its kind."""
+        """Updates are this optimizer's from now on; slots of another kind are reset."""
         before, self._optimizer, self._trains = self._tables, optimizer, True
         self._tables = {}
         self.declare(table.spec for table in before.values())
@@ -81,7 +81,7 @@ class LocalTables:
         clip_norm: float = 0.0,
         clip_value: float = 0.0,
     ) -> None:
-        """One step: an update of each of these rows. Rows that nobody has wanted for too long are forgotten."""
+        """One step: an update of each of these rows. Rows that were not looked up for too long expire."""
         if gradients and not self._trains:
             raise ValueError("there is no optimizer")
         self.step += 1
@@ -109,7 +109,7 @@ class LocalTables:
         return ids[order], np.concatenate([part.values for part in parts])[order]
 
     def put(self, name: str, ids: Ids, values: NDArray[np.float32]) -> None:
-        """Takes rows in; their slots start anew."""
+        """Takes rows in; their slots are reset."""
         rows = TableRows(ids=ids, values=np.ascontiguousarray(values, np.float32), slots=None)
         self._table(name).put(rows, step=self.step)
 
@@ -122,7 +122,7 @@ class LocalTables:
 
     def restore(self, checkpoints: Sequence[Sequence[Path]], *, ignored: Collection[str] = ()) -> None:
         """From the files of a checkpoint and of all that it needs, oldest first. Raises `UserError` if they are of
-        another model; some tables there may be nobody's here. Slots of another optimizer are left out.
+        another model; some tables there may be unknown here. Slots of another optimizer are left out.
         """
         with SavedTables(checkpoints) as saved:
             problems = [

@@ -101,7 +101,7 @@ class Tables:
     def __init__(self, *, memory_limit: int = 0) -> None:
         """`memory_limit`: bytes for the rows of all tables together; 0: no limit."""
         self._memory_limit = memory_limit
-        self._told_of_limit = False
+        self._warned_of_limit = False
         self._tables: dict[str, Table] = {}
         # Gradients that wait, by table: in the order in which they came, in float32, and none without ids.
         self._waiting: dict[str, list[RowPart]] = {}
@@ -174,7 +174,7 @@ class Tables:
 
     @property
     def lacks_saved(self) -> bool:
-        """Whether there are saved tables that nobody has declared yet: their rows are not here."""
+        """Whether there are saved tables that are not declared yet: their rows are not here."""
         return self._saved is not None and not self._saved.files.descriptions.keys() <= self._tables.keys()
 
     def restore_from(self, saved: SavedTables | None, mask: Mask | None = None, *, step: int = 0) -> None:
@@ -249,7 +249,7 @@ class Tables:
         return self.bytes - min(copied, room_beside_rows(self._memory_limit))
 
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
-        """With gradients that have been checked, here or by the server that has told of them."""
+        """With gradients that have been checked, here or by the server that has sent them."""
         for name, part in rows.items():
             self._update(name, part, learning_rate=learning_rate, step=step, unique=True, finite=True)
 
@@ -412,7 +412,7 @@ class Tables:
             del self._parts[bucket]
 
     def put(self, groups: Mapping[str, Mapping[str, Array]], *, step: int = 0) -> None:
-        """Takes in what `groups` gave, at a step. Slots that are another optimizer's start anew.
+        """Takes in what `groups` gave, at a step. Slots that are another optimizer's are reset.
 
         Also beyond the memory limit: what another server hands over, or loses, has to be somewhere.
         """
@@ -429,8 +429,8 @@ class Tables:
                     self._put_rows(self._tables[name], arrays, step)
                 elif group.startswith(WAITING_PREFIX):
                     self._add_waiting(name, RowPart(ids=arrays["ids"], values=arrays["values"]))
-        if self._memory_limit and self._taken() > self._memory_limit and not self._told_of_limit:
-            self._told_of_limit = True
+        if self._memory_limit and self._taken() > self._memory_limit and not self._warned_of_limit:
+            self._warned_of_limit = True
             log.warning(
                 "The rows that this server has been given take %s bytes; %s are meant for them. It keeps them, and "
                 "takes no new ones. %s",

@@ -34,7 +34,7 @@ class Pace:
     WORTH_A_THREAD = 0.25
     # So many batches are looked at; one that waited for a shard or for a cut does not decide.
     SEEN = 9
-    # Ahead, the two costs cannot be told apart; so now and then it is tried without.
+    # With prefetch, the two costs cannot be distinguished; so now and then it is tried without.
     TRY_AGAIN_AFTER = 1000
 
     def __init__(self, *, shares_cores: bool) -> None:
@@ -73,7 +73,7 @@ class _Queue:
         self.batches: deque[Batch] = deque()
         self.changed = threading.Condition()
         self.nudge: Callable[[], None] = lambda: None
-        # Somebody waits for a batch that is not there.
+        # The consumer waits for a batch that is not there.
         self.wanted = False
         self.computing = 0.0
         self.taken_at = time.perf_counter()
@@ -144,14 +144,14 @@ class BatchQueue(Iterator[Batch]):
         nudge()
 
     def ready(self) -> bool:
-        """A batch is there, or none will come. If not, somebody is going to wait for one."""
+        """Whether a batch is there, or none will come. If not, the consumer is going to wait for one."""
         with self._queue.changed:
             if not self._queue.batches:
                 self._queue.want()
             return bool(self._queue.batches) or self._queue.ended
 
     def prefetch_always(self) -> None:
-        """Batches are made ahead from now on, whatever that costs: somebody wants to know the next one."""
+        """Prefetches from now on, whatever that costs: the next batch must be known."""
         with self._queue.changed:
             self._queue.pace.prefetch_always()
             self._queue.changed.notify_all()
@@ -209,7 +209,7 @@ class BatchQueue(Iterator[Batch]):
 
 
 def prefetch_batches(batches: Iterator[Batch], nudge: Callable[[], None]) -> BatchQueue:
-    """Those batches, which some trainers make in the background themselves, for somebody who is to be nudged."""
+    """Those batches, which some trainers prefetch themselves, with a callback for new ones."""
     ahead = batches if isinstance(batches, BatchQueue) else BatchQueue(batches)
     ahead.listen(nudge)
     return ahead

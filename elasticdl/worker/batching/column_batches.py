@@ -37,7 +37,7 @@ def column_batches(
     stop: Stop,
 ) -> Iterator[Batch]:
     """The batches of one shard: the samples of each are [position - size, position). One ends where bad samples
-    begin; those are told with the next, or, at the very end, with an empty one.
+    begin; those are reported with the next, or, at the very end, with an empty one.
     """
     bad: list[BadRange] = []
     position, limit = shard.start, shard.end

@@ -1,4 +1,4 @@
-"""Which part of a sample goes into a model, and how: told from the signature of its `forward`.
+"""Maps a sample to the inputs of a model, by the signature of its `forward`.
 
 A feed's features may be one tensor, a tuple, or a dict; a `forward` may take one argument or several. The
 rules:

@@ -60,7 +60,7 @@ class Records:
             except BadRecords as error:
                 if not self.skip_bad or error.bad.end <= position:
                     raise
-                # A damaged block may reach beyond this shard: the rest is told by those who have it.
+                # A damaged block may reach beyond this shard: the workers of the other shards report the rest.
                 end = min(error.bad.end, shard.end)
                 found = BadRange(start=position, end=end, where=error.bad.where, reason=error.bad.reason)
                 if found not in self.bad:
@@ -94,7 +94,7 @@ def shard_batches(
     records = Records(reader=reader, shard=shard, skip_bad=skip_bad, stop=stop)
     bad = records.bad
     atomic = False
-    taken = told = found = 0
+    taken = reported = found = 0
     position = shard.start
     samples: list[Any] = []
 
@@ -104,9 +104,9 @@ def shard_batches(
     for sample in _samples(feed(records, mode, reader.metadata), own_samples):
         if len(samples) == batch_size or (len(bad) != found and samples):
             # Only now it is certain that this was not the last batch. What was found bad on the way to
-            # this sample is told with the next.
-            yield _batch(samples, made, shard, position=position, atomic=atomic, bad=bad[told:found])
-            told = found
+            # this sample is reported with the next.
+            yield _batch(samples, made, shard, position=position, atomic=atomic, bad=bad[reported:found])
+            reported = found
             samples = []
         samples.append(sample)
         taken += 1
@@ -118,10 +118,10 @@ def shard_batches(
         return
     atomic = atomic or records.given != taken or records.position != shard.end
     if samples and len(bad) != found:
-        yield _batch(samples, made, shard, position=position, atomic=atomic, bad=bad[told:found])
-        told = found
+        yield _batch(samples, made, shard, position=position, atomic=atomic, bad=bad[reported:found])
+        reported = found
         samples = []
-    yield _batch(samples, made, shard, position=shard.end, atomic=atomic, bad=bad[told:], last=True)
+    yield _batch(samples, made, shard, position=shard.end, atomic=atomic, bad=bad[reported:], last=True)
 
 
 def _batch(

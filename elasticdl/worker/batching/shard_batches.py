@@ -1,4 +1,4 @@
-"""The batches of shards, one shard after the other, whoever makes those of one: and how that is stopped."""
+"""The batches of consecutive shards, given the batches of one, and how to stop them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.worker.trainer import Batch, Shard
 
 @dataclass(kw_only=True)
 class Stop:
-    """Set from another thread when nobody wants any more batches."""
+    """Set from another thread when no more batches are needed."""
 
     wanted: bool = False
 

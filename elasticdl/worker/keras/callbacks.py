@@ -1,11 +1,11 @@
-"""A definition's Keras callbacks, told what happens in a training that is not Keras's own.
+"""Runs a definition's Keras callbacks in a training loop that is not Keras's own.
 
 They find what `fit` would give them: the model, its optimizer, `stop_training`, a history. What differs:
 
 - Callbacks that write files or send data do so in one worker, the leader; in the others they are left out. One of
   the definition's own is such a callback if it has `writes_files = True`.
 - A worker that begins in the middle of a training tells its callbacks first what has been. Of that, nothing is
-  written again; and what they keep of the model (`restore_best_weights`) begins anew.
+  written again; and what they keep of the model (`restore_best_weights`) is reset.
 - `BackupAndRestore` is left out everywhere: checkpoints of the job do what it is for.
 - Where the model lives on parameter servers, weights that a callback sets (`restore_best_weights`) are those of
   this worker alone.
@@ -78,11 +78,11 @@ class KerasCallbacks(CallbackRunner):
                     # Else it would begin with an empty file.
                     callback.append = True
         model.stop_training = False
-        self._told = [*_history(model), *self._callbacks]
+        self._notified = [*_history(model), *self._callbacks]
         # By this tf.keras's TensorBoard callback counts batches. To set it costs more than all else that is done here.
         watched = any(_is_a(callback, _COUNTING) for callback in self._callbacks)
         self._counter = getattr(model, "_train_counter", None) if watched else None
-        for callback in self._told:
+        for callback in self._notified:
             _find_direction(callback, directions)
             self._call(callback, "set_params", {"verbose": 0, "epochs": epochs, "steps": None})
             self._call(callback, "set_model", model)
@@ -92,13 +92,13 @@ class KerasCallbacks(CallbackRunner):
             return
         if event == "on_train_batch_begin" and self._counter is not None:
             self._counter.assign_add(1)
-        self._tell(self._told, event, *args)
+        self._tell(self._notified, event, *args)
 
     def catch_up(self, past: Sequence[EndedEpoch], epoch: int) -> None:
         if not self._callbacks:
             return
         hearing = [
-            callback for callback in self._told if not _writes(callback) or _is_a(callback, _REMEMBERING)
+            callback for callback in self._notified if not _writes(callback) or _is_a(callback, _REMEMBERING)
         ]
         still = _Still(self._model)
         verbosities = [getattr(callback, "verbose", 0) for callback in hearing]

@@ -1,6 +1,6 @@
 """Writing a model for use elsewhere: a SavedModel folder, or one file where the name ends in .keras or .h5.
 
-It is written beside its place and then moved there, so that whoever looks finds the old one or the new one whole.
+It is written beside its place and then moved there, so that readers find the old one or the new one whole.
 """
 
 from __future__ import annotations

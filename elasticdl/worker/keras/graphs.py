@@ -66,7 +66,7 @@ class Forward:
         """
         self.forward(sample)
         if not all(layer.built for layer in self._model._flatten_layers()):
-            # If this fails, training does too and tells why; whoever evaluates or predicts can do without.
+            # If this fails, training does too and reports why; evaluation and prediction can do without.
             with contextlib.suppress(UserError):
                 tf.function(self.forward, autograph=False).get_concrete_function(features, training=True)
 
@@ -126,7 +126,7 @@ class Training:
         check_read: Callable[[Sequence[Any]], None] = lambda _: None,
     ) -> None:
         """`variables`: all that may be trained. `handles`: variables that stand for rows of tables, whose gradients
-        take another way. `elsewhere` are the variables of these ids. `check_read` is told which ones the loss is
+        take another way. `elsewhere` are the variables of these ids. `check_read` is called with those that the loss is
         computed with.
         """
         self._forward = forward

@@ -1,7 +1,7 @@
 """The metrics of an evaluation: whatever a definition's `eval_metrics_fn` gives, as states that add up.
 
 Evaluation is done in parts by several workers, so a metric is of use only if the sum of its states over the parts
-is its state over the whole. Keras's own are like that. Of a metric class of the user's nobody knows; it is tried
+is its state over the whole. Keras's own are like that. A metric class of the user's is unknown; it is tried
 on the halves of the first batch, and refused if they do not add up to what the whole batch gives.
 """
 

@@ -41,7 +41,7 @@ _OPTIONS = {
     "l2_shrinkage_regularization_strength": "l2_shrinkage",
     "beta": "beta",
 }
-# What these do is done elsewhere: by the worker, or by nobody because it concerns only how Keras computes.
+# The worker does what these configure, or nothing does because it concerns only how Keras computes.
 _ELSEWHERE = {
     "name",
     "learning_rate",

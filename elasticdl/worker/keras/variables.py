@@ -20,7 +20,7 @@ class ModelVariables:
 
     def __init__(self, model: Any, *, without: Collection[int] = ()) -> None:
         """`without` those of these ids: they are elsewhere."""
-        # Of a layer whose rows are in a table nothing but a handle is here, which nobody has to know.
+        # A layer whose rows are in a table has only a handle here, which is internal.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         trainable = [one for one in model.trainable_weights if id(one) not in handles]
         taken = {id(variable) for variable in trainable} | handles

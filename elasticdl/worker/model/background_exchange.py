@@ -13,7 +13,7 @@ class Exchange:
     """`give` and `settle` are for one thread."""
 
     def __init__(self, *, nudge: Callable[[], None] = lambda: None) -> None:
-        """`nudge` is called when something went wrong, for somebody who may be waiting for something else."""
+        """`nudge` is called after an error, to wake a thread that waits for something else."""
         self._nudge = nudge
         self._changed = threading.Condition()
         self._work: Callable[[], None] | None = None
@@ -44,7 +44,7 @@ class Exchange:
             raise error
 
     def close(self) -> None:
-        """What is being done is waited for, and how it ends concerns nobody."""
+        """Waits for the work in progress, and ignores its outcome."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -3,7 +3,7 @@
 Such a worker has a rate already, from a checkpoint or from others, that was made by callbacks like its own; and its
 own hear now of all epochs before, to remember what they would remember (`CallbackRunner.catch_up`). A rate that they
 reduce must not be reduced twice. So they begin with the rate that the training began with, and what they make of it
-counts: also where the checkpoint was taken just before the end of an epoch was told.
+counts: also where the checkpoint was taken just before the end of an epoch was reported.
 """
 
 from __future__ import annotations

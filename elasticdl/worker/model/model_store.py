@@ -30,7 +30,7 @@ log = logging.getLogger("elasticdl.worker")
 # The file of a worker that owns the model, in a checkpoint.
 WORKER_FILE = "worker.edl"
 _NON_FINITE_HINT = "A smaller learning rate, clipped gradients or other data may help."
-# Groups of a snapshot that hold the model's values, whoever wrote it; the rest is for the optimizer.
+# Groups of a snapshot that hold the model's values, from any writer; the rest is for the optimizer.
 TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 
 
@@ -79,7 +79,7 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def freeze(self, name: str) -> None:
-        """Computes with a frozen copy until `thaw`."""
+        """Computes with a copy-on-write snapshot until `thaw`."""
 
     @abc.abstractmethod
     def thaw(self) -> None: ...
@@ -167,7 +167,7 @@ class LocalModel(Model):
         return loss
 
     def freeze(self, name: str) -> None:
-        # Nobody else trains it, and this worker evaluates before it goes on.
+        # This worker alone trains it, and evaluates before it goes on.
         return
 
     def thaw(self) -> None:
@@ -248,7 +248,7 @@ def _count_skipped(checkpoint: Checkpoint) -> int:
 
 
 def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
-    """What is in the files of a checkpoint, whoever wrote them, but for tables."""
+    """What is in the files of a checkpoint, from any writer, but for tables."""
     groups: dict[str, dict[str, Array]] = {}
     for path in checkpoint.data_files():
         with ArrayFile(path) as file:

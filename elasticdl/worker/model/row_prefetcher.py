@@ -4,7 +4,7 @@ What a layer will ask for is known only when it asks. But most models look up wh
 of them, and that can be seen: the ids that a lookup asked for are compared with the features of the batch (`learn`),
 and where they were the same, the next batch's are taken to be so too. When a lookup comes, it gets what was pulled
 ahead only if that was pulled for exactly the ids it asks for; otherwise it goes its own way, and what it asks for is
-compared anew. So nothing can be wrong, only faster.
+compared again. So nothing can be wrong, only faster.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RowsAhead:
     def _wait(self) -> None:
         try:
             self._thread.settle()
-        except Exception:  # noqa: BLE001 - whoever looks up the same rows is told the same
+        except Exception:  # noqa: BLE001 - the lookup of the same rows raises the same
             self._next = []
 
     def _fetch(self, batch: Any) -> None:
@@ -173,7 +173,7 @@ def find_place(ids: Ids, features: Sequence[Array]) -> Place | None:
         width = len(ids) // len(feature)
         wanted = ids.reshape(len(feature), width)
         for column in range(feature.shape[1] - width + 1):
-            # Most are told apart by their first sample.
+            # Most differ in their first sample.
             if np.array_equal(feature[0, column : column + width], wanted[0]) and np.array_equal(
                 feature[:, column : column + width], wanted
             ):

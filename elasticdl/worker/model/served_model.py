@@ -1,6 +1,6 @@
 """A model on parameter servers, shared with the other workers.
 
-Where the model has tables and training is asynchronous, nobody waits for the servers: while a batch is computed with,
+Where the model has tables and training is asynchronous, no batch waits for the servers: while a batch is computed with,
 the gradients of the one before are pushed, the values for the one after are pulled behind that push, and so are the
 rows that it will look up (`row_prefetcher.py`). So a batch is computed with values that its predecessor has not
 changed yet: asynchronous training is that anyway, as soon as there are two workers. One push is on its way at most.
@@ -47,7 +47,7 @@ class ServedModel(Model):
         self._trainer = trainer
         self._client = client
         self._restore_from = restore_from
-        # The values that the model was made with. If it is lost before there is a checkpoint, the training begins anew,
+        # The initial values of the model. If it is lost before there is a checkpoint, the training restarts,
         # and by then what is in the trainer has been trained.
         self.beginning = beginning
         self._pull_every = pull_every

@@ -5,8 +5,8 @@
     model.pdiparams        the values of the program
     model.pdiparams.info   what Paddle notes about them
 
-The first is always there. The others need a model that Paddle can trace; if it cannot, that is said and the training
-was not in vain. A program is kept only if it loads again and gives the outputs the model gives.
+The first is always there. The others need a model that Paddle can trace; if it cannot, that is reported and the
+training still succeeds. A program is kept only if it loads again and gives the outputs the model gives.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _check_same(expected: dict[str, Any], found: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the pages that Paddle writes about a model it cannot trace: one line of it is told."""
+    """Without the pages that Paddle writes about a model it cannot trace: one line of it is reported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -3,7 +3,7 @@
 Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that two layers
 share has the first of its names and comes once. State is the rest of what `state_dict()` holds: frozen parameters,
 among which Paddle counts moving averages, and buffers. Which is which is settled when the model is built, because
-parameter servers are told once.
+parameter servers learn it once.
 
 What is trainable may be frozen later, and trained again: while it is frozen it has no gradient.
 """

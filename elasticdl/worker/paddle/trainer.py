@@ -119,7 +119,7 @@ class PaddleTrainer(Trainer):
                 stop=stop,
             )
 
-        # Paddle on a CPU computes with one thread unless it is told otherwise.
+        # By default, Paddle on a CPU computes with one thread.
         shares_cores = int(os.environ.get(THREADS) or 1) > 1
         return BatchQueue(ShardBatches(shards, make), pace=Pace(shares_cores=shares_cores))
 

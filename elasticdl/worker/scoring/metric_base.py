@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class Metric(abc.ABC):
-    """A value over samples, kept as sums. `name` is what it is called where nobody gives it another name."""
+    """A value over samples, kept as sums. `name` is its default name."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""What labels and predictions mean to a metric, told from their shapes.
+"""What labels and predictions mean to a metric, inferred from their shapes.
 
 Definitions write labels as class numbers, as columns or one-hot, and predictions with or without an axis of
 classes; guessing wrong would give a number that looks right (an (n,) minus an (n, 1) is an (n, n)). So the

@@ -1,9 +1,9 @@
 """A worker that trains a model definition in PyTorch by all-reduce: every worker has the whole model.
 
 The core is `elasticai_api.pytorch.team`, which knows rounds, steps and gradients; the loop around it is the one of all
-workers (`training_loop.py`). Between two batches there is nothing to listen to here: whatever the master wants (a
-checkpoint, an evaluation, the end of an epoch to be told) it wants where the training halts, at the same step for
-all, which the members agree on among themselves. The first of them writes the checkpoint.
+workers (`training_loop.py`). Between two batches there is nothing to listen to here: every request of the master (a
+checkpoint, an evaluation, the report of an epoch's end) is for the barrier where the training halts, at the same step
+for all, which the members agree on among themselves. The first of them writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ class _ReplicatedModel(LocalModel):
         self._trainer.build(batch)
         if self._trainer.tables:
             raise UserError(
-                "The model has embeddings whose rows are in tables, and in all-reduce nobody has them for all workers.",
+                "The model has embeddings whose rows are in tables, and all-reduce has no servers for their rows.",
                 hint="Train it with --distribution_strategy=ParameterServerStrategy, or use torch.nn.Embedding.",
             )
         super().prepare(batch)

@@ -1,10 +1,10 @@
-"""Optimizers without PyTorch's compiler, as long as nobody compiles.
+"""Optimizers without PyTorch's compiler, as long as nothing is compiled.
 
 Some methods of `torch.optim.Optimizer` are not to be compiled. The first call of one of them imports the compiler, only
 to tell it so, which takes as long as the import of all the rest of PyTorch. A worker that trains through parameter
 servers makes an optimizer to see what it is, and calls no other method of it: it never needs the compiler.
 
-As long as the compiler is not imported nothing can be compiled, so there is nobody to be told.
+As long as the compiler is not imported nothing can be compiled, so no function needs the mark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _deferred(method: Callable[..., Any], function: Callable[..., Any]) -> Calla
     def call(*args: Any, **kwargs: Any) -> Any:
         if _COMPILER not in sys.modules:
             return function(*args, **kwargs)
-        # Somebody else has imported it, or is about to: from here on it is as PyTorch has it.
+        # Another module has imported it, or is about to: from here on it is as PyTorch has it.
         if getattr(function, _INSTEAD, None) is call:
             delattr(function, _INSTEAD)
         return method(*args, **kwargs)

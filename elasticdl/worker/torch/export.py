@@ -4,8 +4,8 @@
     the program and the values: torch.export.load(...).module(), for any number of samples
     model.torchscript.pt   the same for torch.jit.load and C++, where the model can be scripted
 
-The first is always there. The others need a model that PyTorch can take apart; if it cannot, that is said
-and the training was not in vain. A program is kept only if it loads again and gives the outputs the model
+The first is always there. The others need a model that PyTorch can take apart; if it cannot, that is reported
+and the training still succeeds. A program is kept only if it loads again and gives the outputs the model
 gives.
 
 Everything is written to a neighbour of the folder first. A folder that is new gets its name when all is
@@ -132,7 +132,7 @@ def _repeated(values: Any) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the pages that PyTorch writes about a model it cannot take apart: one line of it is told."""
+    """Without the pages that PyTorch writes about a model it cannot take apart: one line of it is reported."""
     loggers = [
         logging.getLogger(name) for name in ("torch._dynamo", "torch.export", "torch._export", "torch.fx")
     ]

@@ -186,20 +186,20 @@ def server_config(optimizer: Any, schedule: Any) -> ps_pb2.OptimizerConfig:
     return ps_pb2.OptimizerConfig(name=name, flavor="torch", options=values)
 
 
-def check_options(optimizer: Any, schedule: Any, *, told: list[dict[str, Any]]) -> None:
+def check_options(optimizer: Any, schedule: Any, *, sent: list[dict[str, Any]]) -> None:
     """Raises `UserError` if the optimizer is to do by now what servers do not: callbacks may change its groups of
-    parameters, or add some, and servers have been told once (`group_options`).
+    parameters, or add some, and servers get them once (`group_options`).
     """
     present = group_options(optimizer)
-    if present == told and len({float(group["lr"]) for group in optimizer.param_groups}) == 1:
+    if present == sent and len({float(group["lr"]) for group in optimizer.param_groups}) == 1:
         return
     # Groups that differ from each other.
     server_config(optimizer, schedule)
-    changed = [key for key, value in told[0].items() if present[0].get(key) != value]
+    changed = [key for key, value in sent[0].items() if present[0].get(key) != value]
     if changed:
         raise UserError(
             f"{', '.join(changed)} of the optimizer {type(optimizer).__name__} changes in the middle of the training; "
-            "parameter servers were told at the beginning.",
+            "parameter servers have the options of its beginning.",
             hint="Change nothing but the learning rate, or train with --distribution_strategy=Local.",
         )
 
@@ -304,7 +304,7 @@ def load_added(
             f"The saved optimizer has {', '.join(sorted(owners)) or 'more groups of parameters'}, which the one of "
             "the model definition has not.",
             hint="Callbacks that add a group of parameters must do so in on_train_begin, on_epoch_begin or "
-            "on_epoch_end: of these they are told again where a training goes on.",
+            "on_epoch_end: these are repeated where a training continues.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the hooks of a PyTorch optimizer do before its step, such as clipping gradients, where somebody else steps.
+"""Hooks of a PyTorch optimizer before its step, such as clipping gradients, where parameter servers make the step.
 
     def clip(*_):
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -8,7 +8,7 @@
 On parameter servers `optimizer.step` is never called: the hooks run here, and what they leave of the gradients is
 pushed. Rows of tables are no parameters, but the handle of each layer that has a table is one: while hooks run, it has
 the gradients of the batch's rows, so that a norm over the parameters of the model is that of all of them. Of its
-values nothing is here, and whoever computes with them gets NaN.
+values nothing is here, and a hook that computes with them gets NaN.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Trainable are the parameters that want gradients, under the names of `named_parameters()`; a parameter that two
 modules share has the first of its names and comes once. State is the rest of what `state_dict()` holds: frozen
 parameters, and buffers (moving averages, counts of batches). Which is which is settled when the model is built,
-because parameter servers are told once, and workers that add up their gradients agree once on what is added up.
+because parameter servers learn it once, and workers that add up their gradients agree once on what is added up.
 
 What is trainable may be frozen later, and trained again: while it is frozen it has no gradient.
 """
@@ -102,7 +102,7 @@ class ModelParameters:
             parameter.grad = None
 
     def gradients(self) -> dict[str, Array]:
-        """The gradients as they are in memory: `forget_gradients` lets go of it, the next ones are made anew.
+        """The gradients as they are in memory: `forget_gradients` drops it, the next ones are allocated again.
 
         A parameter that took no part in the loss has none. It is left out, so that servers leave it as it is: a
         gradient of zeros would let momentum and weight decay go on with it, which PyTorch does not.

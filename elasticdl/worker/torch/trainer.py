@@ -75,7 +75,7 @@ class _Learning:
     optimizer: Any
     schedule: Any
     rates: Schedule
-    # Of all groups of parameters, as they were when servers were told.
+    # Of all groups of parameters, as servers got them.
     options: list[dict[str, Any]]
 
 
@@ -176,7 +176,7 @@ class TorchTrainer(Trainer):
         learning = self._learner()
         optimizer = learning.optimizer
         check_steps(optimizer)
-        check_options(optimizer, learning.schedule, told=learning.options)
+        check_options(optimizer, learning.schedule, sent=learning.options)
         self._built().check_frozen()
         parameters = self._built().trainable
         self._given_away += 1
@@ -335,7 +335,7 @@ class TorchTrainer(Trainer):
             learning.rates.resume(int(state["schedule/steps"]))
 
     def _load_added(self, learning: _Learning) -> None:
-        """Before a step: callbacks have been told of it, and of all before."""
+        """Before a step: callbacks have run for it, and for all before."""
         if self._saved_for_later:
             names, scheduled = self._built().names, learning.schedule is not None
             load_added(learning.optimizer, names, self._saved_for_later, scheduled=scheduled)

@@ -272,7 +272,7 @@ class TrainingLoop:
         )
 
     def _abandoned(self, generation: int) -> bool:
-        """Nobody waits any more for what is done for that generation."""
+        """Whether the result of that generation is not needed any more."""
         directive = self._link.directive()
         return directive.generation != generation or directive.finished
 

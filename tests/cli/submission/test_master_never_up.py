@@ -46,9 +46,7 @@ def test_the_submission_says_why(elasticdl: Any, api: ApiServer, crash: Any, wai
     api.logs[MASTER] = lambda query: iter([f"{NO_MODULE}\n"])
     result = elasticdl(*TRAIN, *wait)
     assert result.code == 1
-    assert (
-        "has not started: it has ended: exit code 1; its last words: /usr/bin/python3: No mod" in result.out
-    )
+    assert "has not started: it has ended: exit code 1; last output: /usr/bin/python3: No mod" in result.out
     assert f"master | {NO_MODULE}" in result.out
     ((_, query),) = api.log_queries
     assert query["container"] == "master"
@@ -70,7 +68,7 @@ def test_a_log_that_may_not_be_read_is_done_without(elasticdl: Any, api: ApiServ
     api.logs[MASTER] = refused
     result = elasticdl(*TRAIN)
     assert result.code == 1
-    assert "its last words: " in result.out
+    assert "last output: " in result.out
 
 
 def test_that_its_container_runs_is_not_enough(elasticdl: Any, api: ApiServer) -> None:
@@ -120,7 +118,7 @@ def crashed(api: ApiServer, request: pytest.FixtureRequest) -> ApiServer:
 
 def test_its_status_has_the_reason(elasticdl: Any, crashed: ApiServer) -> None:
     assert (
-        "Job job: starting. The master: it has ended (exit code 1; its"
+        "Job job: starting. The master: it has ended (exit code 1; last output"
         in elasticdl("jobs", "status", "job").out
     )
 
@@ -163,7 +161,7 @@ def test_not_if_it_has_come_up_meanwhile(elasticdl: Any, api: ApiServer) -> None
 def test_wait_for_the_master_times_out(
     elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that had come up, and crashes for ever since."""
+    """One that had come up, and crashes forever since."""
     set_timing(monkeypatch, answer_timeout_seconds=0.05)
     api.submitted()
     api.said(state="running")
@@ -171,7 +169,7 @@ def test_wait_for_the_master_times_out(
     assert elasticdl("jobs", "delete", "job").code == 2
     result = elasticdl("jobs", "stop", "job")
     assert result.code == 2
-    assert "has not answered for 0 s: it has ended (exit code 1; its last words" in result.err
+    assert "has not answered for 0 s: it has ended (exit code 1; last output" in result.err
     assert "`elasticdl jobs delete job --namespace=lab` removes it" in result.err
     assert elasticdl("jobs", "delete", "job").code == 0
     assert api.objects == {}

@@ -128,7 +128,7 @@ def test_the_epoch_is_that_of_the_shards_handed_out(job: Any) -> None:
     assert epochs == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_who_is_sent_away_gets_no_more(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drained_worker_gets_no_more_shards(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_ID", "1")
     service = build()
     assert start(service) == 0

@@ -1,4 +1,4 @@
-"""Who computes which micro-batch of a step."""
+"""The assignment of micro-batches of a step to members."""
 
 from __future__ import annotations
 

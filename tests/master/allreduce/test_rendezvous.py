@@ -1,4 +1,4 @@
-"""Who trains together, and when that changes."""
+"""The members of rounds, and when they change."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_who_makes_the_others_wait_is_found() -> None:
     assert meeting.hanging(limit=60.0, now=157.0) == ["worker-1"]
 
 
-def test_nobody_hangs_where_all_wait() -> None:
+def test_no_member_hangs_where_all_wait() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1")
     meeting.waiting("worker-0", 2, 70.0, now=100.0)
@@ -163,7 +163,7 @@ def test_after_a_restart_of_the_master_those_who_trained_meet_once() -> None:
     assert (meeting.round.number, meeting.round.workers) == (6, ("worker-0", "worker-1", "worker-2"))
 
 
-def test_after_a_restart_of_the_master_nobody_is_waited_for_long() -> None:
+def test_restarted_master_waits_briefly_for_missing_members() -> None:
     meeting = _meeting()
     meeting.resume(["worker-0", "worker-1"], now=100.0)
     _come(meeting, "worker-1", since=2, known_round=5)
@@ -180,7 +180,7 @@ def test_after_a_restart_of_the_master_the_dead_are_not_waited_for() -> None:
 
 
 def test_after_a_restart_of_the_master_newcomers_do_not_meet_alone() -> None:
-    """They would begin the training anew, while somebody has its state."""
+    """They would restart the training, while another worker has its state."""
     meeting = _meeting()
     meeting.resume(["worker-0"], now=100.0)
     _come(meeting, "worker-1")

@@ -89,7 +89,7 @@ def test_it_is_filled_when_it_comes(job: Any, moving: Rebalancer) -> None:
     assert set(job.state.placing.map.migrating.values()) == {2}
 
 
-def test_nobody_begins_where_nobody_is(job: Any, moving: Rebalancer) -> None:
+def test_model_does_not_begin_without_servers(job: Any, moving: Rebalancer) -> None:
     look(moving, 0.0, 61.0)
     join(job, "ps-3")
     assert job.state.placing.map is None

@@ -1,4 +1,4 @@
-"""A checkpoint that would not have every bucket of the model, and each once, is not written, and the job is told."""
+"""A checkpoint that would not have every bucket of the model, and each once, is not written, and the job reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}
 
 
 class Servers:
-    """All write what they are told to."""
+    """All write what they are asked to."""
 
     def __init__(self) -> None:
         self.written: list[int] = []

@@ -168,7 +168,7 @@ def test_those_in_use_stay(toy_job: Callable[..., Any]) -> None:
             kept = cut in needed or cut > state.cycle.passed
             assert is_left_over(state, f"cut-{cut}") == (not kept)
             seen.add("kept" if cut in needed else "left")
-        assert not is_left_over(state, "somebody else's")
+        assert not is_left_over(state, "another job's")
         assert not is_left_over(state, "cut-x")
 
     job.run(chaos=look)

@@ -97,7 +97,7 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT])
-def test_one_that_cannot_be_written_is_told_and_not_tried_for_ever(
+def test_unwritable_checkpoint_is_reported_and_not_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode
 ) -> None:
     master: Any = Master(tmp_path)

@@ -41,7 +41,7 @@ def test_soon_if_it_was_a_container_of_the_same_pod() -> None:
 @pytest.mark.parametrize(
     ("uid", "holder"), [("new", None), ("", OLD), ("", Holder(pod="p", uid="", since=0.0))]
 )
-def test_never_if_nobody_says_who_it_is(uid: str, holder: Holder | None) -> None:
+def test_journal_without_known_holder_is_never_taken(uid: str, holder: Holder | None) -> None:
     assert waits(Handover(uid), holder, current=uid, until=1000) == []
 
 

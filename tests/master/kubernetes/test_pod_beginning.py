@@ -24,10 +24,10 @@ WORKER = NodeStatus(name="worker-0", role="worker", phase=NodePhase.RUNNING)
 class Watched(FakeCluster):
     namespace = "ours"
 
-    def __init__(self, told: list[str]) -> None:
+    def __init__(self, steps: list[str]) -> None:
         super().__init__()
         self.data["spec.yaml"] = to_yaml(SPEC)
-        self._told = told
+        self._steps = steps
         self.service_is_gone = False
 
     async def get(self, kind: str, name: str) -> Any:
@@ -37,18 +37,18 @@ class Watched(FakeCluster):
 
     async def patch(self, kind: str, name: str, changes: dict[str, Any]) -> dict[str, Any]:
         if "status.json" in changes["data"]:
-            self._told.append("status")
+            self._steps.append("status")
         elif MASTER_KEY in changes["data"]:
-            self._told.append("claimed")
+            self._steps.append("claimed")
         return await super().patch(kind, name, changes)
 
 
 class Slow(Nowhere):
     """Takes a minute to make a node."""
 
-    def __init__(self, told: list[str], there: list[NodeStatus]) -> None:
+    def __init__(self, steps: list[str], there: list[NodeStatus]) -> None:
         super().__init__()
-        self._told = told
+        self._steps = steps
         self._there = there
 
     async def nodes(self) -> list[NodeStatus]:
@@ -56,12 +56,12 @@ class Slow(Nowhere):
 
     async def start(self, request: NodeRequest) -> None:
         await asyncio.sleep(60.0)
-        self._told.append(request.name)
+        self._steps.append(request.name)
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    told: list[str] = []
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    steps: list[str] = []
 
     class Servers:
         own = public = None
@@ -69,7 +69,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, *_: Any) -> None: ...
 
         async def start(self) -> None:
-            told.append("listens")
+            steps.append("listens")
 
         async def stop(self) -> None: ...
 
@@ -78,7 +78,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("ELASTICDL_POD_UID", "me")
     monkeypatch.setattr(pod_master, "Servers", Servers)
     monkeypatch.setattr(pod_master, "add_port", lambda *_, **__: 0)
-    return told
+    return steps
 
 
 def run(cluster: FakeCluster, platform: Slow, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -97,27 +97,27 @@ def run(cluster: FakeCluster, platform: Slow, folder: Path, monkeypatch: pytest.
         loop.close()
 
 
-def test_nodes_come_first(told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(Watched(told), Slow(told, []), tmp_path, monkeypatch) == pod_master.EXIT_SENT_AWAY
-    assert told[:4] == ["claimed", "worker-0", "listens", "status"]
+def test_nodes_come_first(steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(Watched(steps), Slow(steps, []), tmp_path, monkeypatch) == pod_master.EXIT_TERMINATED
+    assert steps[:4] == ["claimed", "worker-0", "listens", "status"]
 
 
-def test_nodes_that_are_there_wait_for_nobody(
-    told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_restarted_master_with_nodes_listens_first(
+    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master that comes back is called by them."""
-    assert run(Watched(told), Slow(told, [WORKER]), tmp_path, monkeypatch) == pod_master.EXIT_SENT_AWAY
-    assert told[:3] == ["claimed", "listens", "status"]
+    assert run(Watched(steps), Slow(steps, [WORKER]), tmp_path, monkeypatch) == pod_master.EXIT_TERMINATED
+    assert steps[:3] == ["claimed", "listens", "status"]
 
 
 def test_a_job_that_cannot_begin_lets_go_of_its_journal(
-    told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Watched(told)
+    cluster = Watched(steps)
     cluster.service_is_gone = True
     monkeypatch.setattr(pod_master, "_fail_for_good", _at_once)
-    assert run(cluster, Slow(told, []), tmp_path, monkeypatch) == pod_master.EXIT_FAILED
-    assert told == ["claimed", "status"]
+    assert run(cluster, Slow(steps, []), tmp_path, monkeypatch) == pod_master.EXIT_FAILED
+    assert steps == ["claimed", "status"]
     Journal(tmp_path / "journal").close()
 
 

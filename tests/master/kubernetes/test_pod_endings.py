@@ -103,7 +103,7 @@ def test_an_account_without_rights(
     assert "Traceback" not in said
 
 
-def test_a_failure_that_cannot_be_told_is_one_all_the_same(
+def test_unreportable_failure_has_the_same_exit_code(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_master, "_serve", raising(UserError("the disk is full")))
@@ -111,7 +111,9 @@ def test_a_failure_that_cannot_be_told_is_one_all_the_same(
     assert run(cluster, tmp_path) == pod_master.EXIT_FAILED
 
 
-def test_a_failure_is_told(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_is_reported_in_the_record(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pod_master, "_serve", raising(UserError("the disk is full")))
     assert run(cluster, tmp_path) == pod_master.EXIT_FAILED
     assert cluster.status()["state"] == "failed"
@@ -153,12 +155,12 @@ def test_a_taken_journal_is_no_end(
 
 
 def in_turn(
-    cluster: FakeCluster, folder: Path, sent_away: asyncio.Event | None = None
+    cluster: FakeCluster, folder: Path, terminated: asyncio.Event | None = None
 ) -> tuple[Journal, float]:
     """The journal, and the seconds it took to get it."""
 
     async def wait() -> tuple[Journal, float]:
-        away = sent_away or asyncio.Event()
+        away = terminated or asyncio.Event()
         writer = RecordWriter(cluster, JOB, uid="new")  # type: ignore[arg-type]
         journal = await pod_master._in_turn(cluster, writer, folder, away)  # type: ignore[arg-type]
         return journal, asyncio.get_running_loop().time()
@@ -184,9 +186,7 @@ def test_the_journal_of_a_pod_that_is_gone_is_taken_over(cluster: FakeCluster, t
     lost.close()
 
 
-def test_one_that_nobody_can_decide_about_is_left_to_the_next_container(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
+def test_undecidable_handover_is_left_to_the_next_container(cluster: FakeCluster, tmp_path: Path) -> None:
     # It does not say who it is.
     with Journal(tmp_path), pytest.raises(JournalTaken):
         in_turn(cluster, tmp_path)

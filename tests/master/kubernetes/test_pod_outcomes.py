@@ -63,10 +63,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nowhere: Any) -> Pat
     return tmp_path
 
 
-def run(cluster: Refusing, folder: Path, *, sent_away: bool = False) -> int:
+def run(cluster: Refusing, folder: Path, *, terminated: bool = False) -> int:
     async def begin() -> int:
         away = asyncio.Event()
-        if sent_away:
+        if terminated:
             away.set()
         return await pod_master.run(cluster, SPEC.job_name, folder, away)  # type: ignore[arg-type]
 
@@ -95,9 +95,9 @@ def test_a_job_that_has_come_to_its_end(folder: Path, outcome: str, status: int)
 
 
 @pytest.mark.parametrize("status", [403, 413, 422])
-def test_a_master_that_is_sent_away(folder: Path, status: int) -> None:
+def test_terminated_master(folder: Path, status: int) -> None:
     cluster = Refusing(status)
-    assert run(cluster, folder, sent_away=True) == pod_master.EXIT_SENT_AWAY
+    assert run(cluster, folder, terminated=True) == pod_master.EXIT_TERMINATED
     assert cluster.refused
     assert "status.json" not in cluster.data
 
@@ -131,5 +131,5 @@ def test_a_master_that_was_replaced_says_no_farewell(folder: Path, outcome: str)
     if outcome:
         ended(folder, outcome)
     cluster = Taken(0)
-    assert run(cluster, folder, sent_away=True) == pod_master.EXIT_SENT_AWAY
+    assert run(cluster, folder, terminated=True) == pod_master.EXIT_TERMINATED
     assert [[*data] for _, data in cluster.patches] == [[MASTER_KEY]]

@@ -1,4 +1,4 @@
-"""Many pods are asked for together, not one after the other: an API server that answers nobody before all have asked
+"""Pods are requested concurrently, not one after the other: an API server that answers only once all have asked
 makes them all the same, at the start of a job and when all of its pods are deleted.
 """
 
@@ -17,7 +17,7 @@ from elasticdl.platforms.kubernetes.kubeconfig import Access, Identity
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 
 MANY = 30
-# Nothing is asserted about time: this ends the test where somebody waits for an answer before asking again.
+# Nothing is asserted about time: this ends the test where a request waits for the answer to another one.
 PATIENCE_SECONDS = 30.0
 
 
@@ -28,7 +28,7 @@ class Api:
         self.held: list[tuple[dict[str, Any], asyncio.StreamWriter]] = []
         self.pods: list[dict[str, Any]] = []
         self.all_asked = asyncio.Condition()
-        # None: nothing will be told any more.
+        # None: there will be no more news.
         self.news: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -27,7 +27,7 @@ NAME = "elasticdl-kept"
 
 
 class Answer:
-    """Of a watch: what is put in is told."""
+    """Of a watch: yields what is put in."""
 
     def __init__(self) -> None:
         self.lines: asyncio.Queue[str] = asyncio.Queue()
@@ -388,7 +388,7 @@ def test_the_last_word_is_tried_again_for_a_while(play: Play) -> None:
     play(scenario)
 
 
-def test_without_room_for_the_last_word_the_outcome_is_told(play: Play) -> None:
+def test_outcome_is_written_without_room_for_the_rest(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.sync.write()
         scene.keeping.cancel()
@@ -399,7 +399,7 @@ def test_without_room_for_the_last_word_the_outcome_is_told(play: Play) -> None:
         assert await scene.sync.write_final()
         assert scene.cluster.status()["state"] == "succeeded"
         assert scene.cluster.status()["audit"]["exact"]
-        # Of a job that is over: it takes the room, and nobody goes on from it.
+        # Of a job that is over: it takes the room, and no master continues from it.
         assert "state.json" not in scene.cluster.data
 
     play(scenario)

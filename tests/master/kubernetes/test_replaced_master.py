@@ -69,7 +69,7 @@ def test_its_container_that_is_started_again_claims_nothing() -> None:
         ("ConfigMap", NAME, "of the record before", False),
         ("ConfigMap", NAME, "1", True),
         # Made by a workflow, from a file.
-        ("Workflow", "nightly", "of somebody else", True),
+        ("Workflow", "nightly", "of a workflow", True),
     ],
 )
 def test_only_the_record_of_its_own_job_is_claimed(kind: str, name: str, uid: str, claims: bool) -> None:
@@ -159,7 +159,7 @@ def test_every_write_says_when_it_was_by_the_clusters_clock() -> None:
         cluster.now = 1_800_000_125.0
         await master.write({"status.json": "{}"})
         assert cluster.annotations == {WRITTEN_AT: "1800000125"}
-        # Who does not know it takes back what was said of it.
+        # A master that does not know the time removes the annotation.
         cluster.now = None
         await master.write({"status.json": "{}"})
         assert cluster.annotations == {WRITTEN_AT: None}

@@ -78,7 +78,7 @@ def test_skipped_samples_count_and_are_listed() -> None:
     assert "  training [10, 15) at digits.recordio:4711: checksum does not fit" in render(audit).splitlines()
 
 
-def test_what_was_trained_again_is_told_even_of_epochs_ahead() -> None:
+def test_audit_counts_samples_trained_again_in_later_epochs() -> None:
     ledger = ledger_of(epochs=3)
     checkpoint = ledger.snapshot()
     do(ledger, 15)
@@ -94,7 +94,7 @@ def test_ended_on_purpose_is_exact_and_said() -> None:
     do(ledger, 12)
     (held,) = ledger.lease("training", "b", 1, 1)
     ledger.stop("training")
-    # Somebody is still at it.
+    # A worker is still at it.
     audit = audit_ledger(ledger)
     assert (audit.exact, audit.reason) == (False, "100 samples of training are still in work")
     assert not audit.rows[-1].ok

@@ -98,7 +98,7 @@ def test_what_a_killed_worker_held_is_not_given_out_after_a_stop() -> None:
     assert ledger.lease("training", "b", 1, 1) == []
 
 
-def test_a_reset_begins_anew_and_counts_what_is_done_again() -> None:
+def test_reset_restarts_and_counts_what_is_done_again() -> None:
     ledger = ledger_of(epochs=3, gated=False)
     do_epoch(ledger, 1)
     (held,) = ledger.lease("training", "a", 1, 2)

@@ -217,7 +217,7 @@ class Histories(RuleBasedStateMachine):
                 self.call(name, lease_id=lease, worker=worker, **arguments)
             except LostLease:
                 continue
-            raise AssertionError("A lease of somebody else was reported on.")
+            raise AssertionError("A lease of another worker was reported on.")
 
     @rule(worker=WORKERS, fails=st.booleans())
     def kill_a_worker(self, worker: str, fails: bool) -> None:

@@ -76,7 +76,7 @@ def test_a_repeated_request_gets_only_what_is_still_held() -> None:
     ledger.release(two.lease_id)
     assert ledger.lease("training", "a", 3, 1) == [three]
     ledger.progress(three.lease_id, three.end, 2, "a")
-    # It has worked on the answer, so this is an old message, and nobody waits for what it would get.
+    # It has worked on the answer, so this is an old message, and its answer is not needed.
     assert not ledger.answered("training", "a", 1)
     assert ledger.lease("training", "a", 3, 1) == []
 

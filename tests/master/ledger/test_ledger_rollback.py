@@ -72,7 +72,7 @@ def test_request_numbers_stay_but_what_they_got_is_void() -> None:
     assert ledger.lease("training", "a", 1, 7)[0].lease_id > before.lease_id
 
 
-def test_without_a_checkpoint_everything_begins_anew() -> None:
+def test_rollback_without_checkpoint_resets_everything() -> None:
     ledger = new()
     do(ledger, 3, 1)
     ledger.stop("training")
@@ -81,7 +81,7 @@ def test_without_a_checkpoint_everything_begins_anew() -> None:
     assert ledger.leasable("training")
 
 
-def test_a_data_set_that_the_checkpoint_does_not_know_begins_anew() -> None:
+def test_rollback_resets_data_sets_unknown_to_the_checkpoint() -> None:
     ledger = new()
     checkpoint = saved(ledger)
     ledger.add(DatasetSpec(**{**SPEC.to_json(), "name": "evaluation"}))

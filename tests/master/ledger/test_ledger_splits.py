@@ -69,7 +69,7 @@ def test_the_worker_with_most_left_is_asked() -> None:
     proposal = ledger.split("training", "idle")
     assert proposal is not None
     assert proposal.worker == "b"
-    # Somebody who has been asked already is not asked twice.
+    # A worker that has been asked already is not asked twice.
     proposal = ledger.split("training", "idle", exclude={b.lease_id})
     assert proposal is not None
     assert proposal.worker == "c"

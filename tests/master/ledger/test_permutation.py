@@ -64,7 +64,7 @@ def _deviations(counts: list[int]) -> float:
     return float((chi_square - freedom) / (2 * freedom) ** 0.5)
 
 
-# Seeds are fixed, so these pass or fail for ever. Six deviations are far beyond chance.
+# Seeds are fixed, so these pass or fail forever. Six deviations are far beyond chance.
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

@@ -34,7 +34,7 @@ class Busy(Platform):
         self.known = {status.name: status for status in nodes}
         self.on_stop: Callable[[], None] = lambda: None
         self.on_list: Callable[[], None] = lambda: None
-        # Somebody has been told of all nodes, and hears of what becomes of them.
+        # A listener has got all nodes, and receives their events.
         self.listened_to = asyncio.Event()
         self._news: asyncio.Queue[NodeStatus] = asyncio.Queue()
 
@@ -98,7 +98,7 @@ def come_back(tmp_path: Path) -> Iterator[Callable[[Platform], Master]]:
 
 async def look_around(master: Master, platform: Busy) -> None:
     watching = asyncio.create_task(master.supervisor.watch_platform())
-    # Whoever ends from now on is told of once.
+    # An end from now on is reported once.
     await asyncio.wait_for(platform.listened_to.wait(), PATIENCE_SECONDS)
     await master._recovery._list_nodes()
     watching.cancel()
@@ -131,7 +131,7 @@ def test_one_whose_place_is_not_known_has_one_of_its_own(come_back: Any) -> None
 
 @pytest.mark.parametrize("first", ["chief-1", "worker-2"])
 def test_one_that_ends_meanwhile_is_replaced(come_back: Any, first: str) -> None:
-    """Nobody remembers which place the other chief was to take: it is stopped, and that takes a moment."""
+    """The place of the other chief is unknown after the restart: it is stopped, and that takes a moment."""
     found = sorted([running("chief-1", 0), running("worker-2", 1)], key=lambda status: status.name != first)
     platform = Busy(running("chief-0", 0), running("worker-0", 0), *found)
     platform.on_stop = lambda: platform.end("worker-2", EndReason.KILLED)
@@ -159,7 +159,7 @@ def test_one_that_has_ended_when_the_list_arrives_is_replaced(come_back: Any) ->
     assert not master.state.roster.nodes["worker-2"].alive
 
 
-def test_one_that_somebody_is_ending_is_known_to_be_leaving(come_back: Any) -> None:
+def test_terminating_node_is_adopted_as_leaving(come_back: Any) -> None:
     leaving = replace(running("worker-2", 1), phase=NodePhase.LEAVING)
     platform = Busy(running("chief-0", 0), running("worker-0", 0), leaving)
     master: Master = come_back(platform)

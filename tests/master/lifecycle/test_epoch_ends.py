@@ -34,11 +34,11 @@ def test_every_epoch_is_evaluated_whatever_else_is_asked_for(
     assert all(ended["metrics"] for ended in job.state.epochs_ended)
 
 
-def test_all_ends_are_kept_and_the_newest_are_told(toy_job: Callable[..., Any]) -> None:
+def test_all_ends_are_kept_and_the_newest_are_sent(toy_job: Callable[..., Any]) -> None:
     state = run(toy_job, PLAN).state
     assert [ended.epoch for ended in epoch_ends(state.epochs_ended)] == list(range(6))
-    told = directive_for(state, "worker-0", save_to="").epochs_ended
-    assert [ended.epoch for ended in told] == [3, 4, 5]
+    sent = directive_for(state, "worker-0", save_to="").epochs_ended
+    assert [ended.epoch for ended in sent] == [3, 4, 5]
 
 
 @pytest.mark.parametrize(("saves", "evaluations"), [(20, 0), (0, 20), (20, 20)])

@@ -1,4 +1,4 @@
-"""Nodes that somebody is ending: replaced while they finish what they do, where two can have one place for a while."""
+"""Terminating nodes are replaced while they finish what they do, where two can have one place for a while."""
 
 from __future__ import annotations
 

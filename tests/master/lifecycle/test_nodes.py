@@ -76,7 +76,7 @@ def test_a_server_keeps_its_slot() -> None:
     assert (replacement.name, replacement.slot) == ("ps-3", 1)
 
 
-def test_shrinking_sends_the_newest_away_and_replaces_nobody() -> None:
+def test_scaling_down_drains_the_newest_without_replacement() -> None:
     made = roster(workers=4)
     made.scale("worker", 2)
     assert {n.name for n in made.nodes.values() if n.draining} == {"worker-2", "worker-3"}
@@ -89,7 +89,7 @@ def test_shrinking_sends_the_newest_away_and_replaces_nobody() -> None:
 def test_a_name_of_another_process_is_refused() -> None:
     made = roster()
     assert made.join("worker-0", "i-worker-0", "here")
-    assert not made.join("worker-0", "somebody else", "here")
+    assert not made.join("worker-0", "another process", "here")
     assert not made.join("worker-9", "i", "here")
     made.observe(ended("worker-0", EndReason.KILLED))
     assert not made.join("worker-0", "i-worker-0", "here")
@@ -107,7 +107,7 @@ def test_the_oldest_at_work_leads() -> None:
     assert leader.name == "worker-1"
 
 
-def test_nobody_is_replaced_when_the_job_is_over() -> None:
+def test_no_node_is_replaced_when_the_job_is_over() -> None:
     made = roster()
     made.closing = True
     assert made.observe(ended("worker-0", EndReason.ERROR, 1))[1] is None

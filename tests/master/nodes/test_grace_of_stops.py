@@ -32,7 +32,7 @@ def stops(nowhere: Platform, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
 
 def end(folder: Path, platform: Platform, **flags: Any) -> None:
-    """Of a job with two workers at work, the second of which cannot go on. Nobody ends when told to."""
+    """Of a job with two workers at work, the second of which cannot go on. No node ends on request."""
     seconds = itertools.count(step=100)
     (folder / "journal").mkdir()
     master = Master(
@@ -61,7 +61,7 @@ def test_a_program_is_stopped_once(tmp_path: Path, nowhere: Platform, stops: lis
     assert stops == [("worker-0", 10.0)]
 
 
-def test_a_node_of_ours_has_been_told_and_is_stopped_if_it_stays(
+def test_node_of_ours_that_ignores_the_end_is_stopped_after_a_short_grace(
     tmp_path: Path, nowhere: Platform, stops: list[tuple[str, float]]
 ) -> None:
     end(tmp_path, nowhere, model_zoo="z", model_def="a.b.c", training_data="d")

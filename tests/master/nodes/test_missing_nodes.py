@@ -51,7 +51,7 @@ def test_one_that_joins_while_the_missing_are_asked_about_is_not_missing(
     assert (known["worker-0"].phase, known["worker-1"].phase) == (NodePhase.FAILED, NodePhase.RUNNING)
 
 
-def test_one_that_is_sent_away_and_was_never_started_has_ended(
+def test_drained_node_that_never_started_has_ended(
     master: Master, nowhere: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was to be started by the master before this one, which did not come to it."""

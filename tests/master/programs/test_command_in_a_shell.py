@@ -19,12 +19,12 @@ from elasticdl.master.programs.shell_command import command_line
 # before a wait begins is heeded when the wait is over.
 PROGRAM = """
 import os, signal, sys, time
-def told(*_):
-    os.write(1, b"told\\n")
+def stop(*_):
+    os.write(1, b"stopped\\n")
     time.sleep(0.2)
     os.write(1, b"saved\\n")
     sys.exit(7)
-signal.signal(signal.SIGTERM, told)
+signal.signal(signal.SIGTERM, stop)
 os.write(1, b"ready\\n")
 while True:
     time.sleep(0.05)
@@ -32,7 +32,7 @@ while True:
 # Its helper would tell, too.
 PARENT = f"""
 import subprocess, sys
-helper = subprocess.Popen([sys.executable, "-I", "-S", "-c", {PROGRAM!r}.replace("told", "helper")], stdout=2)
+helper = subprocess.Popen([sys.executable, "-I", "-S", "-c", {PROGRAM!r}.replace("stopped", "helper")], stdout=2)
 {PROGRAM}
 """
 
@@ -62,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield run
     for process in started:
-        # As whoever has ended a node does it: with all that it has left.
+        # As a platform ends a node: with all that it has left.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -101,7 +101,7 @@ def test_programs_in_a_shell_hear_that_they_are_to_end(start: Start, command: st
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
-    assert ended(process) == (["told", "saved"], code)
+    assert ended(process) == (["stopped", "saved"], code)
 
 
 def test_the_helpers_of_a_program_hear_nothing(start: Start) -> None:
@@ -109,17 +109,17 @@ def test_the_helpers_of_a_program_hear_nothing(start: Start) -> None:
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
     process.send_signal(signal.SIGTERM)
-    assert [process.stdout.readline() for _ in range(2)] == ["told\n", "saved\n"]
+    assert [process.stdout.readline() for _ in range(2)] == ["stopped\n", "saved\n"]
     assert process.wait(60) == 7
 
 
-def test_it_is_told_once_however_often_the_node_is(start: Start) -> None:
+def test_signal_is_forwarded_once(start: Start) -> None:
     process = start("cd . && PROGRAM")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     for _ in range(3):
         process.send_signal(signal.SIGTERM)
-    assert ended(process) == (["told", "saved"], 7)
+    assert ended(process) == (["stopped", "saved"], 7)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_a_program_that_hangs_has_failed() -> None:
     assert "--start_timeout_seconds" in job.state.message
 
 
-def test_every_sample_is_done_whoever_dies() -> None:
+def test_every_sample_is_done_in_spite_of_deaths() -> None:
     job = Programs()
     job.announce()
     first = job.fetch("worker-0")
@@ -195,7 +195,7 @@ def test_a_worker_waits_only_while_something_can_come_back_to_it() -> None:
     assert job.fetch("worker-0").start == theirs.start
 
 
-def test_a_worker_that_is_sent_away_is_told_the_end() -> None:
+def test_drained_worker_gets_the_end() -> None:
     job = Programs()
     job.announce()
     job.do(ScaleRole(role="worker", target=1))
@@ -253,7 +253,7 @@ def test_who_is_being_ended_ends_its_program_early_and_has_not_come_to_its_end(
     assert job.fetch(name) is None
     assert job.state.data.may_end("d", name)
     assert name in job.alive()
-    assert job.state.roster.wanted() == [], "nobody else is at its address"
+    assert job.state.roster.wanted() == [], "no other node is at its address"
     job.report(lease)
     # A master that comes back knows it too.
     assert job.replayed().roster.nodes[name].leaving

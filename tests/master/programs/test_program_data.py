@@ -129,7 +129,7 @@ def test_a_checkpoint_that_makes_no_sense_changes_nothing(change: dict[str, Any]
     assert state.snapshot() == before
 
 
-def test_starting_anew() -> None:
+def test_reset_restarts_the_data_set() -> None:
     state = job()
     fetch(state, 4)
     state.apply(ResetDataset(dataset="d"))

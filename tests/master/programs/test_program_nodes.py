@@ -18,7 +18,7 @@ ADDRESSES = {"ps": ["h:1"], "chief": [], "evaluator": [], "worker": ["h:3", "h:4
 
 
 def programs(
-    surroundings: Surroundings = Surroundings(),  # noqa: B008 - nobody changes it
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - immutable
     **flags: object,
 ) -> ProgramNodes:
     spec = JobSpec.build(kind="train", name_suffix="x", job_command="python train.py", num_workers=2, **flags)
@@ -51,7 +51,7 @@ def test_a_shell_only_where_it_takes_one(command: str) -> None:
     assert words[-1] == command
 
 
-def test_a_node_is_told_who_it_is() -> None:
+def test_environment_of_a_node_names_it() -> None:
     made = programs(envs="MINE=1")
     request = made.request(node(), addresses=ADDRESSES, targets=TARGETS)
     assert request.command == ("python", "train.py")

@@ -1,4 +1,4 @@
-"""The port without a token: what is wrong there is refused, and told, and is not yet the job's failure."""
+"""The port without a token: invalid calls are refused and reported, and do not fail the job."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_in_the_order_in_which_it_was_given_out() -> None:
     assert state.ledger.check() == []
 
 
-def test_nobody_gives_back_what_is_not_its_own() -> None:
+def test_leases_of_other_workers_cannot_be_returned() -> None:
     state = job()
     theirs = lease(state, "worker-1", 2)
     state.apply(ReturnLeases(worker="worker-0", lease_ids=[*theirs, 999]))

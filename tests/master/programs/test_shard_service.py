@@ -1,4 +1,4 @@
-"""The data-shard calls over a real connection: who is held, who is told the end, what nonsense is answered."""
+"""The data-shard calls over a real connection: which calls block, when the end is sent, answers to invalid calls."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_who_has_nothing_to_do_now_is_held_until_it_has(master: Master) -> None:
     converse(master, talk)
 
 
-def test_who_waits_is_told_the_end_when_another_has_done_the_rest(master: Master) -> None:
+def test_waiting_fetch_gets_the_end_when_another_worker_has_done_the_rest(master: Master) -> None:
     async def talk(client: Client) -> None:
         await client.announce(dataset_size=2)
         theirs = await client.fetch(1)
@@ -199,7 +199,7 @@ def test_an_impossible_data_set_fails_the_job(master: Master, change: dict[str, 
     converse(master, talk)
 
 
-def test_a_data_set_that_nobody_announced_is_refused(master: Master) -> None:
+def test_unannounced_data_set_is_refused(master: Master) -> None:
     async def talk(client: Client) -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="The data set d is not announced"):
             await client.fetch(0)
@@ -228,7 +228,7 @@ def test_a_position_outside_of_the_shard_is_refused(master: Master) -> None:
     converse(master, talk)
 
 
-def test_strangers_and_the_dead_are_told_the_end(master: Master) -> None:
+def test_strangers_and_dead_workers_get_the_end(master: Master) -> None:
     async def talk(client: Client) -> None:
         await client.announce()
         assert (await client.fetch(99)).type == pb.NONE

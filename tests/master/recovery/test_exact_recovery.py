@@ -161,7 +161,7 @@ class Story:
             if node["role"] == "worker" and node["incarnation"] and node["phase"] == "running"
         ]
         silence = any(name not in tellers for name in witnesses)
-        # Whoever tells knows the ends of epochs.
+        # A worker that reports knows the ends of epochs.
         ended = epochs_ended[-1]["epoch"] if epochs_ended and tellers else -1
         self._expect(Ledger.restore(snapshot["ledger"]), tellers, silence=silence, ended=ended)
         self.source.shuffle(tellers)
@@ -193,16 +193,16 @@ class Story:
         self.expected_again = Counter(
             {epoch: snapshot.again("training", epoch) for epoch in range(self.job.plan.epochs)}
         )
-        told = [shard for name in tellers for shard in self.memories.get(name, Memory()).shards.values()]
+        reported = [shard for name in tellers for shard in self.memories.get(name, Memory()).shards.values()]
         known = snapshot.next_lease
         held = {lease.lease_id for lease in snapshot.held("training")}
-        told = [shard for shard in told if shard["lease_id"] >= known or shard["lease_id"] in held]
+        reported = [shard for shard in reported if shard["lease_id"] >= known or shard["lease_id"] in held]
         mine = {
             (shard["epoch"], sample)
-            for shard in told
+            for shard in reported
             for sample in range(shard["start"], shard["end"] if shard["held"] else shard["position"])
         }
-        epoch = max([snapshot.epoch("training"), ended + 1, *(shard["epoch"] for shard in told)])
+        epoch = max([snapshot.epoch("training"), ended + 1, *(shard["epoch"] for shard in reported)])
         if epoch == self.job.plan.epochs:
             return
         given_out = set()
@@ -237,27 +237,27 @@ def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybod
 def test_if_everybody_tells_nothing_is_trained_twice(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
-    told = story(toy_job, plan, seed, everybody_tells=True)
-    audit = audit_ledger(told.job.state.ledger)
+    recovered = story(toy_job, plan, seed, everybody_tells=True)
+    audit = audit_ledger(recovered.job.state.ledger)
     assert audit.exact, audit.reason
-    assert told.trained == Counter({(e, s): 1 for e in range(plan.epochs) for s in range(SIZE)})
+    assert recovered.trained == Counter({(e, s): 1 for e in range(plan.epochs) for s in range(SIZE)})
     assert all(row.again == 0 for row in audit.rows)
     # One that was under way when the master was lost is made again, over all samples.
-    assert {result["metrics"]["count"] for result in told.job.state.results} <= {37.0}
-    assert len(told.job.state.epochs_ended) == plan.epochs
-    assert told.job.state.ledger.steps == plan.epochs * -(-SIZE // plan.batch_size)
+    assert {result["metrics"]["count"] for result in recovered.job.state.results} <= {37.0}
+    assert len(recovered.job.state.epochs_ended) == plan.epochs
+    assert recovered.job.state.ledger.steps == plan.epochs * -(-SIZE // plan.batch_size)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("plan", [PLANS["servers"], PLANS["unshuffled"]], ids=["servers", "unshuffled"])
 @pytest.mark.parametrize("seed", seeds(8))
-def test_what_nobody_tells_is_trained_again_and_counted(
+def test_unreported_work_is_trained_again_and_counted(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
-    told = story(toy_job, plan, seed, everybody_tells=False)
-    audit = audit_ledger(told.job.state.ledger)
+    recovered = story(toy_job, plan, seed, everybody_tells=False)
+    audit = audit_ledger(recovered.job.state.ledger)
     assert audit.exact, audit.reason
-    assert set(told.trained) == {(e, s) for e in range(plan.epochs) for s in range(SIZE)}
+    assert set(recovered.trained) == {(e, s) for e in range(plan.epochs) for s in range(SIZE)}
     assert {row.epoch: row.again for row in audit.rows} == {
-        e: told.expected_again[e] for e in range(plan.epochs)
+        e: recovered.expected_again[e] for e in range(plan.epochs)
     }

@@ -223,7 +223,7 @@ def test_what_a_lost_worker_did_is_done_again_and_listed(running: RunningMaster,
     done: Counter[int] = Counter()
     workers = [Worker(f"worker-{i}", running, done) for i in range(3)]
     listed.names.update(worker.name for worker in workers)
-    # Shards of 20 samples in order: worker-1 has got its first before the snapshot, whoever came first.
+    # Shards of 20 samples in order: worker-1 has got its first before the snapshot, in any order of joining.
     for worker in workers:
         worker.step(1)
     kept = running.ask(lambda master: master.record())

@@ -1,4 +1,4 @@
-"""What a master without its journal makes of what it is told: generations, cuts, nodes, epochs that overlap."""
+"""What a master without its journal makes of the workers' reports: generations, cuts, nodes, epochs that overlap."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_model_that_was_lost_meanwhile_is_trained_again_from_the_checkpoint() 
     given = lease(state, "worker-0", 1)
     state = lost(state)
     held = shard(given.lease_id, given.start, given.start + 4, given.end)
-    # Somebody is in the third generation; this shard is of the first.
+    # A worker is in the third generation; this shard is of the first.
     assert tell(state, seen_generation=3, shards=[held]) == [given.lease_id]
     assert state.generation == 4
     assert state.ledger.samples_done("training") == 0
@@ -141,7 +141,7 @@ def test_a_worker_of_after_the_snapshot_is_taken_in() -> None:
     order = state.ledger.order("training", epoch=0, first=0, count=1)[0]
     assert tell(state, "worker-5", shards=[shard(1, order, order, order + 8)]) == []
     state.apply(FinishReclaim())
-    # The one that it had replaced turns out to be gone: nobody else has to come.
+    # The one that it had replaced turns out to be gone: no other replacement is needed.
     status = {"name": "worker-1", "role": "worker", "phase": "failed", "reason": "killed"}
     state.apply(ObserveNode(status=node_status({**status, "exit_code": None, "message": ""})))
     assert sorted(n.name for n in state.roster.alive("worker")) == ["worker-0", "worker-5"]
@@ -188,7 +188,7 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
             assert not state.ledger.check()
         worker = source.choice(list(memories))
         memory = memories[worker]
-        held = [told for told in memory.values() if told["held"]]
+        held = [one for one in memory.values() if one["held"]]
         if not held or (len(held) < 3 and source.random() < 0.3):
             requests += 1
             if state.work.may_lease("d", worker, requests):
@@ -197,12 +197,12 @@ def test_programs_whose_epochs_overlap(seed: int) -> None:
                     got.lease_id, got.start, got.start, got.end, dataset="d", epoch=got.epoch
                 )
             continue
-        told = source.choice(held)
-        position = min(told["position"] + 4, told["end"])
-        trained.update((told["epoch"], sample) for sample in range(told["position"], position))
-        told["position"], told["batches"] = position, told["batches"] + 1
-        told["held"] = position < told["end"]
-        progress = [(told["lease_id"], position, told["batches"], False)]
+        chosen = source.choice(held)
+        position = min(chosen["position"] + 4, chosen["end"])
+        trained.update((chosen["epoch"], sample) for sample in range(chosen["position"], position))
+        chosen["position"], chosen["batches"] = position, chosen["batches"] + 1
+        chosen["held"] = position < chosen["end"]
+        progress = [(chosen["lease_id"], position, chosen["batches"], False)]
         report: dict[str, Any] = {
             "bad": [],
             "loss_sum": 0.0,

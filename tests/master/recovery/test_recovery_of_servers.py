@@ -1,5 +1,5 @@
-"""A master that has forgotten the last seconds asks its parameter servers, and those that answer are believed, whoever
-else does not."""
+"""A master that has lost the last seconds asks its parameter servers, and believes those that answer, even if others
+do not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from elasticdl.ps.server.store import Store
 from elasticdl.ps.storage.bucket_store import ServerSettings
 
 TOKEN = "a token for tests"
-NOBODY_LISTENS = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 USUAL = first_map(2, replicas=2)
 # Roles were swapped since the snapshot.
 NEWEST = replace(USUAL, version=7, primary=USUAL.backup, backup=USUAL.primary)
@@ -87,7 +87,7 @@ def placed(master: Master) -> BucketMap:
 
 
 def test_one_of_two_answers(address_of: Callable[..., str], back: Callable[..., Master]) -> None:
-    master = back(address_of(0, NEWEST), NOBODY_LISTENS)
+    master = back(address_of(0, NEWEST), UNREACHABLE)
     assert placed(master).primary == NEWEST.primary
     assert master.state.generation == 1
     # The other may have seen some more, and must not take what comes next for one of those.
@@ -102,9 +102,9 @@ def test_both_answer(address_of: Callable[..., str], back: Callable[..., Master]
 def test_one_knows_that_the_model_was_lost(
     address_of: Callable[..., str], back: Callable[..., Master]
 ) -> None:
-    assert back(NOBODY_LISTENS, address_of(1, USUAL, generation=3)).state.generation == 4
+    assert back(UNREACHABLE, address_of(1, USUAL, generation=3)).state.generation == 4
 
 
-def test_nobody_answers(back: Callable[..., Master]) -> None:
+def test_no_server_answers(back: Callable[..., Master]) -> None:
     """Then nothing is known of newer maps, which would be overruled by an old one."""
-    assert placed(back(NOBODY_LISTENS, NOBODY_LISTENS)) == USUAL
+    assert placed(back(UNREACHABLE, UNREACHABLE)) == USUAL

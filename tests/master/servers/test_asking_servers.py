@@ -1,4 +1,4 @@
-"""The master asks all servers how they do; one that does not answer keeps nobody else from telling."""
+"""The master polls all servers; one that does not answer does not delay the answers of others."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_buckets_that_are_being_handed_over_are_asked_for_again(master: Played, 
     master.use(
         primary=tuple(primary), backup=tuple(backup), handover={bucket: before[bucket] for bucket in handed}
     )
-    # The buckets that are nobody's do not get this one, and the worker ends before it can bring it again.
+    # The buckets under handover do not get this one, and the worker ends before it can repeat it.
     master.push(2)
     others = sorted(set(range(BUCKETS)) - set(handed))
     partial = PartialPush(lease_id=7, position=20, batches=2, buckets=pack(mask_of(others)).hex())
@@ -248,7 +248,7 @@ def test_not_for_ever(master: Played, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.timeout(60)
 def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) -> None:
-    """Nobody can push to that one either: there is nothing to be gained by guessing what it has."""
+    """Workers cannot push to that one either: there is nothing to be gained by guessing what it has."""
     master.push(1)
     master.servers[1].stop()
 

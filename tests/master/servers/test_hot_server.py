@@ -38,7 +38,7 @@ PUSHES = 40
 
 
 class Played:
-    """A master: what it decides is told to servers and workers at once."""
+    """A master whose decisions reach servers and workers at once."""
 
     def __init__(self, job: Any) -> None:
         self.job = job

@@ -171,7 +171,7 @@ def test_nothing_goes_to_a_server_that_goes(leaving: Any) -> None:
     assert leaving.state.ps_addresses() == ["here:0", "here:1"]
 
 
-def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leaving: Any) -> None:
+def test_the_end_of_a_drained_server_leaves_its_successor_alone(leaving: Any) -> None:
     leaving.start_nodes()
     assert leaving.state.roster.nodes["ps-3"].slot == 2
     assert leaving.state.ps_incarnations() == ["i-ps-0", "i-ps-1", "i-ps-3"]
@@ -185,18 +185,18 @@ def test_the_end_of_a_server_that_was_sent_away_leaves_its_successor_alone(leavi
     assert leaving.replayed().snapshot() == leaving.state.snapshot()
 
 
-def test_a_server_that_was_sent_away_ends_while_its_successor_is_filled(leaving: Any) -> None:
+def test_a_drained_server_ends_while_its_successor_is_filled(leaving: Any) -> None:
     leaving.start_nodes()
     before = placed(leaving)
     assert set(before.migrating.values()) == {2}
     leaving.end("ps-2", EndReason.COMPLETED, 0)
-    assert placed(leaving) == before, "nothing is begun anew"
+    assert placed(leaving) == before, "nothing is restarted"
     let_move(leaving)
     assert is_even(leaving)
     assert leaving.state.generation == 1
 
 
-def test_a_server_that_was_sent_away_ends_before_its_successor_joins(leaving: Any) -> None:
+def test_a_drained_server_ends_before_its_successor_joins(leaving: Any) -> None:
     waiting = [node.name for node in leaving.state.roster.wanted()]
     assert waiting == ["ps-3"]
     before = placed(leaving)
@@ -209,7 +209,7 @@ def test_a_server_that_was_sent_away_ends_before_its_successor_joins(leaving: An
 
 
 def test_the_successor_of_a_server_that_still_goes_is_lost(leaving: Any) -> None:
-    """Nobody takes the other one for it."""
+    """It is not taken for the other one."""
     leaving.start_nodes()
     let_move(leaving)
     leaving.end("ps-3")
@@ -420,7 +420,7 @@ def test_a_master_that_comes_back_has_the_same_map(job: Any) -> None:
     assert replayed.snapshot() == job.state.snapshot()
 
 
-def test_what_is_told_by_an_older_map_counts_for_nothing(job: Any) -> None:
+def test_progress_by_an_older_map_is_ignored(job: Any) -> None:
     job.end("ps-0")
     job.start_nodes()
     now = placed(job)

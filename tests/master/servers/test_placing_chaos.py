@@ -1,5 +1,5 @@
 """Parameter servers are lost, join late or never, become more and fewer, at random and while buckets move: every place
-has somebody who is there or comes, nothing is lost that has a copy, and in the end all is where it should be.
+has a server that is there or comes, nothing is lost that has a copy, and in the end all is where it should be.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def come(tmp_path: Path, nowhere: Platform) -> Iterator[Callable[..., Master]]:
             model_zoo="z",
             model_def="a.b.c",
             training_data="d",
-            # A server that hangs is waited for for ever.
+            # A server that hangs is waited for indefinitely.
             stall_factor=0,
             **flags,
         )
@@ -106,7 +106,7 @@ def test_while_a_server_hangs(come: Callable[..., Master], hanging: str, started
 
     asyncio.run(lose())
     assert started == ["worker-2"]
-    # Nobody knows yet what it has done.
+    # It is not known yet what it has done.
     assert [lease.worker for lease in master.state.ledger.held("training")] == ["worker-0"]
     nodes = {node.name: node for node in job_status(master).nodes}
     assert nodes["worker-0"].reason == "killed"
@@ -178,8 +178,8 @@ def test_samples_that_fail_are_named_where_the_worker_has_failed_too_often_as_we
     begin(master, hanging)
     state = master.state
     (lease,) = state.ledger.held_by("worker-0")
-    told: dict[str, Any] = {"message": "bad sample", "traceback": "", "lease_id": lease.lease_id}
-    master.do(ReportFailure(node="worker-0", kind="program", **told))
+    failure: dict[str, Any] = {"message": "bad sample", "traceback": "", "lease_id": lease.lease_id}
+    master.do(ReportFailure(node="worker-0", kind="program", **failure))
     end = ended("worker-0", EndReason.ERROR)
     outcomes = []
     for command in (VacateNode(status=end), ObserveNode(status=end)):

@@ -17,7 +17,7 @@ from elasticdl.wire import ps_pb2
 
 
 class Server:
-    """A server that counts what it is told to, by a clock of its own."""
+    """A server that counts the given work, by a clock of its own."""
 
     def __init__(self, name: str = "ps-0") -> None:
         self.name = name
@@ -47,7 +47,7 @@ def known(seconds: float | None) -> float:
     return seconds
 
 
-def told(figures: ServerFigures, *servers: Server) -> tuple[ServerReport, ...]:
+def reports_of(figures: ServerFigures, *servers: Server) -> tuple[ServerReport, ...]:
     figures.take(
         {number: server.reply() for number, server in enumerate(servers)},
         {number: server.name for number, server in enumerate(servers)},
@@ -58,7 +58,7 @@ def told(figures: ServerFigures, *servers: Server) -> tuple[ServerReport, ...]:
 def test_of_the_first_report() -> None:
     server = Server()
     server.works(seconds=4.0, batches=100, found=5)
-    (found,) = told(ServerFigures(), server)
+    (found,) = reports_of(ServerFigures(), server)
     assert (found.name, found.number, found.version) == ("ps-0", 0, 7)
     assert (found.rows, found.size_bytes, found.dense_bytes) == (100, 6440, 40)
     assert found.pull.count == 200
@@ -74,13 +74,13 @@ def test_what_was_before_the_first_report_is_in_no_rate() -> None:
     """As of a master that comes back to servers that have been busy for hours."""
     figures, server = ServerFigures(), Server()
     server.works(seconds=10_000.0, batches=10_000)
-    (found,) = told(figures, server)
+    (found,) = reports_of(figures, server)
     assert rates(found) == [None] * 7
     # Prompted by something else than the clock: too soon to say.
     server.works(seconds=0.1, batches=5)
-    assert rates(told(figures, server)[0]) == [None] * 7
+    assert rates(reports_of(figures, server)[0]) == [None] * 7
     server.works(seconds=1.9, batches=35)
-    assert rates(told(figures, server)[0]) == [40.0, 20.0, 20.0, 200.0, 200.0, 200.0, 200.0]
+    assert rates(reports_of(figures, server)[0]) == [40.0, 20.0, 20.0, 200.0, 200.0, 200.0, 200.0]
 
 
 def rates(found: ServerReport) -> list[float | None]:
@@ -100,10 +100,10 @@ def test_of_the_last_seconds() -> None:
     """What was long ago does not count any more."""
     figures, server = ServerFigures(), Server()
     server.works(seconds=60.0, batches=6000, found=0, took=1_000_000)
-    told(figures, server)
+    reports_of(figures, server)
     for _ in range(12):
         server.works(seconds=1.0, batches=10, found=10, took=1000)
-        (found,) = told(figures, server)
+        (found,) = reports_of(figures, server)
     assert found.push.per_second == 10.0
     assert found.hit_ratio == 1.0
     assert known(found.push.p99_seconds) < 0.002
@@ -112,12 +112,12 @@ def test_of_the_last_seconds() -> None:
 
 
 def test_a_server_that_has_nothing_to_do() -> None:
-    """Nothing a second; how it was when there was something is still told."""
+    """No rates; how it was when there was something is still reported."""
     figures, server = ServerFigures(), Server()
     server.works(seconds=1.0, batches=10)
     for _ in range(20):
         server.works(seconds=1.0, batches=0)
-        (found,) = told(figures, server)
+        (found,) = reports_of(figures, server)
     assert (found.pull.per_second, found.rows_pulled_per_second) == (0.0, 0.0)
     assert found.hit_ratio == 1.0
     assert found.staleness.mean == 2.0
@@ -125,7 +125,7 @@ def test_a_server_that_has_nothing_to_do() -> None:
 
 
 def test_of_which_nothing_is_known() -> None:
-    (found,) = told(ServerFigures(), Server())
+    (found,) = reports_of(ServerFigures(), Server())
     assert (found.hit_ratio, found.staleness, found.push.p95_seconds) == (
         None,
         Staleness(),
@@ -136,20 +136,20 @@ def test_of_which_nothing_is_known() -> None:
 def test_a_server_that_was_started_again_counts_from_nothing() -> None:
     figures, before = ServerFigures(), Server()
     before.works(seconds=100.0, batches=1000)
-    told(figures, before)
+    reports_of(figures, before)
     again = Server("ps-2")
     again.works(seconds=1.0, batches=4)
-    (found,) = told(figures, again)
+    (found,) = reports_of(figures, again)
     assert (found.name, found.push.count, found.push.per_second) == ("ps-2", 4, None)
     again.works(seconds=1.0, batches=2)
-    (found,) = told(figures, again)
+    (found,) = reports_of(figures, again)
     assert (found.push.count, found.push.per_second) == (6, 2.0)
 
 
 def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
     figures = ServerFigures()
     first, second = Server("ps-0"), Server("ps-1")
-    assert [one.name for one in told(figures, first, second)] == ["ps-0", "ps-1"]
+    assert [one.name for one in reports_of(figures, first, second)] == ["ps-0", "ps-1"]
     figures.take({0: first.reply()}, {0: "ps-0", 1: "ps-1"})
     assert [one.name for one in figures.reports()] == ["ps-0", "ps-1"]
     figures.take({0: first.reply()}, {0: "ps-0"})
@@ -161,7 +161,7 @@ def test_hot_ids_and_refusals() -> None:
     server.statistics.of_thread().not_finite += 3
     server.statistics.of_thread().table("clicks").refused += 5
     server.statistics.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
-    (found,) = told(ServerFigures(), server)
+    (found,) = reports_of(ServerFigures(), server)
     assert (found.non_finite_pushes, found.rows_rejected) == (3, 5)
     assert found.tables[0].hot_ids == (ReportedHotId(id=-1, share=0.25),)
 
@@ -173,7 +173,7 @@ def test_pulls_of_both_kinds_are_merged() -> None:
         counted.calls["pull"].add(10)
     for _ in range(10):
         counted.calls["pull_rows"].add(1000)
-    (found,) = told(ServerFigures(), server)
+    (found,) = reports_of(ServerFigures(), server)
     together = Distribution()
     together.merge(counted.calls["pull"])
     together.merge(counted.calls["pull_rows"])
@@ -184,7 +184,7 @@ def test_pulls_of_both_kinds_are_merged() -> None:
 def test_shortened_where_there_is_little_room() -> None:
     server = Server()
     server.statistics.hot = lambda: {"clicks": [HotId(id=-1, share=0.25)]}  # type: ignore[method-assign]
-    whole = told(ServerFigures(), server)
+    whole = reports_of(ServerFigures(), server)
     length = len(json.dumps(encode(whole)))
     assert shortened(whole, length) == whole
     cooled = shortened(whole, length - 1)
@@ -195,7 +195,7 @@ def test_shortened_where_there_is_little_room() -> None:
 def test_described_again_only_when_there_is_news() -> None:
     """A display asks several times a second."""
     figures, server = ServerFigures(), Server()
-    before = told(figures, server)
+    before = reports_of(figures, server)
     assert figures.reports() is before
     server.works(seconds=1.0, batches=10)
-    assert told(figures, server)[0].push.count == 10
+    assert reports_of(figures, server)[0].push.count == 10

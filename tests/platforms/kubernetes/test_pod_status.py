@@ -82,11 +82,11 @@ def test_what_cannot_start_says_why_and_nothing_else() -> None:
     assert message.endswith('exec: "no-such-command": executable file not found in $PATH: unknown')
 
 
-def test_the_last_words_of_a_program() -> None:
+def test_last_output_of_a_program() -> None:
     document = pod("failed")
     state = document["status"]["containerStatuses"][0]["state"]["terminated"]
     state["message"] = "Traceback ...\nValueError: too hot\n"
-    assert node_status(document).message == "exit code 3; its last words: ValueError: too hot"
+    assert node_status(document).message == "exit code 3; last output: ValueError: too hot"
 
 
 def test_a_pod_that_has_vanished_was_killed() -> None:
@@ -228,7 +228,7 @@ def test_a_container_before_ours_that_fails() -> None:
     document["status"]["phase"] = "Failed"
     status = node_status(document)
     assert (status.phase, status.reason, status.exit_code) == (NodePhase.FAILED, EndReason.KILLED, None)
-    assert status.message == "its container istio-init has failed: exit code 2; its last words: no iptables"
+    assert status.message == "its container istio-init has failed: exit code 2; last output: no iptables"
 
 
 @pytest.mark.parametrize(

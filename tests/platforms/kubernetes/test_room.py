@@ -20,7 +20,7 @@ class Namespace:
         self.rooms = rooms
 
     def asked(self, *requests: NodeRequest, times: int) -> list[str]:
-        """Who asks first, when they stand in line in this order."""
+        """The order of the first requests, when they queue in this order."""
         asked: list[str] = []
         enough = asyncio.Event()
 

@@ -17,7 +17,7 @@ def test_both_streams_in_order(host: Host, node: Callable[..., NodeRequest]) -> 
     assert host.tail("worker-0", 2) == ["two", "three"]
 
 
-def test_last_words_of_a_killed_node(host: Host, node: Callable[..., NodeRequest]) -> None:
+def test_last_output_of_a_killed_node(host: Host, node: Callable[..., NodeRequest]) -> None:
     host.spawn(node("worker-0", "sh", "-c", "seq 10000; kill -9 $$"))
     host.wait("worker-0", 60)
     assert host.tail("worker-0", 3) == ["9998", "9999", "10000"]
@@ -25,7 +25,7 @@ def test_last_words_of_a_killed_node(host: Host, node: Callable[..., NodeRequest
 
 def test_an_error_tells_the_last_line(host: Host, node: Callable[..., NodeRequest]) -> None:
     host.spawn(node("worker-0", "sh", "-c", "echo 'ValueError: too hot' >&2; exit 1"))
-    assert host.wait("worker-0", 60).message == "exit code 1; its last words: ValueError: too hot"
+    assert host.wait("worker-0", 60).message == "exit code 1; last output: ValueError: too hot"
 
 
 def test_no_node_has_a_terminal_to_read_from(host: Host, node: Callable[..., NodeRequest]) -> None:

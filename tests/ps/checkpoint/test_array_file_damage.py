@@ -1,4 +1,4 @@
-"""A file that is cut off, changed, foreign or from the future is told by name, with what is wrong with it."""
+"""A file that is cut off, changed, foreign or of a later version is an error with its name and the cause."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_anything_appended_is_found(file: Path) -> None:
         (bytes(1000), "is not a file of parameters"),
     ],
 )
-def test_foreign_files_are_told(file: Path, content: bytes, message: str) -> None:
+def test_foreign_files_are_refused(file: Path, content: bytes, message: str) -> None:
     file.write_bytes(content)
     with pytest.raises(UserError, match=message) as error:
         read_array_file(file)
     assert str(file) in error.value.message
 
 
-def test_files_of_a_later_version_are_told(file: Path) -> None:
+def test_files_of_a_later_version_are_refused(file: Path) -> None:
     content = bytearray(file.read_bytes())
     struct.pack_into("<I", content, 8, 2)
     file.write_bytes(content)
@@ -86,7 +86,7 @@ def test_files_of_a_later_version_are_told(file: Path) -> None:
     assert "later" in error.value.hint
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_file_is_an_error_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing\.edl cannot be read: No such file"):
         read_array_file(tmp_path / "nothing.edl")
     with pytest.raises(UserError, match="cannot be read"):
@@ -94,7 +94,7 @@ def test_missing_files_are_told(tmp_path: Path) -> None:
 
 
 def test_an_index_that_asks_for_more_than_there_is(file: Path, tmp_path: Path) -> None:
-    """A file made by somebody else, with right checksums, cannot make the reader allocate what it has not."""
+    """A crafted file, with right checksums, cannot make the reader allocate what it has not."""
     import json
     import zlib
 

@@ -50,7 +50,7 @@ def test_kill_at_random_moments(tmp_path: Path) -> None:
         number = max([number, *map(int, rest.split())])
         interrupted += (tmp_path / ".x.edl.partial").exists()
         snapshot = read_array_file(path)
-        # The last one that was told of, or the one whose telling was cut short.
+        # The last one that was printed, or the one whose line was cut short.
         assert snapshot.attributes["number"] in (number, number + 1)
         assert all(np.all(array == snapshot.attributes["number"]) for array in snapshot.groups["g"].values())
         number = snapshot.attributes["number"]

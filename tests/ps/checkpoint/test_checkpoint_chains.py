@@ -133,7 +133,7 @@ def test_two_of_one_step_of_which_one_needs_the_other(tmp_path: Path) -> None:
     assert names(tmp_path) == ["version-20"]
 
 
-def test_one_that_nobody_needs_is_replaced(tmp_path: Path) -> None:
+def test_unneeded_checkpoint_of_the_same_name_is_replaced(tmp_path: Path) -> None:
     write(tmp_path, 10, value=1)
     write(tmp_path, 10, value=2)
     assert names(tmp_path) == ["version-10"]

@@ -1,4 +1,4 @@
-"""The ledger of a checkpoint is covered by a checksum: damage is told, and never taken for an account of samples."""
+"""The ledger of a checkpoint is covered by a checksum: damage is an error, never taken for an account of samples."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from elasticdl.wire.channel import open_channel
 from elasticdl.wire.ps_pb2_grpc import ParameterServerStub
 
 SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 40.0
 
 
@@ -140,7 +140,7 @@ def test_when_one_server_fails_the_others_stop_writing(
     asyncio.run(inside())
 
 
-def test_one_whose_caller_has_gone_stops_nobody() -> None:
+def test_cancelled_save_does_not_stop_its_successor() -> None:
     """It may get a thread only after the one that came in its place."""
     saves = SaveQueue()
 

@@ -191,7 +191,7 @@ def test_chosen_buckets_only(tmp_path: Path) -> None:
     assert contents(restored) == contents(table, range(3, 7))
 
 
-def test_slots_of_another_optimizer_begin_anew(tmp_path: Path) -> None:
+def test_slots_of_another_optimizer_are_reset(tmp_path: Path) -> None:
     table, chance = new_table(), np.random.default_rng(3)
     for step in range(1, 5):
         train(table, step, chance)

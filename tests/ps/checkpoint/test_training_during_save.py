@@ -19,12 +19,12 @@ from elasticdl.wire import ps_pb2
 
 IDS = np.arange(3000)
 TABLE = TableSpec(name="users", width=4)
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 120.0
 
 
 class SlowDisk:
-    """Stops whoever writes to it, at every array, until it is told to go on."""
+    """Blocks its writer at every array, until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.goes_on = threading.Event(), threading.Event()

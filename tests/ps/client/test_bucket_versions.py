@@ -45,7 +45,7 @@ def die(store: Store, worker: str) -> None:
 
 
 def tries(client: ParameterClient, most: int = 5) -> int:
-    """How often a batch has to be computed before it is taken, if nobody else is there."""
+    """How often a batch has to be computed before it is taken, without other workers."""
     for number in range(1, most + 1):
         versions = client.pull().versions
         try:

@@ -16,7 +16,7 @@ SGD = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
 
 
 class Proxy:
-    """Between a client and a server: passes on everything, until told to lose what the server says next."""
+    """Between a client and a server: forwards everything, until the test makes it drop the server's next reply."""
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -47,7 +47,7 @@ class Proxy:
         try:
             while data := source.recv(1 << 16):
                 if from_server and self._lose.is_set() and self._applied.is_set():
-                    # The server has done it and is saying so. Nobody will hear.
+                    # The server has applied the call. Its reply is lost.
                     self._lose.clear()
                     self.losses += 1
                     break

@@ -64,7 +64,7 @@ def test_the_same_as_the_optimizer_by_itself(start_servers: Any, count: int) -> 
 
 
 def test_many_workers_at_once(start_servers: Any) -> None:
-    """Gradients add up whoever sends them, and none is lost or counted twice."""
+    """Gradients of all workers add up, and none is lost or counted twice."""
     servers = start_servers(3)
     batches = 25
 
@@ -117,7 +117,7 @@ def test_before_anybody_came(start_servers: Any) -> None:
     assert not pulled.trainable
 
 
-def test_the_second_worker_is_told_that_it_is_the_second(start_servers: Any) -> None:
+def test_second_initialization_returns_true(start_servers: Any) -> None:
     servers = start_servers(2)
     servers.client("worker-0").initialize(MODEL, {}, SGD)
     second = servers.client("worker-1")
@@ -260,7 +260,7 @@ def test_waiting_for_a_generation_to_come(start_servers: Any) -> None:
         assert pulling.result().initialized is False
 
 
-def test_waiting_ends_when_told(start_servers: Any) -> None:
+def test_stop_ends_waiting(start_servers: Any) -> None:
     servers = start_servers(2)
     answers = iter([False, False])
     client = servers.client(generation=2, stop=lambda: next(answers, True))

@@ -25,7 +25,7 @@ def test_the_first_map_is_even_and_every_backup_is_elsewhere(servers: int) -> No
         assert all(one != other for one, other in zip(made.primary, made.backup, strict=True))
 
 
-def test_without_replicas_nobody_backs_up() -> None:
+def test_first_map_without_replicas_has_no_backups() -> None:
     assert set(first_map(3, replicas=1).backup) == {NO_SERVER}
 
 

@@ -60,7 +60,7 @@ def test_a_copy_of_what_waits_stays_as_it_was() -> None:
     np.testing.assert_array_equal(parameters.pending["w"], [2.0, 4.0])
 
 
-def test_what_is_large_and_nobody_looks_at_is_added_up_in_place() -> None:
+def test_large_gradient_without_reader_is_added_in_place() -> None:
     gradient = np.arange(COUNT, dtype=np.float32).reshape(2, -1)
     parameters = DenseParameters({"w": np.zeros_like(gradient)}, {})
     parameters.add_pending({"w": gradient})
@@ -151,7 +151,7 @@ def test_the_sum_of_one_batch_is_passed_over_where_that_is_allowed(start_servers
 
 
 def test_a_norm_whose_square_is_too_large() -> None:
-    """Gradients clipped by it would all become zero, and nobody would know."""
+    """Gradients clipped by it would all become zero, silently."""
     gradients = [np.array([3e20, 0.0], np.float32), np.array([[4e20]], np.float32)]
     assert squared_norm(gradients) == pytest.approx(25e40, rel=1e-6)
     assert squared_norm([np.array([np.inf], np.float32)]) == np.inf

@@ -37,7 +37,7 @@ def server(number: int, incarnation: str = "") -> Store:
 
 def deliver(sender: Store, receiver: Store) -> list[str]:
     """All that one has to tell the other; returns what it was. Raises what the receiver does."""
-    told = []
+    delivered = []
     for outbox in sender.state.peers.outboxes.values():
         while (entry := outbox.after(outbox.acknowledged)) is not None:
             receiver.peers.receive(
@@ -48,9 +48,9 @@ def deliver(sender: Store, receiver: Store) -> list[str]:
                 unpack(entry.entry.buckets),
                 call_codec.decode_entry(entry.entry, memoryview(b"".join(entry.body))),
             )
-            told.append(str(entry.entry.WhichOneof("what")))
+            delivered.append(str(entry.entry.WhichOneof("what")))
             sender.peers.acknowledge(outbox, entry.entry.position)
-    return told
+    return delivered
 
 
 def test_what_was_handed_over_is_not_handed_over_again() -> None:
@@ -65,7 +65,7 @@ def test_what_was_handed_over_is_not_handed_over_again() -> None:
     assert second.master.status().taken == list(range(BUCKETS))
 
 
-def test_what_could_not_be_told_yet_is_told_once() -> None:
+def test_delayed_handover_is_delivered_once() -> None:
     first, second = server(0), server(1)
     first.peers.update_routes(Routes(map=HANDED))
     for store in (first, second):
@@ -75,7 +75,7 @@ def test_what_could_not_be_told_yet_is_told_once() -> None:
 
 
 def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
-    """The backup of the next primary has been told things by this one, which would be lost to it otherwise."""
+    """The backup of the next primary has entries from this one, which would be lost to it otherwise."""
     first = server(0)
     everything = dict.fromkeys(range(BUCKETS), 2)
     first.peers.update_routes(Routes(map=replace(BEFORE, version=2, migrating=everything)))
@@ -88,11 +88,11 @@ def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
     first.peers.update_routes(
         Routes(map=replace(HANDED, version=3, primary=(2,) * BUCKETS, backup=(1,) * BUCKETS))
     )
-    told = outboxes[2].last
-    first.peers.acknowledge(outboxes[2], told)
-    assert outboxes[2].last == told
+    last = outboxes[2].last
+    first.peers.acknowledge(outboxes[2], last)
+    assert outboxes[2].last == last
     first.peers.acknowledge(outboxes[1], outboxes[1].last)
-    handover = outboxes[2].after(told)
+    handover = outboxes[2].after(last)
     assert handover is not None
     assert handover.entry.HasField("handover")
 
@@ -102,14 +102,14 @@ def test_a_bucket_that_comes_back_is_handed_over_again() -> None:
     for version in range(2, 10, 2):
         there = replace(HANDED, version=version)
         back = replace(BEFORE, version=version + 1, handover=dict.fromkeys(range(BUCKETS), 1))
-        for sender, receiver, told in ((first, second, there), (second, first, back)):
+        for sender, receiver, current in ((first, second, there), (second, first, back)):
             for store in (first, second):
-                store.peers.update_routes(Routes(map=told))
+                store.peers.update_routes(Routes(map=current))
             assert deliver(sender, receiver) == ["handover"]
             assert receiver.master.status().taken == list(range(BUCKETS))
 
 
-def test_another_process_under_the_same_number_is_handed_it_anew() -> None:
+def test_new_process_with_the_same_number_gets_the_handover_again() -> None:
     first = server(0, "zero")
     first.peers.update_routes(Routes(map=HANDED, incarnations={0: "zero", 1: "one"}))
     assert deliver(first, server(1, "one")) == ["handover"]

@@ -1,4 +1,4 @@
-"""A server whose backup hangs goes on answering: whoever waits for the backup does not keep others from being heard."""
+"""A server whose backup hangs goes on answering: calls that wait for the backup do not block other calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MANY = 40
 
 
 def primary() -> Store:
-    """Of a backup that nobody ever hears of."""
+    """Of a backup that never responds."""
     store = Store(ServerSettings(), number=0, incarnation="a")
     store.close(1)
     store.peers.update_routes(ROUTES)
@@ -46,7 +46,7 @@ def served(token: str) -> Iterator[tuple[Store, Any]]:
 
 
 def calls(stub: Any) -> Iterator[Any]:
-    """Of all kinds that wait for a backup, for ever."""
+    """Of all kinds that wait for a backup, forever."""
     for number in range(MANY):
         yield stub.Fence.future(ps_pb2.FenceRequest(worker=f"worker-{number}", generation=1))
         yield stub.Flush.future(ps_pb2.FlushRequest(generation=1))
@@ -57,7 +57,7 @@ def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
     store, stub = served
     waiting = list(calls(stub))
     assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60).ready
-    # Some wait until the map says that there is no such backup any more; the others are told to come again.
+    # Some wait until the map has no such backup any more; the others are refused until then.
     store.peers.update_routes(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
     assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
@@ -87,7 +87,7 @@ def test_who_does_not_wait_any_more_makes_room(
     assert any(gets_place() for _ in range(10_000))
 
 
-def test_what_nobody_wants_any_more_is_not_done() -> None:
+def test_cancelled_call_is_not_carried_out() -> None:
     store = primary()
     with pytest.raises(CallCancelled):
         store.master.freeze("cut", generation=1, flush=True, wanted=lambda: False)

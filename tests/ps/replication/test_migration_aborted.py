@@ -42,15 +42,15 @@ def filled() -> Store:
     body = memoryview(b"".join(rows_parts([IDS]) + rows_parts([np.ones((len(IDS), 3), np.float32)])))
     primary.workers.begin_push(read_push(request, body), message=request, body=(body,))
     primary.peers.update_routes(Routes(map=FILLING))
-    told = primary.state.peers.outboxes[2].after(0)
-    assert told is not None
+    pending = primary.state.peers.outboxes[2].after(0)
+    assert pending is not None
     third.peers.receive(
         0,
         "",
         1,
-        told.entry,
-        unpack(told.entry.buckets),
-        call_codec.decode_entry(told.entry, memoryview(b"".join(told.body))),
+        pending.entry,
+        unpack(pending.entry.buckets),
+        call_codec.decode_entry(pending.entry, memoryview(b"".join(pending.body))),
     )
     return third
 

@@ -42,7 +42,7 @@ def migrating() -> tuple[Store, Any]:
     return store, store.state.peers.outboxes[2]
 
 
-def test_a_push_is_told_before_most_of_them() -> None:
+def test_push_is_replicated_before_most_parts() -> None:
     store, outbox = migrating()
     request = ps_pb2.PushRequest(worker="w", sequence=1, learning_rate=1.0, generation=1)
     store.workers.begin_push(read_push(request, memoryview(b"")), message=request)

@@ -80,10 +80,10 @@ class Primary:
     def deliver(self) -> Iterator[ps_pb2.Entry]:
         """What is in the outbox, entry by entry, each acknowledged when the caller has had a look at it."""
         while (
-            told := self.store.peers.next_entry(self.outbox, self.outbox.acknowledged, seconds=0)
+            pending := self.store.peers.next_entry(self.outbox, self.outbox.acknowledged, seconds=0)
         ) is not None:
-            entry = ps_pb2.Entry.FromString(told[1])
-            body = memoryview(b"".join(told[2]))
+            entry = ps_pb2.Entry.FromString(pending[1])
+            body = memoryview(b"".join(pending[2]))
             self.third.peers.receive(
                 0, "", 1, entry, unpack(entry.buckets), call_codec.decode_entry(entry, body)
             )
@@ -157,14 +157,14 @@ def test_no_more_than_two_parts_are_under_way(primary: Primary) -> None:
     primary.update_routes(FILLING)
     assert primary.outbox.last == 2
     primary.push()
-    told = primary.outbox.after(2)
-    assert told is not None
-    assert told.entry.HasField("push")
+    pending = primary.outbox.after(2)
+    assert pending is not None
+    assert pending.entry.HasField("push")
     for _ in primary.deliver():
         assert primary.outbox.migrations_in_flight <= 2
 
 
-def test_a_filling_that_is_given_up_begins_anew_with_the_first_part(primary: Primary) -> None:
+def test_aborted_migration_restarts_with_the_first_part(primary: Primary) -> None:
     primary.update_routes(FILLING)
     delivered = primary.deliver()
     assert [next(delivered).fill.part for _ in range(4)] == [0, 1, 2, 3]
@@ -226,7 +226,7 @@ def test_each_row_and_each_sighting_is_in_one_part(ids: list[int], parts: int) -
             wanted = getattr(whole, kind)
             assert sorted(np.concatenate([getattr(part, kind) for part in found])) == sorted(wanted)
         for part in found:
-            # As they are in the bucket. In the order of its index they would pile up in that of whoever takes them in.
+            # As they are in the bucket. In the order of its index they would pile up in the index of the receiver.
             assert part.ids.tolist() == [
                 each for each in whole.ids.tolist() if each in set(part.ids.tolist())
             ]

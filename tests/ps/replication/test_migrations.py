@@ -37,7 +37,7 @@ def test_while_it_goes_on_it_is_copied_once() -> None:
 def test_given_up_and_begun_again_unseen_it_is_copied_again() -> None:
     roles = primary(FILLING, replace(FILLING, version=7, migrating_since={5: 6}))
     assert roles.to_migrate() == [(5, 2, None)]
-    # And is told nothing of what happens to the bucket before it has that.
+    # And gets no entries of the bucket before it has that.
     assert 2 not in roles.targets
 
 

@@ -1,4 +1,4 @@
-"""Maps through losses, joins, removals and loads: nobody is told to serve what it has not got, and all ends even."""
+"""Maps through losses, joins, removals and loads: no server serves a bucket that it lacks, and all ends balanced."""
 
 from __future__ import annotations
 

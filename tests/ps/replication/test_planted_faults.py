@@ -3,7 +3,7 @@
 A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. Those that
 so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for
 everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_migration_aborted.py`, and
-what is pushed between two parts of a bucket and not told in `test_migration_parts.py`.
+what is pushed between two parts of a bucket and not replicated in `test_migration_parts.py`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def the_rows_of_a_bucket_are_lost_at_a_move(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BucketStore, "export", now_and_then(export, without_rows, 50))
 
 
-def a_bucket_begins_anew_at_a_move(patch: pytest.MonkeyPatch) -> None:
+def a_bucket_is_reset_at_a_move(patch: pytest.MonkeyPatch) -> None:
     export = BucketStore.export
 
     def zeros(self: BucketStore, bucket: int, **how: Any) -> Any:
@@ -179,7 +179,7 @@ FAULTS: dict[Plant, int] = {
     a_repeated_push_is_applied_again: 1,
     acknowledged_before_the_backup_has_it: 0,
     the_rows_of_a_bucket_are_lost_at_a_move: 2,
-    a_bucket_begins_anew_at_a_move: 0,
+    a_bucket_is_reset_at_a_move: 0,
     a_bucket_forgets_at_a_move_what_it_has_had: 0,
     a_part_of_a_bucket_is_lost_at_a_move: 1,
     who_was_given_up_is_listened_to: 11,

@@ -45,7 +45,7 @@ DENSE = {f"d{number}": np.zeros(50, np.float32) for number in range(6)}
 
 
 PROGRAM = ("-m", "elasticdl.ps")
-# With a backup that passes over every third push that it is told of.
+# With a backup that skips every third push that it receives.
 FAULTY = """
 import runpy
 from itertools import count
@@ -107,15 +107,15 @@ class Master(MasterServicer):
         return master_pb2.JoinReply(job_spec=self.job_spec)
 
     def Watch(self, request: master_pb2.WatchRequest, context: Any) -> Iterator[master_pb2.Directive]:
-        told = None
+        sent = None
         while True:
             with self.changed:
-                while not self.over and (self.map is None or self.state() == told):
+                while not self.over and (self.map is None or self.state() == sent):
                     self.changed.wait()
                 if self.over:
                     yield master_pb2.Directive(finished=True)
                     return
-                told = self.state()
+                sent = self.state()
                 directive = self.directive()
             yield directive
 
@@ -125,12 +125,12 @@ class Master(MasterServicer):
     def directive(self) -> master_pb2.Directive:
         assert self.map is not None
         last = max(self.members, default=-1) + 1
-        nobody = ("", "")
+        absent = ("", "")
         return master_pb2.Directive(
             generation=1,
             ps_map=self.map.to_wire(),
-            ps_addresses=[self.members.get(number, nobody)[0] for number in range(last)],
-            ps_incarnations=[self.members.get(number, nobody)[1] for number in range(last)],
+            ps_addresses=[self.members.get(number, absent)[0] for number in range(last)],
+            ps_incarnations=[self.members.get(number, absent)[1] for number in range(last)],
         )
 
     def routes(self) -> Routes:

@@ -49,7 +49,7 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
     assert (fenced.buckets == mask).all()
     for history in second.store.state.bucket_store.histories.select(mask):
         assert history.last["worker-0"].sequence == 1
-    # Whoever takes over takes nothing more from that worker either.
+    # The new primary rejects that worker too.
     assert "worker-0" in second.store.state.fenced
 
 

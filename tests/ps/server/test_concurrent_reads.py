@@ -1,4 +1,4 @@
-"""Rows are read without the lock. Whatever happens meanwhile: what is not told to be elsewhere is right."""
+"""Rows are read without the lock. Whatever happens meanwhile: a row that is not reported as moved is right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INCARNATIONS = {0: "a", 1: "b"}
 
 
 class Served:
-    """A server that holds everything, and is told to hand some of it over and forget it."""
+    """A server that holds everything, and can hand some of it over and forget it."""
 
     def __init__(self) -> None:
         self.map = first_map(1, replicas=1)
@@ -103,7 +103,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]],
 
 
 @pytest.mark.parametrize("event", ["hand_over", "hand_over_and_get_back"])
-def test_buckets_that_were_handed_over_are_told_to_be_elsewhere(meanwhile: Any, event: str) -> None:
+def test_handed_over_buckets_are_reported_as_moved(meanwhile: Any, event: str) -> None:
     served = Served()
     meanwhile(getattr(served, event))
     ids, values, moved = served.export()
@@ -144,7 +144,7 @@ def test_a_new_generation(meanwhile: Any) -> None:
         served.export()
 
 
-def test_a_frozen_copy_that_is_released(meanwhile: Any) -> None:
+def test_read_of_a_released_snapshot(meanwhile: Any) -> None:
     served = Served()
     served.store.master.freeze("cut", generation=1)
     served.pull(frozen="cut")

@@ -1,4 +1,4 @@
-"""Ids that are in most pulls are found among very many that are not, and forgotten when nobody asks any more."""
+"""Ids that are in most pulls are found among very many that are not, and forgotten when pulls stop asking for them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_nothing_is_there_before(make_store: Any) -> None:
         ({"x": np.ones(2, np.float32)}, {}, "mean is not in the model"),
     ],
 )
-def test_another_model_is_told(
+def test_other_model_is_refused(
     make_store: Any, trainable: dict[str, Array], state: dict[str, Array], message: str
 ) -> None:
     small = make_store()

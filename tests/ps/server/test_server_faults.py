@@ -23,11 +23,11 @@ def test_the_next_call_has_a_connection_of_its_own(
     (session,) = client._sessions
 
     def fail(*given: Any, **more: Any) -> Any:
-        raise RuntimeError("nobody thought of that")
+        raise RuntimeError("an unforeseen error")
 
     with monkeypatch.context() as patch:
         patch.setattr(servers.stores[0].workers, "pull", fail)
-        with pytest.raises(ServerFailure, match=r"a fault of the parameter server: .*nobody thought of that"):
+        with pytest.raises(ServerFailure, match=r"a fault of the parameter server: .*an unforeseen error"):
             client.pull()
     assert not session._connections
     # Nor is anything asked twice.

@@ -1,4 +1,4 @@
-"""A frozen copy stays as it was, whatever happens to the live values, and costs nothing until they change."""
+"""A snapshot stays as it was, whatever happens to the live values, and costs nothing until they change."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_there_must_be_something_to_freeze() -> None:
         store.master.freeze("cut", generation=1)
 
 
-def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
+def test_snapshot_is_not_sent_to_a_client_that_has_it(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
     small.store.master.freeze("cut", generation=1)
@@ -100,7 +100,7 @@ def test_a_frozen_copy_is_not_sent_to_who_has_it(make_store: Any) -> None:
 
 
 def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
-    """A store that is nobody's backup as far as it knows, and the map by which it is."""
+    """A store that is no backup as far as it knows, and the map by which it is one."""
     old = first_map(2, replicas=1)
     new = replace(old, version=2, backup=tuple(1 - server for server in old.primary))
     store = Store(ServerSettings(), number=1)
@@ -122,7 +122,7 @@ def test_a_backup_that_does_not_know_it_yet_freezes_nothing() -> None:
     assert store.state._snapshots["cut"].mask.all()
 
 
-def test_whoever_freezes_waits_for_a_map_that_is_on_its_way() -> None:
+def test_freeze_waits_for_a_map_in_flight() -> None:
     store, new = a_backup_that_does_not_know()
     with futures.ThreadPoolExecutor(1) as pool:
         freezing = pool.submit(store.master.freeze, "cut", generation=1, map_version=2, seconds=60.0)
@@ -164,7 +164,7 @@ def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 1
 
 
-def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
+def test_pull_of_a_snapshot_sends_the_requested_buckets_only() -> None:
     """What a server backs up is in its copy, and comes from others."""
     store = Store(ServerSettings(), number=0)
     store.close(1)
@@ -187,7 +187,7 @@ def test_of_a_frozen_copy_only_what_is_asked_for_is_sent() -> None:
 
 
 def test_a_copy_that_is_released_while_it_is_written_is_none(make_store: Any, tmp_path: Path) -> None:
-    """Not a fault of what was asked for: whoever asked may have asked for another since."""
+    """Not a fault of the request: its caller may have made another one since."""
     small = make_store()
     small.store.state.bucket_store.tables.declare(
         [TableSpec(name="users", width=4)], make_optimizer(small.optimizer)

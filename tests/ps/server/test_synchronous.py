@@ -68,7 +68,7 @@ def test_waiting_gradients_are_applied_when_flushed(make_store: Any) -> None:
     assert small.store.master.freeze("again", generation=1, flush=True) == 1
 
 
-def test_waiting_gradients_are_part_of_a_frozen_copy(make_store: Any) -> None:
+def test_snapshot_includes_waiting_gradients(make_store: Any) -> None:
     small = make_store(grads_to_wait=2)
     small.push([2.0, 0.0], worker="a")
     small.store.master.freeze("cut", generation=1)

@@ -1,4 +1,4 @@
-"""A checkpoint in synchronous training: both copies of a bucket are frozen as the same, whoever freezes first."""
+"""A checkpoint in synchronous training: both copies of a bucket are frozen as the same, in either order."""
 
 from __future__ import annotations
 

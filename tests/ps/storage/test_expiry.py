@@ -1,4 +1,4 @@
-"""Rows that nobody trains any more are looked for in a few buckets at each step, and all of them are found in time."""
+"""Rows without updates expire: a few buckets are searched at each step, and all such rows are found in time."""
 
 from __future__ import annotations
 

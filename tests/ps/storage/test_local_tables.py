@@ -94,7 +94,7 @@ def test_values_stay_when_the_optimizer_changes() -> None:
     np.testing.assert_allclose(moved, np.full((1, 4), 0.1), rtol=1e-5)
 
 
-def test_rows_that_nobody_wants_expire() -> None:
+def test_rows_without_lookups_expire() -> None:
     spec = TableSpec(name="users", width=4, expire_after=4)
     tables = LocalTables([spec], optimizer=Optimizer("torch", "sgd", {}))
     tables.pull_rows({"users": IDS})

@@ -1,4 +1,4 @@
-"""Rows that come from another server are taken in beyond the memory limit, and that is told, once."""
+"""Rows that come from another server are taken in beyond the memory limit, with one warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(first: int, count: int) -> dict[str, RowPart]:
     return {"t": RowPart(ids=np.arange(first, first + count), values=np.ones((count, 16), np.float32))}
 
 
-def test_it_is_kept_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_beyond_the_limit_are_kept_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     full = tables()
     full.update(rows(0, 20_000), 0.1, 1)
     groups = full.groups(ALL)
@@ -33,9 +33,9 @@ def test_it_is_kept_and_told(caplog: pytest.LogCaptureFixture) -> None:
     small.put(groups)
     small.put(groups)
     assert small.rows == 20_000
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(told) == 1
-    assert f"{small.bytes:,} bytes; {full.bytes // 2:,} are meant for them" in told[0]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert f"{small.bytes:,} bytes; {full.bytes // 2:,} are meant for them" in warnings[0]
     # Those that are here can be trained; there are no new ones.
     small.check(rows(0, 1000))
     with pytest.raises(TableFull, match="cannot take 10 new rows"):

@@ -133,7 +133,7 @@ def test_rows_are_pulled_while_others_are_pushed(start_servers: Any) -> None:
     alone.check(client.pull_rows(ids_of(batch(3))), ids_of(batch(3)))
 
 
-def test_a_frozen_copy_of_rows(start_servers: Any) -> None:
+def test_snapshot_of_rows_stays_unchanged(start_servers: Any) -> None:
     servers = start_servers(2)
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, BOTH)
@@ -253,7 +253,7 @@ def test_a_full_server_refuses_new_rows_and_serves_on(start_servers: Any) -> Non
     assert servers.stores[0].master.status().rows == 1000
 
 
-def test_rows_that_nobody_trains_any_more_expire(start_servers: Any) -> None:
+def test_rows_without_updates_expire(start_servers: Any) -> None:
     servers = start_servers(2)
     client = servers.client()
     client.initialize({}, {}, ADAGRAD, [TableSpec(name="users", width=4, expire_after=8)])

@@ -70,7 +70,7 @@ class Framework(Protocol):
     def eval_metrics_fn(self) -> Any:
         """Mean squared error, as mse."""
 
-    def callback(self, told: list[str], stop_after: int) -> Any:
+    def callback(self, events: list[str], stop_after: int) -> Any:
         """A callback that writes events down and ends the training after an epoch."""
 
     def exported_outputs(self, path: Path, numbers: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Every framework: evaluation adds up, predictions have names, checkpoints go on, exports agree, callbacks are told."""
+"""Every framework: evaluation adds up, predictions have names, checkpoints go on, exports agree, callbacks run."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def test_a_model_with_a_table_is_exported_and_trains_on(
     assert model.train(given[0], position=0, batches=1) < before
 
 
-def test_callbacks_are_told_and_end_the_training(
+def test_callbacks_get_events_and_end_the_training(
     trainer: Callable[..., Trainer], batches: Batches, framework: Framework
 ) -> None:
-    told: list[str] = []
-    made = trainer(callbacks=lambda: [framework.callback(told, stop_after=1)])
+    events: list[str] = []
+    made = trainer(callbacks=lambda: [framework.callback(events, stop_after=1)])
     made.build(batches(made)[0])
     runner = made.callbacks(leader=True, epochs=3)
     assert not runner.empty
@@ -152,19 +152,19 @@ def test_callbacks_are_told_and_end_the_training(
     runner.fire("on_epoch_end", 1, {"loss": 1.0})
     stops.append(runner.stop_training)
     assert stops == [False, True]
-    assert told == ["train", "epoch 0", "end of 0", "epoch 1", "end of 1"]
+    assert events == ["train", "epoch 0", "end of 0", "epoch 1", "end of 1"]
 
 
 def test_a_late_worker_tells_its_callbacks_of_the_past(
     trainer: Callable[..., Trainer], batches: Batches, framework: Framework
 ) -> None:
-    told: list[str] = []
-    made = trainer(callbacks=lambda: [framework.callback(told, stop_after=9)])
+    events: list[str] = []
+    made = trainer(callbacks=lambda: [framework.callback(events, stop_after=9)])
     made.build(batches(made)[0])
     runner = made.callbacks(leader=True, epochs=3, resumed=True)
     runner.fire("on_train_begin", {})
     runner.catch_up([EndedEpoch(epoch=0, logs={"loss": 1.0})], 1)
-    assert told == ["train", "epoch 0", "end of 0", "epoch 1"]
+    assert events == ["train", "epoch 0", "end of 0", "epoch 1"]
 
 
 def test_a_batch_that_does_not_fit_is_described(

@@ -35,7 +35,7 @@ def test_feed_that_filters_is_credited_by_whole_shards(
     assert 0 < sum(batch.size for batch in found) < 96
 
 
-def test_bad_records_are_skipped_and_told(trainer: Callable[..., Trainer], batches: Batches) -> None:
+def test_bad_records_are_skipped_and_reported(trainer: Callable[..., Trainer], batches: Batches) -> None:
     found = batches(trainer(), corrupt=[(20, 30)], bad=100)
     assert sum(batch.size for batch in found) == 86
     assert [(bad.start, bad.end) for batch in found for bad in batch.bad] == [(20, 30)]

@@ -60,7 +60,7 @@ def test_missing_function_that_is_needed(load: Callable[..., ModelDefinition]) -
     assert "--optimizer" in caught.value.hint
 
 
-def test_missing_function_that_nobody_asked_for_fails_when_it_is_used(
+def test_missing_default_function_fails_when_it_is_used(
     load: Callable[..., ModelDefinition],
 ) -> None:
     definition = load(feed="feed")

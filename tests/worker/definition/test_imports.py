@@ -1,4 +1,4 @@
-"""A definition is imported from its zoo folder, with what it imports itself; what fails is told in its terms."""
+"""A definition is imported from its zoo folder, with its own imports; errors are reported in its terms."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -158,6 +158,6 @@ def test_framework_that_is_not_installed(
 
 
 def test_other_module_that_is_not_installed(zoo: Callable[..., Path]) -> None:
-    with pytest.raises(UserError, match="no module named_by_nobody") as caught:
-        load(zoo(wants__in__more="import named_by_nobody"), "wants.more.custom_model")
+    with pytest.raises(UserError, match="no module not_installed") as caught:
+        load(zoo(wants__in__more="import not_installed"), "wants.more.custom_model")
     assert "wants/more.py" in str(caught.value)

@@ -1,5 +1,5 @@
 """Layers of a Keras model that the first look at it does not reach: those that training alone uses, those that some
-batches do without, and those that nobody uses.
+batches do without, and unused ones.
 """
 
 import dataclasses
@@ -116,7 +116,7 @@ def test_it_is_trained_where_it_is_used(
 
 
 class Translator(tf.keras.Model):
-    """Reads what comes before while it is trained, which nobody has when it predicts."""
+    """Reads the preceding tokens while it is trained, which are missing in prediction."""
 
     def __init__(self) -> None:
         super().__init__()

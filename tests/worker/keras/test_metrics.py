@@ -204,7 +204,7 @@ def test_metrics_of_ours(evaluator: Callable[..., KerasTrainer]) -> None:
     assert found["auc"] == pytest.approx(float(exact.result()), abs=1e-3)
 
 
-def test_states_begin_anew_after_they_were_taken(evaluator: Callable[..., KerasTrainer]) -> None:
+def test_states_are_reset_after_they_were_taken(evaluator: Callable[..., KerasTrainer]) -> None:
     trainer = evaluator(lambda: {"acc": metrics.SparseCategoricalAccuracy()}, (CLASSES,))
     (batch,) = batches(*CLASS_IDS, [])
     trainer.evaluate(batch)

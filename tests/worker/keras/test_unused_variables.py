@@ -107,6 +107,6 @@ def test_there_is_no_gradient_of_it(
         _, gradients = made.gradients(BATCH)
         assert by_head(gradients).keys() == {"used/kernel", "used/bias"}
     model.close()
-    (told,) = [record.getMessage() for record in caplog.records if "gradient" in record.getMessage()]
-    assert "unused/kernel" in told
-    assert "unused/bias" in told
+    (warning,) = [record.getMessage() for record in caplog.records if "gradient" in record.getMessage()]
+    assert "unused/kernel" in warning
+    assert "unused/bias" in warning

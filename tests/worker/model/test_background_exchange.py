@@ -1,4 +1,4 @@
-"""Work in the background: one at a time, in order, and what goes wrong is told to who gave it."""
+"""Work in the background: one at a time, in order, and errors are raised to the thread that submitted it."""
 
 import threading
 

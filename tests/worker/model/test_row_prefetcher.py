@@ -77,7 +77,7 @@ def train(model: Model, given: list[dict[str, Any]]) -> None:
 
 
 def test_from_the_third_batch_on_everything_is_there_with_one_pull() -> None:
-    """The first is looked at, the second is pulled while nobody has been told of it."""
+    """The first is looked at, the second is pulled, before any lookup is known."""
     model = Model()
     train(model, batches(6))
     asked = [thread for thread, _ in model.source.asked]

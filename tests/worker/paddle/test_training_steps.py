@@ -379,7 +379,7 @@ def test_a_model_that_changes_its_parameters_is_refused(make_definition: Any) ->
         trainer.gradients(batches(1)[0])
 
 
-def test_large_embeddings_that_cannot_be_moved_are_told(make_definition: Any) -> None:
+def test_large_embeddings_that_cannot_be_moved_are_reported(make_definition: Any) -> None:
     made = PaddleTrainer(Network(nn.Embedding(20, 4)), make_definition(), move_embeddings=320)
     (remark,) = made.remarks
     assert "Not moved" in remark

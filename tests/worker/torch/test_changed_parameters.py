@@ -1,5 +1,5 @@
 """A model that changes its own parameters while it computes, as `max_norm` does: servers would never hear of it, so it
-is told, whichever way it does so; one worker alone trains it as PyTorch does.
+is an error, whichever way it does so; one worker alone trains it as PyTorch does.
 """
 
 from collections.abc import Callable

@@ -84,7 +84,7 @@ def test_errors_of_the_model_keep_their_traceback(trainer_with: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("where", ["model", "loss"])
-def test_full_memory_is_told_apart(text: str, where: str, trainer_with: Any) -> None:
+def test_out_of_memory_raises_memory_error(text: str, where: str, trainer_with: Any) -> None:
     def full(*_: Any) -> Any:
         raise RuntimeError(text)
 

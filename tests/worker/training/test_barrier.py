@@ -1,4 +1,4 @@
-"""A worker that stands still for a cut before its first batch has told the servers of its model: they wait for that."""
+"""A worker at a barrier before its first batch has initialized the servers: they wait for that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that is lost before there is a checkpoint of it begins anew with what it began with, not with what a worker
+"""A model that is lost before its first checkpoint restarts with its initial values, not with what a worker
 has trained it to.
 """
 
@@ -23,7 +23,7 @@ from elasticdl.worker.trainer import Batch, Parameters, Shard
 from elasticdl.worker.training.training_loop import TrainingLoop
 
 SPEC = JobSpec.build(
-    job_name="anew", model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=2
+    job_name="lost", model_zoo="zoo", model_def="m.m.custom_model", training_data="data", num_ps=2
 )
 BATCH = Batch(
     shard=Shard(lease_id=1, epoch=0, start=0, end=100), position=1, atomic=False, last=False, size=1

@@ -47,11 +47,11 @@ def test_servers_hear_of_no_place_beyond_what_was_given_up(
     assert last_push(table_servers) == (7, 115, 2)
 
 
-def test_what_cannot_be_read_is_told_before_the_batch_behind_it_counts(
+def test_bad_records_are_reported_before_the_batch_behind_them(
     loop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[int] = []
-    loop._trainer.before_each = lambda: told.append(len(loop._link.bad))
+    reported: list[int] = []
+    loop._trainer.before_each = lambda: reported.append(len(loop._link.bad))
     flush = loop._reporter.flush
 
     def answered_if_waited_for() -> None:
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_told_before_the_batch_behind_it_counts(
     loop._link.answers.clear()
     bad = BadRange(start=100, end=103, where="file:0", reason="zeros")
     train(loop, batch(110, bad=(bad,), size=7))
-    assert told == [1]
+    assert reported == [1]
     assert loop._link.bad == [(100, 103)]
 
 

@@ -89,7 +89,7 @@ def node_status(
 
 
 def with_cause(status: NodeStatus, before: str) -> NodeStatus:
-    """The same status, if its words say all. That an image is tried again later does not say what was wrong with it,
+    """The same status, if its words say all. That an image pull is retried does not say what was wrong with it,
     as the words `before` did.
     """
     if status.message.startswith(_PULLED_LATER) and before.startswith(_NOT_PULLED):
@@ -230,7 +230,7 @@ def _failed_before(status: Document) -> str:
 
 def _code_and_words(code: int, terminated: Document) -> str:
     last = _last_line(str(terminated.get("message") or ""))
-    return f"exit code {code}; its last words: {last}" if last else f"exit code {code}"
+    return f"exit code {code}; last output: {last}" if last else f"exit code {code}"
 
 
 def _ended_before(pod: Document, terminated: Document) -> bool:

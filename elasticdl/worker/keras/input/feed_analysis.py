@@ -124,7 +124,7 @@ class Feed:
         return dataset, steps
 
     def split(self, element: Any) -> tuple[Any, Any]:
-        """Features and labels of a batch. Where nobody asks for labels, a feed need not give any."""
+        """Features and labels of a batch. Where no labels are needed, a feed need not give any."""
         if isinstance(element, tuple) and len(element) == 2:
             return element[0], element[1]
         return (element[0] if isinstance(element, tuple) and len(element) == 1 else element), None

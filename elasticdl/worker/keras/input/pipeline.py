@@ -4,7 +4,7 @@ There are three ways, by what the feed does. If it makes each sample of one reco
 records (`record_stream.py`). If it does more (shuffles, filters, repeats), each shard goes through it by itself, but
 the feed is called only once for all of them, as part of a graph for any shard (`shard_dataset.py`), since building a
 pipeline takes far longer than running it. And some feeds cannot be part of a graph: they look at values, or go
-through their data set in Python. Those are called anew for each shard, and may do whatever can be done with a data
+through their data set in Python. Those are called for each shard, and may do whatever can be done with a data
 set.
 """
 

@@ -50,7 +50,7 @@ class ShardRecords:
         self._starts: list[int] = []
         self._latest: tuple[int, list[Record]] = (-1, [])
         self._bad: list[BadRange] = []
-        self._told = 0
+        self._returned = 0
 
     def has_records(self) -> bool:
         """Reads the first chunk, so that the layout is known if there is anything to read."""
@@ -79,12 +79,14 @@ class ShardRecords:
             return self._position - self.shard.start - sum(bad.end - bad.start for bad in self._bad)
 
     def take_bad(self, before: int | None = None) -> tuple[BadRange, ...]:
-        """The ranges that could not be read and have not been told yet: those before an index, or all."""
+        """The unreadable ranges that were not returned yet: those before an index, or all."""
         with self._lock:
-            begin = self._told
-            while self._told < len(self._bad) and (before is None or self._bad[self._told].start < before):
-                self._told += 1
-            return tuple(self._bad[begin : self._told])
+            begin = self._returned
+            while self._returned < len(self._bad) and (
+                before is None or self._bad[self._returned].start < before
+            ):
+                self._returned += 1
+            return tuple(self._bad[begin : self._returned])
 
     def _chunk(self, number: int) -> list[Record]:
         with self._lock:
@@ -141,7 +143,7 @@ class ShardRecords:
     def _pass_over(self, error: BadRecords) -> None:
         start, end = max(error.bad.start, self._position), min(error.bad.end, self.shard.end)
         if end <= self._position:
-            # The reader would have us come back to the same place for ever.
+            # The reader would have us come back to the same place forever.
             raise error
         self._bad.append(BadRange(start=start, end=end, where=error.bad.where, reason=error.bad.reason))
         self._position = end

@@ -65,18 +65,18 @@ def layout_of(kind: RecordKind, metadata: Metadata, first: Record) -> Layout:
         return Layout(kind=kind, columns=(Column(name="", dtype=TEXT, shape=()),))
     if kind == "row":
         return Layout(kind=kind, columns=(Column(name="", dtype=TEXT, shape=(len(first),)),))
-    told = dict(zip(metadata.column_names, metadata.column_dtypes, strict=False))
+    dtypes = dict(zip(metadata.column_names, metadata.column_dtypes, strict=False))
     columns = tuple(
-        Column(name=name, dtype=_dtype(told.get(name), value), shape=(None,) * np.ndim(value))
+        Column(name=name, dtype=_dtype(dtypes.get(name), value), shape=(None,) * np.ndim(value))
         for name, value in first.items()
     )
     return Layout(kind=kind, columns=columns)
 
 
-def _dtype(told: str | None, value: Any) -> np.dtype[Any]:
-    if told in ("str", "bytes"):
+def _dtype(declared: str | None, value: Any) -> np.dtype[Any]:
+    if declared in ("str", "bytes"):
         return TEXT
-    found = np.dtype(told) if told else np.asarray(value).dtype
+    found = np.dtype(declared) if declared else np.asarray(value).dtype
     return TEXT if found.kind in "OUS" else found
 
 

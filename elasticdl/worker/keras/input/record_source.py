@@ -118,7 +118,7 @@ def endless() -> Any:
 
 
 def close_queue(queue: Any) -> None:
-    """Ends all waiting for it. Whoever lets go of the last reference may be in the middle of making a graph, where
+    """Ends all waiting for it. The holder of the last reference may be in the middle of making a graph, where
     this would become a part of that.
     """
     if tf.executing_eagerly():

@@ -201,7 +201,7 @@ class _Pump:
         except tf.errors.OpError:
             # The queue has been closed.
             return
-        except BaseException as error:  # noqa: BLE001 - raised to whoever waits for a batch
+        except BaseException as error:  # noqa: BLE001 - raised to the consumer of batches
             self.failed = True
             self.plan.put(error)
             close_queue(self._queue)

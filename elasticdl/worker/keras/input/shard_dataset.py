@@ -6,7 +6,7 @@ computing included. For each shard the data set of its records goes through the 
 with a mark, so that a shard's end is known even if the feed let nothing pass.
 
 Nothing here refers back to the `Pipeline`, so that one that is let go of ends at once. TensorFlow's threads behind
-an iterator call into Python: an iterator that lives until Python itself ends would wait for them for ever.
+an iterator call into Python: an iterator that lives until Python itself ends would wait for them forever.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class _Handout:
         except tf.errors.OpError:
             # The queue has been closed.
             return
-        except BaseException as error:  # noqa: BLE001 - raised to whoever waits for a batch
+        except BaseException as error:  # noqa: BLE001 - raised to the consumer of batches
             self.failure = error
             close_queue(self._queue)
 

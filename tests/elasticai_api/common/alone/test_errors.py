@@ -1,4 +1,4 @@
-"""Without a master: what failed is tried again, only what was not done of it, and not for ever."""
+"""Without a master: what failed is tried again, only what was not done of it, and not forever."""
 
 from __future__ import annotations
 

@@ -18,17 +18,17 @@ def config(role: str, slot: int, **targets: int) -> dict[str, dict[str, object]]
     return json.loads(environment["TF_CONFIG"])  # type: ignore[no-any-return]
 
 
-def test_everybody_is_told_who_is_there_and_who_it_is() -> None:
+def test_tf_config_has_the_cluster_and_the_own_task() -> None:
     assert config("worker", 1) == {
         "cluster": {"chief": ["chief:0"], "worker": ["worker:0", "worker:1"], "ps": ["ps:0"]},
         "task": {"type": "worker", "index": 1},
     }
 
 
-def test_an_evaluator_is_nobodys_peer() -> None:
-    told = config("evaluator", 0)
-    assert "evaluator" not in told["cluster"]
-    assert told["task"] == {"type": "evaluator", "index": 0}
+def test_evaluator_is_not_in_the_cluster() -> None:
+    found = config("evaluator", 0)
+    assert "evaluator" not in found["cluster"]
+    assert found["task"] == {"type": "evaluator", "index": 0}
 
 
 def test_parameter_servers_know_of_workers_that_may_come() -> None:
@@ -36,5 +36,5 @@ def test_parameter_servers_know_of_workers_that_may_come() -> None:
 
 
 def test_a_worker_that_has_come_finds_itself_at_its_index() -> None:
-    told = config("worker", 4, worker=5)
-    assert told["cluster"]["worker"][4] == "worker:4"  # type: ignore[index]
+    found = config("worker", 4, worker=5)
+    assert found["cluster"]["worker"][4] == "worker:4"  # type: ignore[index]

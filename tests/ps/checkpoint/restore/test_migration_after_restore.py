@@ -1,4 +1,4 @@
-"""Buckets from one restored server to another, when a worker has told only one of them what the job trains with."""
+"""Buckets from one restored server to another, when a worker has initialized only one of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def contents(bucket_store: BucketStore) -> dict[str, Any]:
     }
 
 
-def test_who_has_heard_nothing_trains_as_the_other_was_told(restored: Callable[[], BucketStore]) -> None:
+def test_uninitialized_server_takes_the_optimizer_of_the_source(restored: Callable[[], BucketStore]) -> None:
     source, target = restored(), restored()
     source.initialize(EVERYTHING, initial(NOW, beta_1=0.5))
     fill(source, target)
@@ -96,7 +96,7 @@ def test_who_has_heard_nothing_trains_as_the_other_was_told(restored: Callable[[
     assert target.tables.rows == 100
 
 
-def test_who_has_been_told_stays_with_it(restored: Callable[[], BucketStore]) -> None:
+def test_initialized_server_keeps_its_optimizer(restored: Callable[[], BucketStore]) -> None:
     source, target = restored(), restored()
     target.initialize(EVERYTHING, initial(NOW, beta_1=0.5))
     before = contents(target)

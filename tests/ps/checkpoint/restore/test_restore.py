@@ -116,7 +116,7 @@ def test_gradients_that_waited_are_restored_too() -> None:
         np.testing.assert_array_equal(restored.values()[parameter], value)
 
 
-def test_gradients_that_waited_are_applied_if_nobody_waits_any_more() -> None:
+def test_pending_gradients_are_applied_without_waiting_workers() -> None:
     config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
     stopped = Cluster(1, config, grads_to_wait=4)
     stopped.train(range(6))
@@ -162,7 +162,7 @@ def test_values_alone_are_enough() -> None:
     restored.train(range(2))
 
 
-def test_a_checkpoint_of_another_model_is_told() -> None:
+def test_checkpoint_of_another_model_is_refused() -> None:
     config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
     snapshot = Cluster(1, config).freeze()
     other = NamedArrays(

@@ -56,7 +56,7 @@ def checkpoint(start_servers: Any, tmp_path: Path) -> tuple[Path, Array]:
 
 
 class Cluster:
-    """Servers behind real ports, that are told directives one by one."""
+    """Servers behind real ports, with one directive at a time."""
 
     def __init__(self, count: int, token: str) -> None:
         self.stores = [
@@ -107,7 +107,7 @@ def make_cluster(token: str) -> Iterator[Any]:
 
 
 def copies(store: Store) -> tuple[dict[str, Array], Array]:
-    """All that a server has all of, whoever serves it: of rows, those that are elsewhere are not a number."""
+    """All that a server has all of, primary or backup: of rows, those that are elsewhere are NaN."""
     mask = store.state.roles.complete
     rows = np.full((len(IDS), TABLE.width), np.nan, np.float32)
     there = mask[buckets_of(IDS, BUCKETS)]
@@ -198,9 +198,9 @@ def test_what_is_about_to_be_handed_over_is_restored_too(checkpoint: tuple[Path,
     for store in stores:
         Generations(store).apply_directive(directive)
     (outbox,) = stores[0].state.peers.outboxes.values()
-    told = outbox.after(0)
-    assert told is not None
-    entry = told.entry
+    pending = outbox.after(0)
+    assert pending is not None
+    entry = pending.entry
     carry_out = call_codec.decode_entry(entry, memoryview(b""))
     stores[1].peers.receive(0, "", 1, entry, unpack(entry.buckets), carry_out)
     pulled = stores[1].workers.pull(lambda pulled: pulled, generation=1)

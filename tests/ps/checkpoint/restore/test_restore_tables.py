@@ -117,7 +117,7 @@ def test_another_optimizer_keeps_the_rows_and_starts_with_new_slots(
     client.initialize(DENSE, {}, optimizer, TABLES)
     train(client, range(10))
     before = values(client)
-    # Whoever made the checkpoint may have had an optimizer that there is no more.
+    # The checkpoint may be of an optimizer that does not exist any more.
     monkeypatch.delattr(sys.modules[__name__], "Momentum")
     restored = start_servers(1)
     restore(restored, save(stopped, tmp_path))
@@ -232,9 +232,9 @@ def test_no_copy_is_made_of_rows_that_are_still_to_be_read(
     assert store.state.peers.outboxes == {}
     restored.client().initialize(DENSE, {}, ADAM, TABLES)
     (outbox,) = store.state.peers.outboxes.values()
-    told = outbox.after(0).entry
-    assert told.HasField("fill")
-    assert set(json.loads(told.fill.attributes)["tables"]) == {"users", "items"}
+    entry = outbox.after(0).entry
+    assert entry.HasField("fill")
+    assert set(json.loads(entry.fill.attributes)["tables"]) == {"users", "items"}
 
 
 def push_users(client: Any, ids: range) -> None:

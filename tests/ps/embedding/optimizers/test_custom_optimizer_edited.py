@@ -48,7 +48,7 @@ class Zoo:
             sys.modules.pop(module, None)
         importlib.invalidate_caches()
 
-    def told(self) -> ps_pb2.OptimizerConfig:
+    def config(self) -> ps_pb2.OptimizerConfig:
         """What a worker that starts now says."""
         self.forget()
         config = to_config(importlib.import_module("own").Own())
@@ -82,32 +82,32 @@ def initialize(store: Store, optimizer: ps_pb2.OptimizerConfig) -> None:
 def test_a_server_that_has_the_same_file_takes_it(zoo: Zoo) -> None:
     store = new_store(zoo)
     store.open()
-    told = zoo.told()
-    assert told.source
-    initialize(store, told)
+    config = zoo.config()
+    assert config.source
+    initialize(store, config)
 
 
 @pytest.mark.parametrize("module", ["own", "own_base"])
 def test_a_server_that_finds_another_file_refuses(zoo: Zoo, module: str) -> None:
-    told = zoo.told()
+    config = zoo.config()
     file = zoo.folder / f"{module}.py"
     file.write_text(file.read_text() + "\nSOMETHING = 1\n")
     store = new_store(zoo)
     store.open()
     with pytest.raises(UserError, match=r"own\.py has changed since the job began: the optimizer Own"):
-        initialize(store, told)
+        initialize(store, config)
 
 
 def test_what_is_loaded_is_what_counts(zoo: Zoo) -> None:
     store = new_store(zoo)
     store.open()
-    told = zoo.told()
-    initialize(store, told)
+    config = zoo.config()
+    initialize(store, config)
     zoo.write("own", OWN + "\nSOMETHING = 1\n")
     # It is imported already: what the file says now makes no difference to this process.
     again = new_store(zoo)
     again.open()
-    initialize(again, told)
+    initialize(again, config)
 
 
 def test_a_worker_that_comes_later_with_another_file_changes_nothing(
@@ -115,11 +115,11 @@ def test_a_worker_that_comes_later_with_another_file_changes_nothing(
 ) -> None:
     store = new_store(zoo)
     store.open()
-    first = zoo.told()
+    first = zoo.config()
     initialize(store, first)
     zoo.write("own", OWN + "\nSOMETHING = 1\n")
     with caplog.at_level(logging.WARNING, "elasticdl.ps"):
-        initialize(store, zoo.told())
+        initialize(store, zoo.config())
     assert "different file of the optimizer own:Own" in caplog.text
     optimizer = store.state.bucket_store.optimizer
     assert optimizer is not None
@@ -127,9 +127,9 @@ def test_a_worker_that_comes_later_with_another_file_changes_nothing(
 
 
 def test_a_job_from_a_checkpoint_may_have_another_file(zoo: Zoo) -> None:
-    before = zoo.told()
+    before = zoo.config()
     zoo.write("own", OWN + "\nSOMETHING = 1\n")
-    now = zoo.told()
+    now = zoo.config()
     assert before.source != now.source
     attributes: dict[str, Any] = {
         "version": 7,

@@ -1,4 +1,4 @@
-"""What an optimizer of the user's own may get wrong is told in words, before it is in the model."""
+"""Mistakes in a custom optimizer are reported before they reach the model."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PICKY = to_config(Picky())
 
 
 class Primary:
-    """The store of one of two servers; the other one is told of everything and never answers."""
+    """The store of one of two servers; the other one gets every entry and never answers."""
 
     def __init__(self, **settings: Any) -> None:
         self.errors: list[UserError] = []
@@ -65,21 +65,21 @@ class Primary:
         self.store.workers.begin_push(push, message=ps_pb2.PushRequest())
 
     @property
-    def told(self) -> int:
+    def replicated(self) -> int:
         return sum(outbox.last for outbox in self.store.state.peers.outboxes.values())
 
 
-def test_nobody_else_is_told_of_a_push_that_failed() -> None:
+def test_failed_push_is_not_replicated() -> None:
     primary = Primary()
     primary.push(1.0)
-    assert primary.told == 1
+    assert primary.replicated == 1
     with pytest.raises(UserError, match="my own words"):
         primary.push(9.0, sequence=2)
-    assert primary.told == 1
+    assert primary.replicated == 1
     assert len(primary.errors) == 1
 
 
-def test_what_is_half_done_is_given_to_nobody() -> None:
+def test_half_applied_state_is_never_served() -> None:
     primary = Primary()
     with pytest.raises(UserError, match="my own words"):
         primary.push(9.0)
@@ -100,7 +100,7 @@ def test_gradients_that_are_applied_for_a_checkpoint() -> None:
     with pytest.raises(UserError, match="my own words"):
         primary.store.master.freeze("cut", generation=1, flush=True)
     assert "my own words" in str(primary.errors)
-    assert primary.told == 1
+    assert primary.replicated == 1
 
 
 ZOO = """
@@ -166,7 +166,7 @@ def as_primary(address: str, token: str) -> Connection:
 
 def test_a_backup_reports_it_and_ends(job: Job, token: str) -> None:
     """As one whose file, or whose NumPy, is another than its primary's."""
-    # Nothing can be told before it is ready.
+    # Nothing can be sent before it is ready.
     job.client(1).pull()
     connection = as_primary(job.request.address, token)
     values = call_codec.write_arrays({"trainable": {"x": np.ones(2, np.float32)}}, {"x": 0})
@@ -189,8 +189,8 @@ def test_a_replacement_that_has_no_such_module_reports_it_and_ends(job: Job, tok
     connection.close()
 
 
-def test_whoever_tells_a_server_that_has_failed_goes_on(token: str) -> None:
-    """It hears that nobody is there, and not of an error of its own."""
+def test_callers_of_a_failed_server_go_on(token: str) -> None:
+    """They see an unreachable server, and not an error of their own."""
     server = ParameterServer(token=token)
     store = Store(ServerSettings(), number=1)
     store.close(1)

@@ -32,7 +32,7 @@ class Slow(elasticdl.Optimizer):
     def update(self, value, gradient, slots, learning_rate, step):
         return value
 """
-# Only to fail instead of waiting for ever.
+# Only to fail instead of waiting forever.
 LONG_SECONDS = 40.0
 NAMED = ps_pb2.OptimizerConfig(name="slow_one:Slow", flavor="python")
 DOCUMENT = {"name": NAMED.name, "flavor": "python", "options": {}}
@@ -102,7 +102,7 @@ def test_when_it_is_in_a_checkpoint(store: Store, was_free: list[bool]) -> None:
     assert was_free == [True]
 
 
-def test_whoever_comes_meanwhile_gets_all_of_it(
+def test_concurrent_import_waits_for_the_whole_module(
     store: Store, was_free: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.open()

@@ -97,23 +97,23 @@ def test_a_server_makes_it_of_its_name_and_numbers(zoo: str, module: str) -> Non
         ("../lion:Lion", "is no name of an optimizer"),
     ],
 )
-def test_what_is_not_there_is_told(zoo: str, name: str, describe_error: str) -> None:
+def test_missing_optimizer_is_an_error(zoo: str, name: str, describe_error: str) -> None:
     with pytest.raises(UserError, match=describe_error):
         make_optimizer(named(name), model_zoo=zoo)
 
 
-def test_options_that_it_does_not_take_are_told(zoo: str) -> None:
+def test_unknown_options_are_an_error(zoo: str) -> None:
     with pytest.raises(UserError, match=r"Lion cannot be made with beta_2=0\.5"):
         make_optimizer(named("lions.lion:Lion", beta_2=0.5), model_zoo=zoo)
 
 
-def test_one_that_wants_to_leave_is_told(zoo: str) -> None:
-    """No thread of a server may end by it, and nobody wait for what it was to do."""
+def test_optimizer_that_raises_system_exit_is_an_error(zoo: str) -> None:
+    """No thread of a server may end by it, and leave its callers waiting."""
     with pytest.raises(UserError, match=r"Leaving cannot be made with nothing:(.|\n)*no licence"):
         make_optimizer(named("lions.lion:Leaving"), model_zoo=zoo)
 
 
-def test_errors_are_told_with_the_line_of_the_users_code(zoo: str) -> None:
+def test_errors_include_the_line_of_the_users_code(zoo: str) -> None:
     made = make_optimizer(named("lions.lion:Broken"), model_zoo=zoo)
     value = np.ones(2, np.float32)
     with pytest.raises(UserError, match="The optimizer Broken failed on dense/kernel") as raised:
@@ -137,18 +137,18 @@ class Adagrad(elasticdl.Optimizer):
 
 
 def test_a_worker_tells_what_it_was_made_with() -> None:
-    told = to_config(Adagrad(0.5))
-    assert (told.name, told.flavor, dict(told.options)) == (f"{__name__}:Adagrad", "python", {})
+    config = to_config(Adagrad(0.5))
+    assert (config.name, config.flavor, dict(config.options)) == (f"{__name__}:Adagrad", "python", {})
     assert to_config(Adagrad(0.5, 1e-3)).options == {"epsilon": 1e-3}
     assert to_config(Adagrad(epsilon=1, decay=True)).options == {"epsilon": 1.0, "decay": 1.0}
 
 
-def test_what_is_no_number_cannot_be_told() -> None:
+def test_option_that_is_no_number_is_refused() -> None:
     with pytest.raises(UserError, match="made with epsilon='small': it must be a number"):
         to_config(Adagrad(epsilon="small"))  # type: ignore[arg-type]
 
 
-def test_a_class_inside_of_a_function_is_found_by_nobody() -> None:
+def test_class_inside_of_a_function_is_refused() -> None:
     class Hidden(Adagrad):
         pass
 

@@ -213,7 +213,7 @@ def test_since_a_mark_changes_are_known_row_by_row() -> None:
     assert sorted(gone.tolist()) == [n for n in range(300) if n not in touched]
 
 
-def test_of_a_bucket_that_lost_too_many_rows_all_are_told() -> None:
+def test_bucket_that_lost_too_many_rows_is_exported_whole() -> None:
     spec = TableSpec(name="t", width=8, expire_after=5)
     config = ps_pb2.OptimizerConfig(name="sgd", flavor="keras")
     table = Table(spec, make_optimizer(config), buckets=2)

@@ -37,7 +37,7 @@ finally:
 
 @pytest.mark.parametrize(("error", "code"), [("MemoryError", EXIT_OUT_OF_MEMORY), ("ZeroDivisionError", 1)])
 def test_nothing_goes_on(error: str, code: int) -> None:
-    """The master is told which it was: one that had no memory may get more of it."""
+    """The master learns which it was: one that had no memory may get more of it."""
     program = _PROGRAM.format(error=error)
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stderr

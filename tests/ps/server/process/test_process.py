@@ -68,13 +68,13 @@ def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: 
         "ELASTICDL_KEY_FILE": str(tmp_path / "tls.key"),
     }
     kept = KeptPort()
-    told = {
+    binding = {
         "ELASTICDL_BIND": "0.0.0.0",
         "ELASTICDL_PORT": str(kept.number),
         "ELASTICDL_ADVERTISE": f"localhost:{kept.number}",
     }
     security = Security.of_environment(environment)
-    variables: dict[str, Any] = {**environment, **told}
+    variables: dict[str, Any] = {**environment, **binding}
     job = Job(tmp_path, token, security=security, **variables)
     try:
         assert job.request.address == f"localhost:{kept.number}"
@@ -144,7 +144,7 @@ def test_it_goes_when_drained(job: Job) -> None:
 
 
 def test_it_goes_when_terminated_and_says_that_it_was(job: Job) -> None:
-    """Nobody had announced it: it was ended, and has not come to an end of its own."""
+    """The master did not announce it: the process was terminated, and has not ended by itself."""
     assert job.master.watched.acquire(timeout=60)
     job.process.send_signal(signal.SIGTERM)
     assert job.process.wait(60) == EXIT_TERMINATED
@@ -170,7 +170,7 @@ def test_it_starts_from_a_checkpoint(job: Job, tmp_path: Path) -> None:
         np.testing.assert_array_equal(pulled.trainable[name], value)
 
 
-def test_a_new_generation_starts_from_where_it_is_told(job: Job, tmp_path: Path) -> None:
+def test_new_generation_restores_the_named_checkpoint(job: Job, tmp_path: Path) -> None:
     job.master.want(generation=1)
     first = job.client(1)
     first.initialize(MODEL, {}, SGD)
@@ -188,7 +188,7 @@ def test_a_new_generation_starts_from_where_it_is_told(job: Job, tmp_path: Path)
     assert not job.client(3).pull().initialized
 
 
-def test_a_checkpoint_that_cannot_be_used_is_told_to_the_master(job: Job, tmp_path: Path) -> None:
+def test_unusable_checkpoint_is_reported_to_the_master(job: Job, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "version-7", MODEL, 1)
     content = bytearray((folder / "ps-0-of-1.edl").read_bytes())
     content[30] ^= 1
@@ -205,7 +205,7 @@ def test_it_outlives_its_master(job: Job) -> None:
     client = job.client(1)
     client.initialize(MODEL, {}, SGD)
     job.restart_master()
-    # It serves on while nobody is there, and reports back as the one it was.
+    # It serves on while the master is away, and reports back as the one it was.
     client.push({"a": np.ones(30, np.float32)}, learning_rate=1.0)
     again = job.master.joined.get(timeout=60)
     assert again == job.request
@@ -237,7 +237,7 @@ def test_killed_while_it_saves_it_leaves_the_file_before(job: Job, tmp_path: Pat
     np.testing.assert_array_equal(read_array_file(path).groups["trainable"]["a"], 0)
 
 
-def test_no_room_left_is_told_with_the_path(tmp_path: Path, token: str) -> None:
+def test_full_disk_is_reported_with_the_path(tmp_path: Path, token: str) -> None:
     """A limit on the size of files stands for a full disk."""
     import resource
 

@@ -150,7 +150,7 @@ def do_everything(pair: Pair, client: ParameterClient, number: int) -> int:
 
 
 def move(pair: Pair) -> None:
-    """Everything changes hands, and all copies are made anew."""
+    """Every bucket changes its server, and all copies are made again."""
     before = pair.map.primary
     other = tuple(1 - server for server in before)
     everything = range(BUCKETS)

@@ -96,18 +96,18 @@ def eval_metrics_fn() -> Any:
     return {"mse": metrics.MeanSquaredError()}
 
 
-def callback(told: list[str], stop_after: int) -> Any:
+def callback(events: list[str], stop_after: int) -> Any:
     class Callback:
         stop_training = False
 
         def on_train_begin(self, logs: Any = None) -> None:
-            told.append("train")
+            events.append("train")
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            told.append(f"epoch {epoch}")
+            events.append(f"epoch {epoch}")
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            told.append(f"end of {epoch}")
+            events.append(f"end of {epoch}")
             self.stop_training = epoch >= stop_after
 
     return Callback()

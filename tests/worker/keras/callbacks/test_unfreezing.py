@@ -1,5 +1,5 @@
 """Layers that are frozen for some epochs and trained afterwards, as in fine-tuning, by callbacks: in one worker and on
-parameter servers as a loop of TensorFlow's own would; where that cannot be, it is told.
+parameter servers as a loop of TensorFlow's own would; where that cannot be, an error says so.
 """
 
 from collections.abc import Callable

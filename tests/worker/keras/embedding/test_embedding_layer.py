@@ -56,7 +56,7 @@ def test_fit_trains_rows_as_keras_trains_a_matrix(optimizer: str, clipping: dict
     np.testing.assert_allclose(ours(tf.constant(SPARSE)), theirs.get_weights()[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_norm_of_all_gradients_is_told_not_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_norm_of_all_gradients_without_rows_warns(caplog: pytest.LogCaptureFixture) -> None:
     users = elasticdl.keras.Embedding(4, name="users", initializer="zeros")
     model = network(users)
     model.compile(optimizer=tf.keras.optimizers.SGD(1.0, global_clipnorm=0.001), loss="mse")

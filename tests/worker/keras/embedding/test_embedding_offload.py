@@ -225,7 +225,7 @@ class Penalized(Subclassed):
 
 
 @pytest.mark.parametrize("network", [Tied, Penalized])
-def test_one_whose_numbers_are_used_otherwise_is_told(
+def test_embedding_with_other_uses_of_its_rows_is_not_moved(
     make: Callable[..., KerasTrainer], network: Callable[[], Any]
 ) -> None:
     with pytest.raises(UserError, match=r"the embedding large otherwise") as caught:

@@ -98,7 +98,7 @@ def test_through_servers(
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("problem", [CallStopped("there is no point in it"), UserError("no room")])
-def test_what_goes_wrong_with_a_lookup_is_told_as_it_is(
+def test_lookup_error_is_raised_unchanged(
     trainer: Callable[[], KerasTrainer],
     table_servers: tuple[list[Any], list[str]],
     monkeypatch: pytest.MonkeyPatch,
@@ -119,7 +119,7 @@ def test_what_goes_wrong_with_a_lookup_is_told_as_it_is(
         with pytest.raises(type(problem), match=str(problem)) as raised:
             served.train(given[2], position=48, batches=3)
         assert raised.value is problem
-    # And it is not told again.
+    # And it is not raised again.
     served.train(given[2], position=48, batches=3)
     served.settle()
     served.close()

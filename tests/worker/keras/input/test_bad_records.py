@@ -1,4 +1,4 @@
-"""Corrupt records: the error itself, or the samples around them, with the ranges told in the right place."""
+"""Corrupt records: the error itself, or the samples around them, with the ranges reported in the right place."""
 
 from collections.abc import Callable
 from typing import Any
@@ -90,7 +90,7 @@ def test_whole_shards(read: Callable[..., Any]) -> None:
     ]
 
 
-def test_read_twice_but_told_once(read: Callable[..., Any]) -> None:
+def test_bad_records_read_twice_are_reported_once(read: Callable[..., Any]) -> None:
     assert read([(0, 6)], [(1, 3)], allowed=5, repeat=2) == [
         (0, [0, 3, 4, 5], 0, False, []),
         (0, [0, 3, 4, 5], 6, True, [(1, 3)]),

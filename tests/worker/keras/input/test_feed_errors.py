@@ -1,4 +1,4 @@
-"""What is wrong with a feed is told in the words of its author, with their lines of code."""
+"""Errors in a feed are reported in the terms of its author, with their lines of code."""
 
 from collections.abc import Callable
 from typing import Any

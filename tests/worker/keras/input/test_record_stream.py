@@ -80,8 +80,8 @@ def test_every_record_once_in_the_order_of_the_shards(stream: Stream, size: int)
 
 
 def test_partial_batches_are_not_filled_up_with_other_shards(stream: Stream) -> None:
-    told = [(b.shard.lease_id, values(b), b.last) for b in stream(leases((0, 5), (9, 10), (20, 24)))]
-    assert told == [
+    found = [(b.shard.lease_id, values(b), b.last) for b in stream(leases((0, 5), (9, 10), (20, 24)))]
+    assert found == [
         (0, [0, 1, 2, 3], False),
         (0, [4], True),
         (1, [9], True),
@@ -92,8 +92,8 @@ def test_partial_batches_are_not_filled_up_with_other_shards(stream: Stream) -> 
 def test_bad_records_in_every_place(stream: Stream) -> None:
     bad = [(0, 1), (6, 8), (12, 16), (18, 20), (600, 605)]
     batches = list(stream(leases((0, 8), (8, 12), (12, 16), (16, 20), (500, 700)), corrupt=bad, allowed=True))
-    told = [(b.shard.lease_id, values(b), b.position, b.last, [x.start for x in b.bad]) for b in batches]
-    assert told[:6] == [
+    found = [(b.shard.lease_id, values(b), b.position, b.last, [x.start for x in b.bad]) for b in batches]
+    assert found[:6] == [
         (0, [1, 2, 3, 4], 5, False, [0]),
         (0, [5], 6, False, []),
         (0, [], 8, True, [6]),
@@ -101,7 +101,7 @@ def test_bad_records_in_every_place(stream: Stream) -> None:
         (2, [], 16, True, [12]),
         (3, [16, 17], 18, False, []),
     ]
-    assert told[6] == (3, [], 20, True, [18])
+    assert found[6] == (3, [], 20, True, [18])
     assert [x for b in batches[7:] for x in values(b)] == [*range(500, 600), *range(605, 700)]
     assert [x.start for b in batches[7:] for x in b.bad] == [600]
 

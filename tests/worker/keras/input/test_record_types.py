@@ -59,9 +59,7 @@ def test_columns(read: Callable[..., Any], memory_reader: Callable[..., Reader])
     assert np.array_equal(batch["share"], np.array([0, np.nan, 1], np.float32), equal_nan=True)
 
 
-def test_columns_of_which_nothing_is_told(
-    read: Callable[..., Any], memory_reader: Callable[..., Reader]
-) -> None:
+def test_columns_without_metadata(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
     rows = [{"x": np.float64(i), "name": "n"} for i in range(3)]
     (batch,) = read(memory_reader(rows, kind="columns"), lambda dataset, *_: dataset)
     assert batch["x"].dtype == tf.float64

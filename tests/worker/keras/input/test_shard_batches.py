@@ -28,7 +28,7 @@ def shards(*ranges: tuple[int, int]) -> list[Shard]:
     return [Shard(lease_id=i, epoch=0, start=start, end=end) for i, (start, end) in enumerate(ranges)]
 
 
-def told(batch: Batch) -> tuple[Any, ...]:
+def summary(batch: Batch) -> tuple[Any, ...]:
     values = [] if batch.features is None else batch.features.numpy().tolist()
     return batch.shard.lease_id, values, batch.position, batch.last, batch.atomic
 
@@ -50,7 +50,7 @@ def stream(make_definition: Callable[..., ModelDefinition]) -> Stream:
 
 
 def test_batches_end_with_their_shard(stream: Stream, numbers: Reader) -> None:
-    assert [told(batch) for batch in stream(pairs, numbers, shards((0, 6), (20, 24), (10, 11)))] == [
+    assert [summary(batch) for batch in stream(pairs, numbers, shards((0, 6), (20, 24), (10, 11)))] == [
         (0, [0, 1, 2, 3], 4, False, False),
         (0, [4, 5], 6, True, False),
         (1, [20, 21, 22, 23], 24, True, False),
@@ -73,7 +73,7 @@ def test_feed_that_lets_nothing_pass_still_ends_every_shard(stream: Stream, numb
         return pairs(dataset.filter(lambda record: number(record) < 0), mode, metadata)
 
     batches = list(stream(nothing, numbers, shards((0, 6), (10, 12))))
-    assert [told(batch) for batch in batches] == [(0, [], 6, True, True), (1, [], 12, True, True)]
+    assert [summary(batch) for batch in batches] == [(0, [], 6, True, True), (1, [], 12, True, True)]
     assert [batch.size for batch in batches] == [0, 0]
 
 
@@ -117,7 +117,7 @@ def test_feed_that_goes_through_its_data_in_python(stream: Stream, numbers: Read
 
     feed = {"generator": generator, "values": values}[way]
     batches = list(stream(feed, numbers, shards((0, 6), (20, 22))))
-    assert [told(batch) for batch in batches] == [
+    assert [summary(batch) for batch in batches] == [
         (0, [0, 1, 2, 3], 0, False, True),
         (0, [4, 5], 6, True, True),
         (1, [20, 21], 22, True, True),

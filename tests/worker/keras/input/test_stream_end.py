@@ -42,7 +42,7 @@ def stream(
 
 
 class Leases:
-    """One shard, and then none for as long as nobody gives one."""
+    """One shard, and then none until the test adds one."""
 
     def __init__(self) -> None:
         self.waiting = threading.Event()
@@ -128,7 +128,7 @@ def shuffled(dataset: Any, *_: Any) -> Any:
 
 @pytest.mark.parametrize("feed", [traced, shuffled])
 def test_dropped_while_a_graph_is_made(stream: Callable[..., Any], feed: Any) -> None:
-    """Python may find that nobody refers to it any more at any moment."""
+    """Python may find at any moment that it is unreachable."""
     held = [stream(SHARDS, feed)]
     next(held[0])
 

@@ -120,7 +120,7 @@ def test_callbacks_change_its_rate(trainer: Callable[..., KerasTrainer]) -> None
     assert float(native.lr.numpy()) == 0.25
 
 
-def test_its_errors_are_told_with_the_line(trainer: Callable[..., KerasTrainer]) -> None:
+def test_errors_include_the_line_of_the_optimizer(trainer: Callable[..., KerasTrainer]) -> None:
     with pytest.raises((UserError, ProgramError)) as raised:
         losses_alone(trainer(lambda: Broken(0.1), tables=False), batches())
     assert "The optimizer Broken failed on" in str(raised.value)

@@ -248,7 +248,7 @@ def test_a_training_with_an_added_group_goes_on(
         np.testing.assert_allclose(array, state[name], rtol=1e-6, err_msg=name)
 
 
-def test_a_group_that_is_not_added_again_is_told(growing: Callable[..., TorchTrainer]) -> None:
+def test_group_that_is_not_added_again_is_an_error(growing: Callable[..., TorchTrainer]) -> None:
     first, second = growing(0), growing(9)
     _, saved = live(first, PAST, 5)
     late(second, saved, 5)

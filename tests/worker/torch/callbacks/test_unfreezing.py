@@ -1,5 +1,5 @@
 """What is frozen for some epochs and trained afterwards, as in fine-tuning: in one worker as PyTorch does it, and the
-same on parameter servers; where that cannot be, it is told.
+same on parameter servers; where that cannot be, an error says so.
 """
 
 from collections.abc import Callable
@@ -204,7 +204,7 @@ def test_a_group_that_is_added_is_trained(
         (ChangesDecay, "weight_decay of the optimizer Adam changes in the middle"),
     ],
 )
-def test_what_servers_would_not_hear_of_is_told(
+def test_changes_unknown_to_servers_are_an_error(
     make: Callable[..., TorchTrainer],
     on_servers: Callable[[TorchTrainer], Model],
     callback: Callable[[], Any],

@@ -214,7 +214,7 @@ def change_nothing(model: Any) -> None:
 
 @pytest.mark.parametrize("change", [clip, change_nothing])
 @pytest.mark.parametrize("to_none", [True, False])
-def test_gradients_that_are_clipped_without_those_of_rows_are_told_once(
+def test_gradients_clipped_without_those_of_rows_warn_once(
     change: Callable[[Any], None], to_none: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Network(elasticdl.torch.Embedding(4, name="users"))
@@ -224,5 +224,7 @@ def test_gradients_that_are_clipped_without_those_of_rows_are_told_once(
         nn.functional.mse_loss(model(SPARSE[PLACES]), LABELS).backward()
         change(model)
         optimizer.step()
-    told = [record.getMessage() for record in caplog.records if "the rows of users" in record.getMessage()]
-    assert len(told) == (1 if change is clip else 0)
+    warnings = [
+        record.getMessage() for record in caplog.records if "the rows of users" in record.getMessage()
+    ]
+    assert len(warnings) == (1 if change is clip else 0)

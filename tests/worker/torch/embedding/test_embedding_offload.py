@@ -123,9 +123,11 @@ def test_those_that_would_not_be_the_same_stay(
     assert [spec.name for spec in trainer.tables.specs] == ["bag"]
     assert "Not moving the embedding large.0 (3,000 rows of 8, 0 MiB)" in caplog.text
     assert why in caplog.text
-    told = trainer.remarks[-1]
-    assert told.startswith("Not moved to the parameter servers: embedding large.0 (3,000 rows of 8, 0 MiB): ")
-    assert why in told
+    remark = trainer.remarks[-1]
+    assert remark.startswith(
+        "Not moved to the parameter servers: embedding large.0 (3,000 rows of 8, 0 MiB): "
+    )
+    assert why in remark
 
 
 def test_exported_they_are_ordinary(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ class Shared(nn.Module):
         return self.out(torch.cat(parts, dim=1))
 
 
-def test_whoever_has_it_finds_the_same(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
+def test_shared_embedding_is_replaced_everywhere(make: Callable[..., TorchTrainer], tmp_path: Path) -> None:
     trainer = make(Shared)
     assert [spec.name for spec in trainer.tables.specs] == ["user"]
     assert sorted(trainer.parameters().trainable) == ["out.bias", "out.weight"]
@@ -180,7 +182,7 @@ def test_whoever_has_it_finds_the_same(make: Callable[..., TorchTrainer], tmp_pa
         torch.testing.assert_close(plain(IDS), expected)
 
 
-def test_one_whose_numbers_are_used_otherwise_is_told(make: Callable[..., TorchTrainer]) -> None:
+def test_embedding_with_other_uses_of_its_rows_is_not_moved(make: Callable[..., TorchTrainer]) -> None:
     class Tied(Network):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return self.large(ids).sum(1) @ self.large[0].weight.T

@@ -59,7 +59,7 @@ class Normalized(Network):
         self.norm = nn.BatchNorm1d(12)
 
     def forward(self, ids: Any) -> Any:
-        # An id that no other batch has stands for a number that is none.
+        # An id that no other batch has stands for NaN.
         broken = torch.where(ids == BROKEN, float("nan"), 0.0).sum()
         return self.out(self.norm(self.embedding(ids).flatten(1) + broken))
 
@@ -237,7 +237,7 @@ def test_a_schedule_goes_by_batches_however_long_a_push_takes(
         return push(*arguments, **more)
 
     def make_ready() -> Any:
-        # The rate of this batch has been asked for, and nobody has waited for the push before.
+        # The rate of this batch has been asked for, and no thread has waited for the push before.
         if len(steps) > 1:
             next_is_ready.release()
         return row_gradients()
@@ -322,7 +322,7 @@ def test_values_are_pulled_every_so_many_batches(
     assert len(given_values) == 3
 
 
-def test_evaluation_sees_the_frozen_copy(
+def test_evaluation_reads_the_snapshot(
     served: Callable[..., tuple[ServedModel, TorchTrainer]], table_servers: tuple[list[Any], list[str]]
 ) -> None:
     model, own = served(asynchronous=True)
@@ -342,7 +342,7 @@ def test_evaluation_sees_the_frozen_copy(
     assert sum(store.master.status().rows for store in table_servers[0]) == rows
 
 
-def test_a_push_that_fails_is_told_where_the_next_one_is_made(
+def test_failed_push_raises_at_the_next_one(
     served: Callable[..., tuple[ServedModel, TorchTrainer]],
 ) -> None:
     model, _ = served(asynchronous=True)

@@ -111,7 +111,7 @@ def test_bad_samples_that_are_not_allowed(memory_reader: Any) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_every_sample_is_in_a_batch_or_told_as_bad(data: st.DataObject, memory_reader: Any) -> None:
+def test_every_sample_is_in_a_batch_or_reported_as_bad(data: st.DataObject, memory_reader: Any) -> None:
     edges = sorted(data.draw(st.sets(st.integers(0, 30), max_size=6)))
     corrupt = list(zip(edges[::2], edges[1::2], strict=False))
     start = data.draw(st.integers(0, 29))

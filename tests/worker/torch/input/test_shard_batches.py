@@ -140,7 +140,7 @@ def test_a_shard_without_samples_ends_with_an_empty_batch(memory_reader: Any) ->
     assert (batch.size, batch.last, batch.position, batch.features) == (0, True, 7, None)
 
 
-def test_bad_samples_are_told_with_the_batch_behind_them(memory_reader: Any) -> None:
+def test_bad_samples_are_reported_with_the_batch_behind_them(memory_reader: Any) -> None:
     reader = memory_reader(list(range(30)), corrupt=[(0, 3), (12, 13), (18, 25)])
     batches = batches_of(one_to_one, reader, 2, 20, skip_bad=True)
     assert [(b.position, b.size, [(r.start, r.end) for r in b.bad]) for b in batches] == [
@@ -176,7 +176,7 @@ def test_bad_samples_that_are_not_allowed(memory_reader: Any) -> None:
     batch_size=st.integers(1, 7),
     corrupt=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), max_size=4),
 )
-def test_every_sample_is_in_a_batch_or_told_as_bad(
+def test_every_sample_is_in_a_batch_or_reported_as_bad(
     size: int, cuts: tuple[int, int], batch_size: int, corrupt: list[tuple[int, int]]
 ) -> None:
     from elasticdl.data.reader import BadRange, Reader
@@ -195,13 +195,13 @@ def test_every_sample_is_in_a_batch_or_told_as_bad(
     start, end = sorted(cut % (size + 1) for cut in cuts)
     reader = Damaged(origin="memory")
     batches = batches_of(one_to_one, reader, start, end, batch_size=batch_size, skip_bad=True)
-    told: list[int] = []
+    seen: list[int] = []
     for batch in batches:
         for found in batch.bad:
-            told += range(found.start, found.end)
+            seen += range(found.start, found.end)
         if batch.size:
-            told += batch.features.int().tolist()
-    assert told == list(range(start, end))
+            seen += batch.features.int().tolist()
+    assert seen == list(range(start, end))
     assert [b.last for b in batches] == [False] * (len(batches) - 1) + [True]
     assert batches[-1].position == end
     assert not any(b.atomic for b in batches)
@@ -267,7 +267,7 @@ def test_data_that_shrinks_is_not_passed_over(memory_reader: Any) -> None:
         batches_of(one_to_one, memory_reader(list(range(5))), 2, 8)
 
 
-def test_the_feed_is_told_the_mode_and_the_metadata(memory_reader: Any) -> None:
+def test_feed_gets_the_mode_and_the_metadata(memory_reader: Any) -> None:
     heard: list[Any] = []
 
     def feed(dataset: Iterable[Any], mode: Mode, metadata: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An optimizer is made without PyTorch's compiler; where that is imported, it is told what it has to leave alone."""
+"""An optimizer is made without PyTorch's compiler; where that is imported, its methods are marked for it."""
 
 import subprocess
 import sys
@@ -17,15 +17,15 @@ assert "torch._dynamo" not in sys.modules
 _IMPORTED = """
 import torch._dynamo
 
-told = []
+marked = []
 disable = torch._dynamo.disable
-torch._dynamo.disable = lambda function, *more, **named: told.append(function.__name__) or disable(
+torch._dynamo.disable = lambda function, *more, **named: marked.append(function.__name__) or disable(
     function, *more, **named
 )
 for _ in range(2):
     optimizer.zero_grad()
     optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
-assert told == ["zero_grad", "add_param_group"], told
+assert marked == ["zero_grad", "add_param_group"], marked
 assert len(optimizer.param_groups) == 3
 """
 
@@ -38,5 +38,5 @@ def test_not_imported_for_an_optimizer() -> None:
     _run(_BEGIN)
 
 
-def test_told_once_it_is_imported() -> None:
+def test_methods_are_marked_once_the_compiler_is_imported() -> None:
     _run(_BEGIN + _IMPORTED)

@@ -196,7 +196,7 @@ def giving_arguments(optimizer: Any, parameters: list[Any]) -> None:
         (giving_arguments, "A hook of the optimizer SGD gives its step other arguments"),
     ],
 )
-def test_what_servers_cannot_do_is_told(
+def test_hook_that_servers_cannot_run_is_an_error(
     trainer: Callable[..., TorchTrainer], serve: Callable[..., ServedModel], hook: Any, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

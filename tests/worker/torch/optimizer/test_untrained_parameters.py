@@ -58,7 +58,7 @@ def of_some(model: Any) -> Any:
 
 
 CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
-    "given to nobody": (Network, of_some),
+    "without optimizer": (Network, of_some),
     "frozen": (frozen, lambda model: torch.optim.SGD(model.parameters(), 0.1, weight_decay=0.1)),
 }
 
@@ -100,7 +100,7 @@ def test_it_stays_as_it_is(
     model.close()
     same = {name for name in before if np.array_equal(before[name], after[name])}
     assert same == {"body.weight", "body.bias", "kept"}
-    told = [record.getMessage() for record in caplog.records if "optimizer" in record.getMessage()]
-    assert [line.partition(" is not for ")[2] for line in told] == (
+    warnings = [record.getMessage() for record in caplog.records if "optimizer" in record.getMessage()]
+    assert [line.partition(" is not for ")[2] for line in warnings] == (
         [] if case == "frozen" else ["body.weight, body.bias, kept: nothing changes them."]
     )

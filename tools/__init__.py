@@ -1,0 +1,1 @@
+"""Checks of the source tree that no published linter has."""
