@@ -39,7 +39,7 @@ class JobPods:
 
     @classmethod
     def from_inside(cls, *, job_name: str, namespace: str) -> JobPods:
-        """Raises `UserError` if this is not a pod, or not one of the Job; `MembershipUnavailable` without an answer."""
+        """Raises `UserError` if this is not a pod of the Job, `MembershipUnavailable` if the server gives no answer."""
         access = inside_access()
         if namespace and namespace != access.namespace:
             raise UserError(
