@@ -1,4 +1,4 @@
-"""A Paddle program whose trainers come and go: the job of docs/elastic-clusters.md.
+"""A Paddle program whose trainers come and go: the job of examplejob.yaml.
 
     python train_ft.py --model=FOLDER
 

@@ -224,14 +224,17 @@ class TrainingJobStatus:
         return replace(self, decisions=(*self.decisions, decision)[-_DECISIONS_KEPT:])
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the `.status` document. Unknown values are left out: the API server's schema has no null."""
+        """Returns the `.status` document. Unknown values and empty texts are left out: the API server's schema has no
+        null, and API servers of 1.20 that are compiled by Go 1.19 take an empty text for one.
+        """
         document: dict[str, Any] = encode(replace(self, audit=None))
-        if self.audit is not None:
-            document["audit"] = self.audit.compacted().to_json(merge_epochs=True)
         document["version"] = TRAINING_JOB_STATUS_VERSION
         document["summary"] = self.summary()
         pruned = _without_nothing(document)
         assert isinstance(pruned, dict)
+        if self.audit is not None:
+            # The schema knows none of its fields.
+            pruned["audit"] = self.audit.compacted().to_json(merge_epochs=True)
         return pruned
 
     def summary(self) -> dict[str, str]:
@@ -290,7 +293,7 @@ def format_duration(seconds: float) -> str:
 
 def _without_nothing(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _without_nothing(item) for key, item in value.items() if item is not None}
+        return {key: _without_nothing(item) for key, item in value.items() if item not in (None, "")}
     if isinstance(value, list):
         return [_without_nothing(item) for item in value]
     return value

@@ -40,6 +40,20 @@ def test_document_reads_back_as_the_status() -> None:
     assert TrainingJobStatus.from_document(None) == TrainingJobStatus()
 
 
+def test_document_has_no_empty_texts() -> None:
+    """Some API servers take them for null, and refuse the status."""
+
+    def texts(value: object) -> list[str]:
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [value] if isinstance(value, str) else [text for part in parts for text in texts(part)]
+
+    status = TrainingJobStatus().with_condition(ConditionType.VALID, True, reason="", now_seconds=0.0)
+    document = status.to_document()
+    assert texts(document)
+    assert "" not in texts(document)
+    assert TrainingJobStatus.from_document(document) == status
+
+
 def test_summary_has_the_columns_of_kubectl() -> None:
     assert _FULL.summary() == {
         "trainers": "3/4 (2–10)",
