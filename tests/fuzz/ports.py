@@ -1,6 +1,6 @@
 """Nonsense at the ports of a parameter server and of the master, by those who know the token and by those who do not.
 
-After each round somebody who makes sense is served, and the process has not grown by more than is allowed.
+After each round a valid client is served, and the process has not grown by more than is allowed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the stacks of all threads to the log of a worker that makes no progress, before the master kills it.
 
-Whoever debugs a hanging data loader or a deadlocked program sees the line where it waits. The stacks are written by a
+They show the line where a hanging data loader or a deadlocked program waits. The stacks are written by a
 thread in C, so that a program that holds the interpreter's lock is seen as well.
 """
 
