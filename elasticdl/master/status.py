@@ -90,7 +90,7 @@ def _nodes(master: Master) -> tuple[NodeReport, ...]:
             role=node.role,
             phase=node.phase.value,
             reason=node.reason.value,
-            message=node.message or master.supervisor.kill_reasons.get(node.name, ""),
+            message=master.supervisor.kill_reasons.get(node.name) or node.message,
             is_draining=node.goes,
             has_joined=node.joined,
             leased_shards=state.ledger.leases.count(node.name),

