@@ -16,10 +16,10 @@ from e2e.conftest import ROOT
 from e2e.documents import missing_line, outputs_of, steps_of, whole_script
 
 # Those that need a cluster are followed by the tests that have one.
-CLUSTER_PAGES = sorted((ROOT / "docs").glob("kubernetes*.md"))
+CLUSTER_PAGES = sorted([*(ROOT / "docs").glob("kubernetes*.md"), ROOT / "docs" / "elastic-clusters.md"])
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*CLUSTER_PAGES})
 # What a reader has of the repository; the pages make the rest themselves.
-_CHECKOUT = ("model_zoo", "elasticdl/manifests")
+_CHECKOUT = ("model_zoo", "elasticdl/manifests", "example")
 
 
 def follow(page: Path, folder: Path, *, seconds: float) -> None:
