@@ -163,7 +163,8 @@ class ApiServer:
     def _do(
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
-        if kind == "v1":
+        if not kind:
+            # The resources of a group.
             names = ["trainingjobs"] if self.has_training_jobs else []
             return 200, {"resources": [{"name": each} for each in names]}
         if method == "POST":
