@@ -3,7 +3,7 @@
 Each is a pile of layers, the large ones below and kept between runs, so that after a change of the code only the top
 one of a few megabytes is rebuilt and loaded again:
 
-    code                elasticdl, elasticai_api, the command, the model zoo in /model_zoo, and the benchmarks, compiled
+    code                elasticdl, elasticai_api, the command, /model_zoo, /example and the benchmarks, compiled
     keras|torch|paddle  a framework; `light` has none: it is for masters, parameter servers and plain programs
     packages            what elasticdl needs
     debian              the system, by debootstrap
@@ -153,7 +153,13 @@ def framework_layer(folder: Path, framework: str) -> Path:
 
 def code_layer(folder: Path) -> Path:
     """A few megabytes, rebuilt after each change."""
-    places = {"elasticdl": PACKAGES, "elasticai_api": PACKAGES, "model_zoo": "", "benchmarks": ""}
+    places = {
+        "elasticdl": PACKAGES,
+        "elasticai_api": PACKAGES,
+        "model_zoo": "",
+        "benchmarks": "",
+        "example": "",
+    }
     state = hashlib.sha256()
     for top in places:
         for path in code_files(ROOT / top):

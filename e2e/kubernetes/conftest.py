@@ -17,6 +17,7 @@ there, each with its reason, and never on a cluster of our own, if they want wha
 from __future__ import annotations
 
 import builtins
+import contextlib
 import fcntl
 import functools
 import json
@@ -212,9 +213,9 @@ def whole_cluster(alone: None) -> None:
     wait_until(lambda: not others(), "the pods of other tests are gone")
 
 
-@pytest.fixture
-def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
-    """In a namespace of the test's own, in which jobs may run."""
+@contextlib.contextmanager
+def own_namespace() -> Iterator[Kubectl]:
+    """A new namespace in which jobs may run."""
     kubectl = Kubectl(namespace=f"test-{uuid.uuid4().hex[:8]}")
     kubectl("create", "namespace", kubectl.namespace)
     files = [
@@ -225,6 +226,13 @@ def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
     kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
     # Nothing is left that would replace them, nor anything that a notice would help.
     kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster, room: None) -> Iterator[Kubectl]:
+    """In a namespace of the test's own, in which jobs may run."""
+    with own_namespace() as kubectl:
+        yield kubectl
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,17 @@ from e2e.cluster.places import Cluster, provide_images
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, TEST_DEADLINE
 from e2e.kubernetes.conftest import MANIFESTS, Kubectl
+from e2e.kubernetes.training_jobs import EDL, OURS, only_controller
 from e2e.pages import CLUSTER_PAGES, follow
 
 # What a reader has built by then, and which image of the tests it is.
-_IMAGES = {"elasticdl:mnist": "keras", "elasticdl:master": "light", "elasticdl:estimator": "keras"}
+_IMAGES = {
+    "elasticdl:mnist": "keras",
+    "elasticdl:master": "light",
+    "elasticdl:estimator": "keras",
+    "elasticdl:controller": "light",
+    "my-training-job:1": "paddle",
+}
 # Counts on the room of all of the cluster.
 _MNIST = ROOT / "docs" / "kubernetes.md"
 # Runs jobs in the namespace that readers use if they name none; so does the one above, but never at the same time.
@@ -22,9 +29,11 @@ _ESTIMATORS = ROOT / "docs" / "kubernetes-estimators.md"
 # Jobs of Paddle's guide, with images of their own.
 _PADDLE = ROOT / "docs" / "paddle-kubernetes.md"
 _PADDLE_OBJECTS = ("k8s_train/job", "k8s_train/rbac", "k8s_data/data", "k8s_data/volume")
+# Has a controller for all of the cluster, and counts on its room.
+_ELASTIC = ROOT / "docs" / "elastic-clusters.md"
 # Less than a test may take, so that what a page has left can be removed.
 _SECONDS = TEST_DEADLINE - 100
-_OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS, _PADDLE})
+_OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS, _PADDLE, _ELASTIC})
 
 
 @pytest.mark.usefixtures("room")
@@ -52,6 +61,21 @@ def test_page_of_paddle(shared_folder: Path, cluster: Cluster) -> None:
 @pytest.mark.usefixtures("whole_cluster")
 def test_page_of_mnist(shared_folder: Path, own_cluster: SelfMade) -> None:
     follow_jobs(_MNIST, shared_folder, own_cluster)
+
+
+@pytest.mark.usefixtures("whole_cluster")
+def test_page_of_elastic_clusters(shared_folder: Path, own_cluster: SelfMade) -> None:
+    everywhere = Kubectl(namespace="default")
+    manifests = ("trainingjob-crd", "edl-controller")
+    # Other tests leave the definitions; the page creates them.
+    everywhere("delete", "crd", OURS, EDL, "--ignore-not-found")
+    try:
+        with only_controller():
+            follow_jobs(_ELASTIC, shared_folder, own_cluster)
+    finally:
+        for name in manifests:
+            everywhere("delete", f"--filename={MANIFESTS / name}.yaml", "--ignore-not-found")
+        everywhere("delete", "namespace", "paddlecloud", "--ignore-not-found")
 
 
 def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wait_until
-from e2e.kubernetes.conftest import Kubectl, machines
+from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.devices import offered
 from e2e.kubernetes.held import HeldJob
 
 SLOT = "elasticdl.test/slot"
@@ -23,20 +24,8 @@ ROOM, WORKERS, REPLICAS = 6, 4, 5
 
 @pytest.fixture
 def slots(kubectl: Kubectl) -> Iterator[None]:
-    machine = machines(kubectl)[0]
-    offer(kubectl, machine, str(ROOM))
-    yield
-    offer(kubectl, machine, "0")
-
-
-def offer(kubectl: Kubectl, machine: str, amount: str) -> None:
-    """Publishes an extended resource, as a device plugin does."""
-    node = kubectl.get("node", machine)
-    # Overwrites concurrent changes.
-    del node["metadata"]["resourceVersion"]
-    node["status"]["capacity"][SLOT] = amount
-    node["status"]["allocatable"][SLOT] = amount
-    kubectl("replace", f"--raw=/api/v1/nodes/{machine}/status", "--filename=-", text=json.dumps(node))
+    with offered(kubectl, SLOT, ROOM):
+        yield
 
 
 def service() -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from e2e.conftest import wait_until
-from e2e.kubernetes.conftest import MANIFESTS, Kubectl
+from e2e.kubernetes.conftest import Kubectl
+from e2e.kubernetes.training_jobs import EDL, OURS, install_definitions, only_controller
 from elasticdl.jobs.training_job.parsing import parse_training_job
 from elasticdl.jobs.training_job.status import (
     ConditionType,
@@ -18,16 +19,13 @@ from elasticdl.jobs.training_job.status import (
     TrainingJobStatus,
 )
 
-_OURS, _EDL = "trainingjobs.elasticdl.org", "trainingjobs.paddlepaddle.org"
-
 
 @pytest.fixture(scope="module", autouse=True)
-def resources(cluster: object) -> None:
-    """Stays: other tests of the same cluster use it as well, and an API server takes seconds to publish it."""
-    everywhere = Kubectl(namespace="default")
-    everywhere("apply", f"--filename={MANIFESTS / 'trainingjob-crd.yaml'}")
-    everywhere("wait", "--for=condition=Established", f"crd/{_OURS}", f"crd/{_EDL}", "--timeout=30s")
-    wait_until(lambda: everywhere.attempt("get", "tj").returncode == 0, "kubectl finds the short name")
+def resources(cluster: object) -> Iterator[None]:
+    # A controller would write the statuses, too.
+    with only_controller():
+        install_definitions()
+        yield
 
 
 def document(name: str, *, api_version: str = "elasticdl.org/v1", **spec: Any) -> dict[str, Any]:
@@ -60,7 +58,7 @@ def create(kubectl: Kubectl, wanted: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read(kubectl: Kubectl, name: str, kind: str = _OURS) -> dict[str, Any]:
+def read(kubectl: Kubectl, name: str, kind: str = OURS) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(kubectl("get", kind, name, "--output=json"))
     return found
 
@@ -123,7 +121,7 @@ def test_document_of_edl_is_kept_unchanged(kubectl: Kubectl) -> None:
         volumes=[{"name": "data", "hostPath": {"path": "/data"}}],
     )
     create(kubectl, wanted)
-    found = parse_training_job(read(kubectl, "edl", _EDL))
+    found = parse_training_job(read(kubectl, "edl", EDL))
     assert found.api_version == "paddlepaddle.org/v1"
     assert found.spec.volume_mounts == ({"name": "data", "mountPath": "/data"},)
 

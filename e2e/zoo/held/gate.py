@@ -1,5 +1,6 @@
 """A worker does as many batches as the hall lets it, and says there how many it has done: see `hall.py`."""
 
+import json
 import os
 import time
 import urllib.error
@@ -11,17 +12,21 @@ NODE = os.environ["ELASTICDL_NODE"]
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def ask(method: str, path: str) -> None:
-    """For as long as it takes: the hall is on a machine, too."""
+def ask(method: str, path: str) -> str:
+    """For as long as it takes: the hall is on a machine, too. Returns the answer."""
     request = urllib.request.Request(
         f"http://{HALL}/{path}", method=method, data=b"" if method == "PUT" else None
     )
     while True:
         try:
-            with _OPENER.open(request):
-                return
+            with _OPENER.open(request) as answer:
+                return str(answer.read().decode())
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.2)
+
+
+def is_limited() -> bool:
+    return bool(json.loads(ask("GET", ""))["limits"])
 
 
 class Gate:

@@ -5,7 +5,7 @@
     DELETE /limit                 no worker is held any more; nor is one before the first limit is set
     GET    /enter/NODE/DONE       a worker that has done so many asks for one more: answered when it may
     PUT    /ended/NODE            a program has come to its own end
-    GET    /                      who is, or was, held, after how many batches; and who has ended
+    GET    /                      who is, or was, held, after how many batches; who has ended; and the limits
 
 A held request blocks no other one, however many there are.
 """
@@ -32,6 +32,10 @@ class Hall:
                 self.done[node] = done
                 self.changed.wait()
 
+    def describe(self) -> dict[str, object]:
+        with self.changed:
+            return {"done": self.done, "ended": self.ended, "limits": dict(self.limits)}
+
     def limit(self, batches: int, node: str) -> None:
         with self.changed:
             self.limits[node] = batches
@@ -49,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self.path.strip("/").split("/"):
             case [""]:
-                self._answer(json.dumps({"done": self.hall.done, "ended": self.hall.ended}))
+                self._answer(json.dumps(self.hall.describe()))
             case ["enter", node, done]:
                 self.hall.enter(node, int(done))
                 self._answer()

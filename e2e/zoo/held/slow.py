@@ -1,0 +1,25 @@
+"""A program that takes its time until the hall lets everybody go, and goes on meanwhile: one batch in a while.
+
+Unlike a held worker it ends its shard when it is drained, so that jobs can be resized while they wait.
+"""
+
+import time
+
+from gate import HALL, is_limited
+
+from elasticai_api.common.data_shard_service import DataShardService
+
+BATCH, SAMPLES = 10, 20_000
+_SECONDS = 0.5
+
+print("hall", HALL, flush=True)
+shards = DataShardService(
+    batch_size=BATCH, num_epochs=1, dataset_size=SAMPLES, num_minibatches_per_shard=2, dataset_name="samples"
+)
+slow = True
+while shard := shards.fetch_shard():
+    for _ in range(shard.start, shard.end, BATCH):
+        slow = slow and is_limited()
+        if slow:
+            time.sleep(_SECONDS)
+        shards.report_batch_done(BATCH)
