@@ -17,7 +17,9 @@ from e2e.documents import missing_line, outputs_of, steps_of, whole_script
 
 # Those that need a cluster are followed by the tests that have one.
 _CLUSTER_PAGES = ("paddle-kubernetes.md", "elastic-clusters.md")
-CLUSTER_PAGES = sorted([*(ROOT / "docs").glob("kubernetes*.md"), *(ROOT / "docs" / name for name in _CLUSTER_PAGES)])
+CLUSTER_PAGES = sorted(
+    [*(ROOT / "docs").glob("kubernetes*.md"), *(ROOT / "docs" / name for name in _CLUSTER_PAGES)]
+)
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*CLUSTER_PAGES})
 # What a reader has of the repository; the pages make the rest themselves.
 _CHECKOUT = ("model_zoo", "elasticdl/manifests", "paddle", "example")

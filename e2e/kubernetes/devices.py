@@ -1,4 +1,4 @@
-"""A resource that only one test knows, on one machine: nobody else's pods are in its way."""
+"""A resource that only one test requests, on one machine: no other pod takes it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def offered(kubectl: Kubectl, name: str, amount: int) -> Iterator[str]:
 
 
 def offer(kubectl: Kubectl, machine: str, name: str, amount: int) -> None:
-    """As a device plugin does."""
+    """Publishes an extended resource, as a device plugin does."""
     node = kubectl.get("node", machine)
-    # Whoever has changed it meanwhile.
+    # Overwrites concurrent changes.
     del node["metadata"]["resourceVersion"]
     node["status"]["capacity"][name] = str(amount)
     node["status"]["allocatable"][name] = str(amount)

@@ -84,7 +84,7 @@ def test_two_jobs_share_the_cluster_to_their_ends(start: Start, jobs: TrainingJo
     jobs.wait_for_size(first=4, second=2)
     jobs.scale("first", 0)
 
-    # The leader is killed; while nobody leads, the master of a job is lost.
+    # The leader is killed; while none leads, the master of a job is lost.
     which = {"a": leader, "b": standby}
     holder = kubectl("get", "lease", "training-job-controller", "--output=jsonpath={.spec.holderIdentity}")
     before = jobs.status("second")["progress"]["samplesDone"]
