@@ -224,14 +224,17 @@ class TrainingJobStatus:
         return replace(self, decisions=(*self.decisions, decision)[-_DECISIONS_KEPT:])
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the `.status` document. Unknown values are left out: the API server's schema has no null."""
+        """Returns the `.status` document. Unknown values are left out: the API server's schema has no null. So are
+        empty texts, which API servers that were compiled with a later Go than theirs take for null.
+        """
         document: dict[str, Any] = encode(replace(self, audit=None))
-        if self.audit is not None:
-            document["audit"] = self.audit.compacted().to_json(merge_epochs=True)
         document["version"] = TRAINING_JOB_STATUS_VERSION
         document["summary"] = self.summary()
-        pruned = _without_nothing(document)
+        pruned = _without(document, None, "")
         assert isinstance(pruned, dict)
+        if self.audit is not None:
+            # Its fields have no schema.
+            pruned["audit"] = _without(self.audit.compacted().to_json(merge_epochs=True), None)
         return pruned
 
     def summary(self) -> dict[str, str]:
@@ -288,9 +291,9 @@ def format_duration(seconds: float) -> str:
     return text or "0s"
 
 
-def _without_nothing(value: object) -> object:
+def _without(value: object, *nothing: object) -> object:
     if isinstance(value, dict):
-        return {key: _without_nothing(item) for key, item in value.items() if item is not None}
+        return {key: _without(item, *nothing) for key, item in value.items() if item not in nothing}
     if isinstance(value, list):
-        return [_without_nothing(item) for item in value]
+        return [_without(item, *nothing) for item in value]
     return value
