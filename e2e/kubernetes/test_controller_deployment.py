@@ -63,8 +63,8 @@ def test_one_of_two_replicas_leads_and_the_other_takes_over(controller: Kubectl)
     assert len(pods(controller)) == 2
     wait_until(lambda: "Cluster resources: NodeCount:" in log_of(controller, first), "resources are logged")
     path = f"/api/v1/namespaces/{controller.namespace}/services/training-job-controller:metrics/proxy/metrics"
-    metrics = controller("get", "--raw", path)
-    assert 'elasticdl_cluster_allocatable{resource="cpu",unit="core"}' in metrics
+    allocatable = 'elasticdl_cluster_allocatable{resource="cpu",unit="core"}'
+    wait_until(lambda: allocatable in controller("get", "--raw", path), "the metrics show the resources")
     configuration = "validatingwebhookconfiguration/training-job-controller"
     bundle = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}"
     wait_until(lambda: controller("get", configuration, bundle), "the leader has registered the authority")

@@ -93,3 +93,12 @@ def test_only_the_newest_decisions_are_kept() -> None:
 )
 def test_duration_has_two_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_empty_texts_are_left_out_of_the_document() -> None:
+    status = TrainingJobStatus().with_condition(ConditionType.VALID, True, reason="Accepted", now_seconds=0.0)
+    document = status.to_document()
+    assert "message" not in document
+    assert "message" not in document["conditions"][0]
+    assert document["summary"] == {}
+    assert TrainingJobStatus.from_document(document) == status
