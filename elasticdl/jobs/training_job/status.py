@@ -224,13 +224,8 @@ class TrainingJobStatus:
         return replace(self, decisions=(*self.decisions, decision)[-_DECISIONS_KEPT:])
 
     def to_document(self) -> dict[str, Any]:
-<<<<<<< HEAD
-        """Returns the `.status` document. Unknown values and empty texts are left out: the API server's schema has no
-        null, and API servers of 1.20 that are compiled by Go 1.19 take an empty text for one.
-=======
         """Returns the `.status` document. Unknown values are left out: the API server's schema has no null. So are
         empty texts, which API servers that were compiled with a later Go than theirs take for null.
->>>>>>> ctl
         """
         document: dict[str, Any] = encode(replace(self, audit=None))
         document["version"] = TRAINING_JOB_STATUS_VERSION
@@ -238,13 +233,8 @@ class TrainingJobStatus:
         pruned = _without(document, None, "")
         assert isinstance(pruned, dict)
         if self.audit is not None:
-<<<<<<< HEAD
-            # The schema knows none of its fields.
-            pruned["audit"] = self.audit.compacted().to_json(merge_epochs=True)
-=======
             # Its fields have no schema.
             pruned["audit"] = _without(self.audit.compacted().to_json(merge_epochs=True), None)
->>>>>>> ctl
         return pruned
 
     def summary(self) -> dict[str, str]:
@@ -303,11 +293,7 @@ def format_duration(seconds: float) -> str:
 
 def _without(value: object, *nothing: object) -> object:
     if isinstance(value, dict):
-<<<<<<< HEAD
-        return {key: _without_nothing(item) for key, item in value.items() if item not in (None, "")}
-=======
         return {key: _without(item, *nothing) for key, item in value.items() if item not in nothing}
->>>>>>> ctl
     if isinstance(value, list):
         return [_without(item, *nothing) for item in value]
     return value
