@@ -103,7 +103,8 @@ class TrainingJobs:
         self.hall.ask("DELETE", "limit")
 
     def document(self, name: str, low: int, high: int, **spec: Any) -> dict[str, Any]:
-        small = {"cpu": "10m", "memory": "32Mi"}
+        # Limits are what is requested.
+        small = {"cpu": "200m", "memory": "128Mi"}
         return {
             "apiVersion": "elasticdl.org/v1",
             "kind": "TrainingJob",

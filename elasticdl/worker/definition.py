@@ -38,7 +38,7 @@ class ProgramError(UserError):
 # Words of frameworks and NumPy about arrays that do not fit each other.
 _MISFIT = re.compile(
     r"shape|size|dimension|\bdims?\b|broadcast|dtype|scalar type|must match|incompatible|out of (bounds|range)"
-    r"|rank|axis|unsupported operand|Using a target",
+    r"|do not fit|rank|axis|unsupported operand|Using a target",
     re.IGNORECASE,
 )
 
@@ -47,13 +47,13 @@ _FRAME = re.compile(r'File "([^"]+)", line \d+[^\n]*\n\s+(\S[^\n]*)')
 
 
 def is_misfit(error: BaseException) -> bool:
-    """Whether shapes or types of arrays are the cause: the error is not one that the user's code itself raises."""
+    """Whether shapes, types or names of arrays are the cause: the user's code itself does not raise the error."""
     last = [(frame.filename, frame.line or "") for frame in traceback.extract_tb(error.__traceback__)][-1:]
     # TensorFlow has the frames of a graph in its text.
     last += _FRAME.findall(str(error))[-1:]
     if any(line.startswith(("raise", "assert")) and not is_machinery(file) for file, line in last):
         return False
-    return _MISFIT.search(str(error)) is not None
+    return isinstance(error, KeyError) or _MISFIT.search(str(error)) is not None
 
 
 def function_error(
