@@ -65,7 +65,7 @@ def test_page_of_mnist(shared_folder: Path, own_cluster: SelfMade) -> None:
 
 @pytest.mark.usefixtures("whole_cluster")
 def test_page_of_elastic_clusters(shared_folder: Path, own_cluster: SelfMade) -> None:
-    everywhere = Kubectl(namespace="default")
+    everywhere = Kubectl(namespace="paddlecloud")
     manifests = ("trainingjob-crd", "edl-controller")
     # Other tests leave the definitions; the page creates them.
     everywhere("delete", "crd", OURS, EDL, "--ignore-not-found")
