@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import Kubectl
 from e2e.kubernetes.training_jobs import EDL, OURS, install_definitions, only_controller
 from elasticdl.jobs.training_job.parsing import parse_training_job
@@ -20,9 +21,9 @@ from elasticdl.jobs.training_job.status import (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def resources(cluster: object) -> Iterator[None]:
-    # A controller would write the statuses, too.
+@pytest.fixture(autouse=True)
+def resources(kubectl: Kubectl) -> Iterator[None]:
+    # A controller would write the statuses, too. Its lock is taken after the room, as everywhere: no deadlock.
     with only_controller():
         install_definitions()
         yield
@@ -37,7 +38,7 @@ def document(name: str, *, api_version: str = "elasticdl.org/v1", **spec: Any) -
         "spec": {
             "image": "registry/train:1",
             "fault_tolerant": True,
-            # Whatever controller is in the cluster leaves it alone.
+            # A controller in the cluster leaves it alone.
             "suspend": True,
             "trainer": {
                 "entrypoint": "python train_ft.py",
@@ -64,6 +65,10 @@ def read(kubectl: Kubectl, name: str, kind: str = OURS) -> dict[str, Any]:
 
 
 def test_explain_shows_the_fields_of_trainers(kubectl: Kubectl) -> None:
+    # The API server publishes a new definition some seconds after it serves it.
+    wait_until(
+        lambda: kubectl.attempt("explain", "tj.spec.trainer").returncode == 0, "the fields are published"
+    )
     text = kubectl("explain", "tj.spec.trainer")
     assert "min-instance" in text
     assert "Fewest trainers" in " ".join(text.split())
