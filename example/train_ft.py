@@ -37,6 +37,8 @@ def main() -> None:
         dataset_name="lines",
     )
     trainer = FaultTolerantTrainer(model, optimizer, service, arguments.model)
+    # A trainer that comes when all shards are taken trains none.
+    loss = None
     for shard in trainer.shards():
         for start in range(shard.start, shard.end, BATCH):
             batch = slice(start, min(start + BATCH, shard.end))
@@ -46,7 +48,8 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             optimizer.clear_grad()
-    print(f"loss {float(loss):.4f} after {trainer.version} shards", flush=True)
+    if loss is not None:
+        print(f"loss {float(loss):.4f} after {trainer.version} shards", flush=True)
 
 
 if __name__ == "__main__":
