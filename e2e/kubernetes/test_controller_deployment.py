@@ -10,7 +10,7 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import Kubectl
-from e2e.kubernetes.controller import IMAGE, installed_controller, log_of, pods, wait_for_leader
+from e2e.kubernetes.controller import IMAGE, NAME, installed_controller, log_of, pods, wait_for_leader
 
 PROGRAM = """
 from elasticai_api.common.data_shard_service import DataShardService
@@ -71,6 +71,8 @@ def test_one_of_two_replicas_leads_and_the_other_takes_over(controller: Kubectl)
     assert "forbidden" not in logs(controller).lower()
     controller("delete", "pod", first, "--grace-period=0", "--force")
     wait_for_leader(controller, other_than=first)
+    # Of a pod whose container is being created there is no log.
+    controller("rollout", "status", f"deployment/{NAME}", "--timeout=90s")
     assert "Traceback" not in logs(controller)
 
 
