@@ -1,5 +1,5 @@
 # `make quickstart` trains a model elastically on this machine, `make test` runs the tests, `make help` lists the rest.
-# Each target makes its own environment; nothing but Python 3.10-3.12, pip and make is needed.
+# Each target makes its own environment; nothing but Python 3.10-3.13, pip and make is needed.
 
 PYTHON ?= python3
 FRAMEWORK ?= keras
@@ -102,7 +102,7 @@ kernels: $(KERNELS_ENV)/$(STAMP)  ## the C++ extension in the source tree, for e
 
 kernels-by-zig: $(TEST_ENV)/$(STAMP)  ## build and test the package without a C++ compiler (three minutes)
 	rm -rf $(BY_ZIG) && mkdir -p $(BY_ZIG)/tree $(BY_ZIG)/no-compiler
-	cp -r pyproject.toml README.md CMakeLists.txt build_backend native elasticdl elasticai_api $(BY_ZIG)/tree
+	cp -r pyproject.toml README.md CMakeLists.txt build_backend native elasticdl elasticai_api model_zoo $(BY_ZIG)/tree
 	rm -f $(BY_ZIG)/tree/elasticdl/ps/_kernels.*.so $(BY_ZIG)/tree/elasticdl/ps/._kernels.*
 	env -u CXX PATH=$(abspath $(BY_ZIG)/no-compiler) $(abspath $(TEST_ENV))/bin/python -m pip wheel \
 	  --disable-pip-version-check --no-deps -v -w $(BY_ZIG) $(BY_ZIG)/tree
@@ -132,8 +132,9 @@ reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 
 # For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
 # is built from the sdist, so it has nothing of this tree that the sdist has not.
-release: $(RELEASE_ENV)/$(STAMP)  ## an sdist and a manylinux wheel in dist/, checked
+release: $(RELEASE_ENV)/$(STAMP)  ## an sdist, a manylinux wheel and the two thin wheels in dist/, checked
 	$(RELEASE_ENV)/bin/python -m build --outdir dist
+	for each in distributions/*; do $(RELEASE_ENV)/bin/python -m build --wheel --outdir dist $$each || exit 1; done
 	PATH=$(abspath $(RELEASE_ENV)/bin):$$PATH auditwheel repair --wheel-dir dist dist/*-linux_*.whl
 	rm dist/*-linux_*.whl
 	$(RELEASE_ENV)/bin/twine check --strict dist/*

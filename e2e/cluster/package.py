@@ -15,7 +15,7 @@ from pathlib import Path
 from e2e.cluster.commands import run
 from e2e.cluster.images import ROOT, code_files
 
-_CODE = ("elasticdl", "elasticai_api", "native", "build_backend")
+_CODE = ("elasticdl", "elasticai_api", "model_zoo", "native", "build_backend")
 _FILES = ("CMakeLists.txt", "pyproject.toml", "README.md")
 
 
@@ -35,8 +35,7 @@ def make_wheel(folder: Path) -> Path:
             shutil.rmtree(old)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             source, built = Path(made) / "source", Path(made) / "built"
-            # Without our own model zoo: in an image the user's is to be found.
-            (source / "model_zoo").mkdir(parents=True)
+            source.mkdir(parents=True)
             for name in _CODE:
                 shutil.copytree(ROOT / name, source / name)
             for name in _FILES:

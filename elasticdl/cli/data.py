@@ -148,11 +148,11 @@ def iris(output: Path | None, records_per_file: int, overwrite: bool, seed: int,
     "--source",
     type=UserPath(path_type=Path),
     required=True,
-    help="Folder with MNIST's four idx files, compressed or not.",
+    help="Folder with MNIST's four idx files, compressed or not, or with Keras' mnist.npz.",
 )
 @_making(8192)
 def mnist(source: Path, output: Path | None, records_per_file: int, overwrite: bool) -> None:
-    """MNIST from its four files: images of 28×28 pixels, RecordIO.
+    """MNIST from its files: images of 28×28 pixels, RecordIO.
 
     A record is an Example with "image", 784 float32 between 0 and 255, and "label", int64.
     """

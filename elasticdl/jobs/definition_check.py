@@ -17,6 +17,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.zoo_folder import zoo_folder
 
 # The part of elasticdl to install for each framework that definitions import.
 FRAMEWORK_EXTRAS = {
@@ -74,11 +75,7 @@ def defined_names(spec: JobSpec) -> frozenset[str] | None:
 
 def locate(model_zoo: str, model_def: str) -> Path:
     """The file of the module in `folder.module.function`, or `UserError` that says which part is missing."""
-    folder = Path(model_zoo).expanduser()
-    if not folder.is_dir():
-        raise UserError(
-            f"There is no model zoo folder {folder}.", hint="Give an existing folder with --model_zoo."
-        )
+    folder = zoo_folder(model_zoo)
     *folders, module, _function = model_def.split(".")
     for part in folders:
         if not (folder / part).is_dir():
@@ -108,7 +105,7 @@ class _Module:
 
 
 def _check_frameworks(spec: JobSpec, module: _Module, path: Path) -> None:
-    zoo = Path(spec.model.model_zoo).expanduser()
+    zoo = zoo_folder(spec.model.model_zoo)
     for package in sorted(module.packages & FRAMEWORK_EXTRAS.keys()):
         of_the_zoo = (zoo / package).is_dir() or (zoo / f"{package}.py").is_file()
         if not of_the_zoo and not _installed(package):
@@ -120,7 +117,7 @@ def _check_frameworks(spec: JobSpec, module: _Module, path: Path) -> None:
 
 def _check_imports(spec: JobSpec, module: _Module, path: Path) -> None:
     """Names that a failing import would have brought are not missing functions."""
-    zoo = Path(spec.model.model_zoo).expanduser()
+    zoo = zoo_folder(spec.model.model_zoo)
     for package in sorted(module.packages):
         of_the_zoo = (
             package == zoo.resolve().name or (zoo / package).is_dir() or (zoo / f"{package}.py").is_file()

@@ -16,6 +16,7 @@ from types import ModuleType
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import FRAMEWORK_EXTRAS
 from elasticdl.jobs.flags.nearest import did_you_mean
+from elasticdl.jobs.zoo_folder import zoo_folder
 
 
 def users_traceback(error: BaseException) -> str:
@@ -32,6 +33,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 _OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
+_INSTALLED_ZOO = str(Path(_OUR_FOLDER, "zoo"))
 _IMPORT_SYSTEM = str(Path(importlib.__file__).parent)
 _FRAMEWORKS = tuple(
     f"/site-packages/{name}/" for name in ("tensorflow", "keras", "tf_keras", "torch", "paddle")
@@ -39,6 +41,8 @@ _FRAMEWORKS = tuple(
 
 
 def is_machinery(filename: str) -> bool:
+    if filename.startswith(_INSTALLED_ZOO):
+        return False
     if filename.startswith(("<", _OUR_FOLDER, _IMPORT_SYSTEM)):
         return True
     path = filename.replace("\\", "/")
@@ -47,12 +51,7 @@ def is_machinery(filename: str) -> bool:
 
 def import_from_zoo(model_zoo: str, module_name: str) -> ModuleType:
     """The module `folder.module` of a zoo. Raises `UserError` if there is none, or if it cannot be imported."""
-    zoo = Path(model_zoo).expanduser()
-    if not zoo.is_dir():
-        raise UserError(
-            f"There is no model zoo folder {zoo}.", hint="Give an existing folder with --model_zoo."
-        )
-    zoo = zoo.resolve()
+    zoo = zoo_folder(model_zoo).resolve()
     _check_exists(zoo, module_name)
     _make_importable(zoo)
     try:

@@ -5,7 +5,7 @@ Wang et al., DCN V2: Improved Deep & Cross Network, 2021. The data is that of `k
 
 import tensorflow as tf
 
-from model_zoo.criteo.keras_clicks import (
+from .keras_clicks import (
     Perceptron,
     embedding,
     eval_metrics_fn,

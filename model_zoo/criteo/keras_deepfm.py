@@ -6,7 +6,7 @@ Guo et al., DeepFM: A Factorization-Machine based Neural Network for CTR Predict
 
 import tensorflow as tf
 
-from model_zoo.criteo.keras_clicks import (
+from .keras_clicks import (
     NUMBERS,
     Perceptron,
     embedding,

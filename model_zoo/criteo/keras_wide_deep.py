@@ -5,7 +5,7 @@ Cheng et al., Wide & Deep Learning for Recommender Systems, 2016. The data is th
 
 import tensorflow as tf
 
-from model_zoo.criteo.keras_clicks import (
+from .keras_clicks import (
     Perceptron,
     embedding,
     eval_metrics_fn,

@@ -6,7 +6,7 @@ Lian et al., xDeepFM: Combining Explicit and Implicit Feature Interactions, 2018
 
 import tensorflow as tf
 
-from model_zoo.criteo.keras_clicks import (
+from .keras_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

@@ -7,7 +7,7 @@ Guo et al., DeepFM: A Factorization-Machine based Neural Network for CTR Predict
 import paddle
 from paddle import nn
 
-from model_zoo.criteo.paddle_clicks import (
+from .paddle_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

@@ -6,7 +6,7 @@ Wang et al., DCN V2: Improved Deep & Cross Network, 2021. The data is that of `t
 import torch
 from torch import nn
 
-from model_zoo.criteo.torch_clicks import (
+from .torch_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

@@ -7,7 +7,7 @@ Guo et al., DeepFM: A Factorization-Machine based Neural Network for CTR Predict
 import torch
 from torch import nn
 
-from model_zoo.criteo.torch_clicks import (
+from .torch_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

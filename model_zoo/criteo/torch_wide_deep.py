@@ -6,7 +6,7 @@ Cheng et al., Wide & Deep Learning for Recommender Systems, 2016. The data is th
 import torch
 from torch import nn
 
-from model_zoo.criteo.torch_clicks import (
+from .torch_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

@@ -7,7 +7,7 @@ Lian et al., xDeepFM: Combining Explicit and Implicit Feature Interactions, 2018
 import torch
 from torch import nn
 
-from model_zoo.criteo.torch_clicks import (
+from .torch_clicks import (
     CATEGORIES,
     NUMBERS,
     Perceptron,

@@ -24,7 +24,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from elasticai_api.common.data_shard_service import build_data_shard_service
-from model_zoo.elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
+
+from ..elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
 
 NUMBERS = [f"I{number}" for number in range(1, 14)]
 CATEGORIES = [f"C{number}" for number in range(1, 27)]

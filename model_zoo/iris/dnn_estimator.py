@@ -21,7 +21,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from elasticai_api.common.data_shard_service import build_data_shard_service
-from model_zoo.elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
+
+from ..elastic_estimator import ElasticDataShardReportHook, KeepServedModelHook, ShardIndices
 
 CATEGORY_CODE = {"Iris-setosa": 0, "Iris-versicolor": 1, "Iris-virginica": 2}
 # Where the data is by default: in the volume of a pod, or in the folder of the command.

@@ -31,8 +31,11 @@ def test_a_name_that_is_not_there() -> None:
         _ = elasticdl.ruin
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
+@pytest.mark.parametrize("folder", [".", "distributions/elasticai_api", "distributions/elasticdl_client"])
+def test_each_distribution_has_version_of_package(folder: str) -> None:
+    text = (ROOT / folder / "pyproject.toml").read_text()
     found = re.search(r'^version = "(.*)"$', text, re.MULTILINE)
     assert found
     assert elasticdl.__version__ == found[1]
+    for required in re.findall(r'"elasticdl\[.*\]==(.*)"', text):
+        assert elasticdl.__version__ == required

@@ -1,4 +1,4 @@
-"""Small real data sets to start with: handwritten digits and irises from scikit-learn, MNIST from its four files.
+"""Small real data sets to start with: handwritten digits and irises from scikit-learn, MNIST from its files.
 
 All are written as a folder with `train` and `test` in it, ready for --training_data and --validation_data. The images
 are RecordIO files of Examples with `image` (float32) and `label` (int64), as the model zoo expects them; the irises are
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from elasticdl.errors import UserError
 Progress = Callable[[int], None]
 
 _TRAIN_SHARE = 0.8
+_IDX_PARTS = {"train": "train", "test": "t10k"}
+_KERAS_FILE = "mnist.npz"
 _IRIS_NAMES = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
 
 
@@ -105,23 +108,54 @@ def make_mnist(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Made:
-    """MNIST, or a data set published like it: images with values from 0 to 255, in the order of the files."""
+    """MNIST, or a data set published like it: images with values from 0 to 255, in the order of the files.
 
-    def records(file: IdxFile) -> Iterator[Any]:
-        for record in file.read(0, len(file)):
-            yield {"image": record["image"].astype(np.float32), "label": record["label"]}
-
-    parts = {"train": records(_images_of(source, "train")), "test": records(_images_of(source, "t10k"))}
+    `source` is a folder with the four idx files or with Keras' `mnist.npz`, or the `.npz` file itself.
+    """
+    source = source.expanduser()
+    arrays = source if source.suffix == ".npz" else source / _KERAS_FILE
+    if arrays.is_file():
+        parts = _parts_of_arrays(arrays)
+    else:
+        parts = {part: _idx_records(_images_of(source, stem)) for part, stem in _IDX_PARTS.items()}
     return _write(output, parts, "mnist", "recordio", records_per_file, overwrite, progress)
 
 
+def _idx_records(file: IdxFile) -> Iterator[Any]:
+    for record in file.read(0, len(file)):
+        yield {"image": record["image"].astype(np.float32), "label": record["label"]}
+
+
+def _parts_of_arrays(path: Path) -> dict[str, Iterable[Any]]:
+    """The parts of an `.npz` file as Keras publishes MNIST: x_train, y_train, x_test, y_test."""
+    parts: dict[str, Iterable[Any]] = {}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for part in _IDX_PARTS:
+                parts[part] = _array_records(arrays[f"x_{part}"], arrays[f"y_{part}"], path, part)
+    except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{path} cannot be read as MNIST: {error}",
+            hint="It has the arrays x_train, y_train, x_test and y_test, as Keras' mnist.npz.",
+        ) from error
+    return parts
+
+
+def _array_records(images: Any, labels: Any, path: Path, part: str) -> Iterator[Any]:
+    if len(images) != len(labels):
+        raise UserError(f"{path} has {len(images)} images and {len(labels)} labels in x_{part} and y_{part}.")
+    images = images.astype(np.float32).reshape(len(images), -1)
+    return ({"image": image, "label": int(label)} for image, label in zip(images, labels, strict=True))
+
+
 def _images_of(source: Path, part: str) -> IdxFile:
-    found = sorted(source.expanduser().glob(f"{part}-images*")) if source.expanduser().is_dir() else []
+    found = sorted(source.glob(f"{part}-images*")) if source.is_dir() else []
     if not found or labels_beside(found[0]) is None:
         missing = "labels-idx1" if found else "images-idx3"
         raise UserError(
             f"There is no {part}-{missing}-ubyte (or {part}-{missing}-ubyte.gz) in {source}.",
-            hint="--source names a folder with MNIST's four files: {train,t10k}-{images-idx3,labels-idx1}-ubyte.",
+            hint="--source names a folder with MNIST's four files ({train,t10k}-{images-idx3,labels-idx1}-ubyte) or "
+            "with Keras' mnist.npz.",
         )
     return IdxFile(found[0])
 

@@ -25,7 +25,7 @@ class ModelSection:
     model_zoo: str = flag(
         FilePath(metavar="FOLDER", completes="dir"),
         "",
-        "Folder with model definitions.",
+        "Folder with model definitions; elasticdl.zoo for those that come with elasticdl.",
         topic=Topic.MODEL,
     )
     model_def: str = flag(

@@ -1,4 +1,4 @@
-"""MNIST from its four idx files."""
+"""MNIST from its four idx files, and from the file that Keras publishes."""
 
 from __future__ import annotations
 
@@ -60,6 +60,36 @@ def test_all_four_files(tmp_path: Path, source: Path, arrays: Arrays) -> None:
     names = [path.name for path in sorted((tmp_path / "mnist" / "train").iterdir())]
     files = [name for name in names if not name.startswith(".")]
     assert files == ["mnist-00000.recordio", "mnist-00001.recordio", "mnist-00002.recordio"]
+
+
+@pytest.mark.parametrize("named", ["", "mnist.npz"])
+def test_keras_file_gives_the_same_records(tmp_path: Path, source: Path, arrays: Arrays, named: str) -> None:
+    keras = tmp_path / "keras"
+    keras.mkdir()
+    (x_train, y_train), (x_test, y_test) = arrays["train"], arrays["t10k"]
+    np.savez(keras / "mnist.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    made = make_mnist(keras / named, tmp_path / "ours")
+    assert made.samples == make_mnist(source, tmp_path / "mnist").samples
+    for part in ("train", "test"):
+        ours, theirs = (open_reader(str(tmp_path / name / part)) for name in ("ours", "mnist"))
+        assert list(ours.read(0, len(ours))) == list(theirs.read(0, len(theirs)))
+
+
+def test_keras_file_without_labels_is_refused(tmp_path: Path, arrays: Arrays) -> None:
+    images, labels = arrays["train"]
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels, x_test=images)
+    with pytest.raises(UserError, match="y_test"):
+        make_mnist(tmp_path, tmp_path / "mnist")
+    np.savez(tmp_path / "mnist.npz", x_train=images, y_train=labels[1:], x_test=images, y_test=labels)
+    with pytest.raises(UserError, match="25 images and 24 labels"):
+        make_mnist(tmp_path, tmp_path / "mnist")
+
+
+def test_keras_file_of_pickled_objects_is_refused(tmp_path: Path) -> None:
+    pickled = np.array([{"not": "an image"}], dtype=object)
+    np.savez(tmp_path / "mnist.npz", x_train=pickled, y_train=pickled, x_test=pickled, y_test=pickled)
+    with pytest.raises(UserError, match="cannot be read as MNIST"):
+        make_mnist(tmp_path, tmp_path / "mnist")
 
 
 def test_idx_files_are_data_sets_themselves(source: Path, arrays: Arrays) -> None:
