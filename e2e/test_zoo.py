@@ -207,6 +207,9 @@ def _check_board(job: Job, evaluations: list[dict[str, Any]]) -> None:
     scalars = {tag: board.Scalars(tag) for tag in board.Tags()["scalars"]}
     assert scalars["loss"][-1].step == evaluations[-1]["step"]
     assert scalars["loss"][-1].value < scalars["loss"][0].value
+    assert all(point.value > 0 for point in scalars["learning_rate"])
+    assert scalars["samples_per_second"][-1].value > 0
+    assert scalars["workers"][-1].value >= 1
     for name in evaluations[-1]["metrics"]:
         points = scalars[f"evaluation/{name}"]
         assert [point.step for point in points] == [e["step"] for e in evaluations]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from elasticdl.jobs.spec import JobSpec
     from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
     from elasticdl.ps.embedding.custom_optimizer import Optimizer
+    from elasticdl.worker.scalars import scalar
     from elasticdl.worker.scoring import metrics
 
 __version__ = "2.0.0.dev0"
@@ -37,6 +38,7 @@ __all__ = [
     "metrics",
     "open_snapshot",
     "run",
+    "scalar",
 ]
 
 _PLACES = {
@@ -50,6 +52,7 @@ _PLACES = {
     "paddle": "elasticdl.paddle:",
     "open_snapshot": "elasticdl.ps.checkpoint.opened_checkpoint:open_snapshot",
     "run": "elasticdl.cli.run:run",
+    "scalar": "elasticdl.worker.scalars:scalar",
     "torch": "elasticdl.torch:",
 }
 

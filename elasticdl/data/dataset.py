@@ -23,7 +23,9 @@ from elasticdl.data.formats.image_folder import SUFFIXES, ImageFiles
 from elasticdl.data.formats.parquet import ParquetFile
 from elasticdl.data.formats.recordio import RecordIOFile
 from elasticdl.data.reader import Metadata, Reader
+from elasticdl.data.remote.listing import RemoteListing, remote_listing
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 
 Params = Mapping[str, str]
 
@@ -35,7 +37,7 @@ def open_reader(origin: str, params: Params | None = None) -> Reader:
     a parameter that is not known.
     """
     params = params or {}
-    listing = list_files(origin)
+    listing = remote_listing(origin, params) if is_url(origin) else list_files(origin)
     chosen = format_of(listing, params)
     check_params(chosen, params)
     reader = _OPENING[chosen.name](listing, params)
@@ -78,7 +80,8 @@ def _csv(listing: Listing, params: Params) -> Reader:
 def _parquet(listing: Listing, params: Params) -> Reader:
     cache = PieceCache()
     columns = word_list("columns", params.get("columns", ""))
-    files = [ParquetFile(path, columns, cache) for path in listing.paths]
+    copies = listing.copies if isinstance(listing, RemoteListing) else {}
+    files = open_files(listing.paths, lambda path: ParquetFile(path, columns, cache, copies.get(path)))
     first, *others = files
     for other in others:
         if other.metadata != first.metadata:

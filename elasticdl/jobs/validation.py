@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elasticdl.jobs.flags.flag import JobKind
+from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.flags.pairs import BadValue
 from elasticdl.jobs.sections import reserved
 from elasticdl.jobs.sections.placement import ROLES, ClusterSection, NodesSection
@@ -282,13 +283,27 @@ def _off_every_volume(spec: Sections) -> Iterator[Problem]:
     # What a file adds to pods is known, and looked at again, when the job is submitted.
     if not spec.cluster.image_name or spec.cluster.cluster_spec:
         return
+    init = spec.checkpoint.checkpoint_dir_for_init
+    if is_url(init) and spec.kind == "train":
+        yield _problem(
+            "checkpoint_dir_for_init",
+            because="--checkpoint_dir_for_init: on Kubernetes a training starts from a path in a --volume, "
+            f"not from {init}.",
+        )
     places = [*_writable_mounts(spec)]
     for flag, path in (
         ("checkpoint_dir", spec.checkpoint.checkpoint_dir),
         ("output", spec.training.output),
         ("journal_dir", spec.cluster.journal_dir),
     ):
-        if path and not any(_inside(path, place) for place in places):
+        if is_url(path):
+            if flag == "checkpoint_dir" or spec.kind == "predict":
+                yield _problem(
+                    flag,
+                    because=f"--{flag}: on Kubernetes {path} must be a path in a --volume: pods write parts of it at "
+                    "the same time. URLs work for data, for --output of a training, and for jobs on this machine.",
+                )
+        elif path and not any(_inside(path, place) for place in places):
             yield _problem(
                 flag,
                 "volume",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -47,6 +48,9 @@ from elasticdl.platforms.platform import Platform
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
+# Of what a worker records beside the loss: what is beyond is left out.
+_MOST_SCALARS = 100
+_LONGEST_NAME = 100
 
 R = TypeVar("R")
 
@@ -188,7 +192,21 @@ class Master:
             # Enough for a plot; every second point of the past goes when there are too many.
             if len(self.losses) > 2000:
                 del self.losses[:-1000:2]
-            self._draw(self.state.ledger.steps, {"loss": loss})
+            workers = sum(node.joined for node in self.state.roster.alive("worker"))
+            self._draw(
+                self.state.ledger.steps,
+                {"loss": loss, "samples_per_second": self.rate.per_second(self.clock()), "workers": workers},
+            )
+
+    def note_scalars(self, values: dict[str, float]) -> None:
+        """What workers record beside the loss, for TensorBoard."""
+        known = {
+            name: value
+            for name, value in sorted(values.items())[:_MOST_SCALARS]
+            if math.isfinite(value) and 0 < len(name) <= _LONGEST_NAME
+        }
+        if known:
+            self._draw(self.state.ledger.steps, known)
 
     def note_skipped(self, batches: int) -> None:
         self.skipped_batches = max(self.skipped_batches, batches)

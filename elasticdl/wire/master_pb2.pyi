@@ -281,7 +281,14 @@ class BadRange(_message.Message):
     def __init__(self, dataset: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., where: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds", "skipped_batches")
+    __slots__ = ("node", "generation", "progress", "bad_records", "loss_sum", "loss_batches", "stop_training", "report_id", "batch_seconds", "skipped_batches", "scalars")
+    class ScalarsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NODE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -292,6 +299,7 @@ class ReportRequest(_message.Message):
     REPORT_ID_FIELD_NUMBER: _ClassVar[int]
     BATCH_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    SCALARS_FIELD_NUMBER: _ClassVar[int]
     node: str
     generation: int
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -302,7 +310,8 @@ class ReportRequest(_message.Message):
     report_id: int
     batch_seconds: float
     skipped_batches: int
-    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ..., skipped_batches: _Optional[int] = ...) -> None: ...
+    scalars: _containers.ScalarMap[str, float]
+    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., bad_records: _Optional[_Iterable[_Union[BadRange, _Mapping]]] = ..., loss_sum: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stop_training: bool = ..., report_id: _Optional[int] = ..., batch_seconds: _Optional[float] = ..., skipped_batches: _Optional[int] = ..., scalars: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("lost_leases",)

@@ -19,6 +19,7 @@ from elasticai_api.common.pace import pause_seconds
 from elasticdl.data.reader import BadRange
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.master_link import MasterLink
+from elasticdl.worker.scalars import take_scalars
 
 # A report costs the master about what a small batch costs a worker. On parameter servers a batch that was not yet
 # reported when its worker died is known to them; elsewhere it is lost with the model it was trained into.
@@ -172,6 +173,7 @@ class Reporter:
             report_id=self._number,
             batch_seconds=statistics.median(self._seconds) if self._seconds else 0.0,
             skipped_batches=self._skipped_batches,
+            scalars=take_scalars(),
         )
         self._progress = {}
         self._bad = []

@@ -55,5 +55,13 @@ def test_a_mount_among_the_fields_of_pods(job: Build, refused: Refused) -> None:
     )
 
 
+def test_url_on_cluster_is_allowed_for_model_only(job: Build, refused: Refused) -> None:
+    job(image_name="i", output="s3://b/model")
+    assert "--checkpoint_dir: on Kubernetes s3://b/c" in refused(image_name="i", checkpoint_dir="s3://b/c")
+    assert "not from s3://b/c" in refused(image_name="i", checkpoint_dir_for_init="s3://b/c")
+    assert "--output: on Kubernetes" in refused("predict", image_name="i", output="s3://b/out.csv")
+
+
 def test_on_this_machine_any_path_will_do(job: Build) -> None:
     job(checkpoint_dir="/tmp/x", output="out")
+    job(checkpoint_dir="s3://b/c", output="s3://b/model")

@@ -147,7 +147,7 @@ def _plain_copy(path: Path, stamp: Stamp, compression: str) -> Path:
     with disk_errors(folder, hint=_CACHE_HINT):
         folder.mkdir(parents=True, exist_ok=True)
     # One process of this machine does it while the others wait, because each would need the whole room.
-    with _locked(folder / f"{key}.lock"):
+    with machine_lock(folder / f"{key}.lock"):
         if not plain.exists():
             for stale in folder.glob(f"{key}-*"):
                 stale.unlink(missing_ok=True)
@@ -211,7 +211,7 @@ def _compression(head: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def machine_lock(path: Path) -> Iterator[None]:
     """Alone on this machine; the lock falls with the process that holds it."""
     with disk_errors(path, hint=_CACHE_HINT):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

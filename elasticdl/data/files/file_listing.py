@@ -15,7 +15,6 @@ from pathlib import Path
 
 from elasticdl.data.files.atomic_file import disk_errors
 from elasticdl.errors import UserError
-from elasticdl.jobs.flags.grammar import is_url
 
 _MARKS = ("_SUCCESS", "_metadata", "_common_metadata", "_started", "_committed", "_temporary")
 _TEXTS = ("README", "LICENSE", "LICENCE", "NOTICE", "CHANGELOG")
@@ -35,11 +34,6 @@ def list_files(origin: str) -> Listing:
     """Raises `UserError` if there is nothing, or no file in it."""
     if not origin.strip():
         raise UserError("The path of the data is empty.")
-    if is_url(origin):
-        raise UserError(
-            f"The data {origin} is a URL. Object storage is not supported.",
-            hint="Mount it or copy it to a local path, or read it with a custom_data_reader.",
-        )
     path = Path(origin).expanduser()
     with disk_errors(path, doing="read"):
         if path.is_dir():
@@ -77,8 +71,8 @@ def _below(folder: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = [name for name in folders if not _passed_over(name)]
-        paths += [Path(place, name) for name in names if not _passed_over(name)]
+        folders[:] = [name for name in folders if not passed_over(name)]
+        paths += [Path(place, name) for name in names if not passed_over(name)]
     return paths
 
 
@@ -87,7 +81,7 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _passed_over(name: str) -> bool:
+def passed_over(name: str) -> bool:
     return (
         name.startswith(".")
         or name.startswith(_MARKS)

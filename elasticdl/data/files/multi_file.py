@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class DataFile(abc.ABC):
         """The records of [start, end), numbered from zero in this file. Raises `Damaged`, wherever it may
         end.
         """
+
+
+_File = TypeVar("_File", bound=DataFile)
 
 
 class FilesReader(Reader):
@@ -100,7 +103,7 @@ class FilesReader(Reader):
             number += 1
 
 
-def open_files(paths: Sequence[Path], opening: Callable[[Path], DataFile]) -> list[DataFile]:
+def open_files(paths: Sequence[Path], opening: Callable[[Path], _File]) -> list[_File]:
     """Opens all files, several at a time, in the order of their paths; the first error is raised."""
     if len(paths) == 1:
         return [opening(paths[0])]

@@ -23,6 +23,7 @@ from elasticdl.data.files.cache_paths import Stamp
 from elasticdl.data.files.multi_file import Damaged, DataFile, PieceCache
 from elasticdl.data.format_parameters import nearest
 from elasticdl.data.reader import Metadata
+from elasticdl.data.remote.listing import LazyCopy
 from elasticdl.errors import UserError
 
 MAGIC = b"PAR1"
@@ -34,12 +35,20 @@ _STREAM_ROWS = 4096
 class ParquetFile(DataFile):
     """One Parquet file; its records are dicts."""
 
-    def __init__(self, path: Path, columns: Sequence[str], cache: PieceCache) -> None:
+    def __init__(
+        self, path: Path, columns: Sequence[str], cache: PieceCache, copy: LazyCopy | None = None
+    ) -> None:
+        """`copy`: the file is in a store, and is copied to the path when rows of it are read."""
         self.path = path
         self._cache = cache
-        with disk_errors(path, doing="read"):
-            self._stamp = Stamp.of(path)
-        self._footer = _footer(path)
+        self._copy = copy
+        if copy is None:
+            with disk_errors(path, doing="read"):
+                self._stamp = Stamp.of(path)
+            self._footer = _footer(path, path)
+        else:
+            with copy.open_remote() as file:
+                self._footer = _footer(path, file)
         try:
             self.schema = self._footer.schema.to_arrow_schema()
             names = self.schema.names
@@ -122,7 +131,9 @@ class ParquetFile(DataFile):
         # footer in hand opening costs little.
         import pyarrow.parquet
 
-        if Stamp.of(self.path) != self._stamp:
+        if self._copy is not None:
+            self._copy.fetch()
+        elif Stamp.of(self.path) != self._stamp:
             raise UserError(
                 f"{self.path} has changed while it was being read.",
                 hint="Data must stay as it is as long as a job uses it. Start the job again.",
@@ -133,13 +144,13 @@ class ParquetFile(DataFile):
             yield file
 
 
-def _footer(path: Path) -> Any:
+def _footer(path: Path, source: Any) -> Any:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with disk_errors(path, doing="read"):
-            return pyarrow.parquet.read_metadata(path)
+            return pyarrow.parquet.read_metadata(source)
     except UserError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno:

@@ -97,19 +97,20 @@ class Text(Grammar[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class FilePath(Text):
-    """A file or folder of a file system. `~` becomes the home folder. URLs are rejected: a folder named after one
-    would be created instead.
+    """A file or folder of a file system. `~` becomes the home folder. URLs are rejected, unless `urls`: a folder
+    named after one would be created instead.
     """
 
     metavar: str = "PATH"
     completes: Literal["", "file", "dir"] = "file"
+    urls: bool = False
 
     def parse(self, raw: object) -> str:
         text = super().parse(raw)
         if is_url(text):
-            raise BadValue(
-                f"{text!r} is a URL. Object storage is not supported: mount it, or name a local path"
-            )
+            if self.urls:
+                return text
+            raise BadValue(f"{text!r} is a URL, but a path of a local or mounted file system is needed")
         return os.path.expanduser(text)
 
 

@@ -11,7 +11,7 @@ LOCAL = "Local"
 PARAMETER_SERVER = "ParameterServerStrategy"
 ALLREDUCE = "AllreduceStrategy"
 
-_FOLDER = FilePath(metavar="FOLDER", completes="dir")
+_FOLDER = FilePath(metavar="FOLDER", completes="dir", urls=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +108,9 @@ class TrainingSection:
         kinds=TRAIN,
     )
     output: str = flag(
-        FilePath(),
+        FilePath(urls=True),
         "",
-        "Where the finished model goes; with predict, the predictions.",
+        "Where the finished model goes; with predict, the predictions. A path or a URL.",
         topic=Topic.TRAINING,
     )
 
@@ -139,7 +139,7 @@ class CheckpointSection:
     checkpoint_dir: str = flag(
         _FOLDER,
         "",
-        "Where checkpoints go; the folder of the job if not given.",
+        "Where checkpoints go, a path or a URL; the folder of the job if not given.",
         topic=Topic.CHECKPOINT,
         kinds=TRAIN,
     )
@@ -161,5 +161,5 @@ class CheckpointSection:
         kinds=TRAIN,
     )
     checkpoint_dir_for_init: str = flag(
-        _FOLDER, "", "Checkpoint or exported model to start from.", topic=Topic.CHECKPOINT
+        _FOLDER, "", "Checkpoint or exported model to start from: a path or a URL.", topic=Topic.CHECKPOINT
     )

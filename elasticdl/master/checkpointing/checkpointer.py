@@ -29,8 +29,10 @@ from typing import Any, Protocol
 import grpc
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle, PendingCheckpoint
+from elasticdl.master.checkpointing.remote_copy import RemoteCopy
 from elasticdl.master.commands.checkpoints import (
     FinishCheckpoint,
     PassBarrier,
@@ -147,13 +149,15 @@ class Checkpointer:
         self._saving = 0
         # Not on checkpoints of a master before this one: servers may not have their snapshots any more.
         self._increments = Increments(job.spec.checkpoint.checkpoint_increments)
+        self._remote = RemoteCopy(job.spec.checkpoint.checkpoint_dir, self.folder())
 
     # -- where, and from where -------------------------------------------------------------------------------
 
     def folder(self) -> Path:
         """Where checkpoints are."""
         given = self._job.spec.checkpoint.checkpoint_dir
-        return Path(given).resolve() if given else self._job.folder / "checkpoints"
+        # Those for a URL are written here first.
+        return Path(given).resolve() if given and not is_url(given) else self._job.folder / "checkpoints"
 
     def save_folder(self) -> Path:
         """Where the files of the checkpoint of the present barrier go."""
@@ -193,9 +197,9 @@ class Checkpointer:
         return checkpoint.ledger()
 
     def _data_identity(self) -> dict[str, Any]:
-        plan = self._job.plan
+        plan, data = self._job.plan, self._job.spec.data.training_data
         return {
-            "training_data": str(Path(self._job.spec.data.training_data).resolve()),
+            "training_data": data if is_url(data) else str(Path(data).resolve()),
             "shard_size": plan.shard_size,
             "shuffle": plan.shuffle,
             "shuffle_seed": plan.seed,
@@ -280,6 +284,7 @@ class Checkpointer:
         error = path = ""
         try:
             path = str(await self._write(attempt))
+            await asyncio.to_thread(self._remote.upload)
         except _Void:
             log.warning("Giving up the checkpoint of step %d: the model was lost meanwhile", pending.step)
             shutil.rmtree(attempt.partial, ignore_errors=True)
@@ -323,7 +328,10 @@ class Checkpointer:
         files = await self._write_files(attempt)
         manifest = self._manifest(attempt, files)
         pending = attempt.pending
-        await asyncio.to_thread(checkpoints.write_manifest, attempt.partial, manifest, pending.ledger)
+        after = await asyncio.to_thread(self._remote.highest_serial)
+        await asyncio.to_thread(
+            checkpoints.write_manifest, attempt.partial, manifest, pending.ledger, after=after
+        )
         state = self._job.state
         if state.cycle.pending is not pending or state.generation != attempt.generation:
             raise _Void
@@ -391,7 +399,8 @@ class Checkpointer:
         keep = section.keep_checkpoint_max if section.checkpoint_dir else 1
         try:
             await asyncio.to_thread(checkpoints.prune, directory, keep, own=newest)
-        except OSError as problem:
+            await asyncio.to_thread(self._remote.prune)
+        except (OSError, UserError) as problem:
             log.warning("%s: older checkpoints could not be removed: %s", directory, problem)
 
     async def _sweep(self, directory: Path, barrier: int) -> None:

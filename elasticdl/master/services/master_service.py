@@ -252,6 +252,7 @@ class MasterService(MasterServicer):
         )
         self._master.note_progress(max(0, done), loss)
         self._master.note_skipped(request.skipped_batches)
+        self._master.note_scalars(dict(request.scalars))
         return pb.ReportReply(lost_leases=lost)
 
     async def Truncate(self, request: pb.TruncateRequest, context: Context) -> pb.TruncateReply:

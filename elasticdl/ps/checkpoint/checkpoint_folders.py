@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
@@ -40,6 +41,8 @@ FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
+# What tells which checkpoint is meant, and which others it needs.
+_SMALL = frozenset({MANIFEST, LEDGER})
 _COPY = "cut-"
 _NAME = re.compile(r"version-(\d+)$")
 _ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
@@ -109,13 +112,15 @@ def file_name(server: int, servers: int) -> str:
     return f"ps-{server}-of-{servers}{SUFFIX}"
 
 
-def write_manifest(folder: Path, manifest: Manifest, ledger: dict[str, Any] | None) -> None:
-    """Makes a checkpoint of a folder in which everything else is."""
+def write_manifest(
+    folder: Path, manifest: Manifest, ledger: dict[str, Any] | None, *, after: int = 0
+) -> None:
+    """Makes a checkpoint of a folder in which everything else is. Its number comes after `after` too."""
     if ledger is not None:
         text = json.dumps(ledger)
         _write(folder / LEDGER, text)
         manifest = replace(manifest, ledger_crc32=zlib.crc32(text.encode()))
-    manifest = replace(manifest, serial=1 + max(map(_serial, _folders(folder.parent)), default=0))
+    manifest = replace(manifest, serial=1 + max([after, highest_serial(folder.parent)]))
     document = {"format": FORMAT_WITH_BASE if manifest.base else FORMAT, **asdict(manifest)}
     _write(folder / MANIFEST, json.dumps(document, indent=2))
     _sync_folder(folder)
@@ -271,6 +276,23 @@ def _base_in(document: dict[str, Any]) -> str:
     return base
 
 
+def published(directory: Path) -> list[Path]:
+    """All checkpoints in a folder, those that stepped aside too."""
+    return _folders(directory) if directory.is_dir() else []
+
+
+def highest_serial(directory: Path) -> int:
+    """The number of the checkpoint in a folder that was written last; 0: there is none."""
+    return max(map(_serial, published(directory)), default=0)
+
+
+def highest_serial_at(url: str) -> int:
+    """The same at a URL."""
+    from elasticdl.ps.checkpoint.remote_checkpoint import fetch_folder
+
+    return highest_serial(fetch_folder(url, small=_SMALL).path)
+
+
 def versions(directory: Path) -> list[tuple[int, Path]]:
     """The checkpoints below a folder by step, the lowest first."""
     found = []
@@ -290,8 +312,8 @@ def values_folder(export: Path) -> Path:
 
 
 def find_checkpoint(place: str) -> Checkpoint:
-    """The checkpoint meant by a path: itself, the newest below it, or the one inside an export."""
-    path = Path(place)
+    """The checkpoint meant by a path or URL: itself, the newest below it, or the one inside an export."""
+    path = _fetch(place) if is_url(place) else Path(place)
     if not path.exists():
         raise UserError(
             f"There is no checkpoint at {place}: the path does not exist.",
@@ -306,6 +328,35 @@ def find_checkpoint(place: str) -> Checkpoint:
         f"There is no checkpoint at {place}: it has no {MANIFEST} and no version-N folder.",
         hint="Give the folder of --checkpoint_dir, one of its version-N folders, or an exported model.",
     )
+
+
+def _fetch(url: str) -> Path:
+    """Copies the checkpoint meant by a URL into the cache of this machine, with all that it needs."""
+    # With pyarrow behind it.
+    from elasticdl.ps.checkpoint.remote_checkpoint import fetch_folder, parent_and_name, sibling_url
+
+    parent, name = parent_and_name(url)
+    if _NAME.match(name):
+        # What it needs is beside it.
+        folder = fetch_folder(parent, small=_SMALL)
+        chosen = folder.path / name
+    else:
+        folder = fetch_folder(url, small=_SMALL)
+        exports = (folder.path / "assets.extra" / EXPORT_FOLDER, folder.path / EXPORT_FOLDER)
+        places = [place for place in (folder.path, *exports) if (place / MANIFEST).exists()]
+        if not places and not (places := _by_age(folder.path)):
+            # An export that is one file has its values beside it.
+            folder = fetch_folder(sibling_url(url, f".{EXPORT_FOLDER}"), small=_SMALL)
+            places = [folder.path]
+        chosen = places[-1]
+    needed: list[Path] = []
+    place: Path | None = chosen
+    while place is not None and place not in needed:
+        needed.append(place)
+        folder.fetch(place)
+        base, crc32 = _needs(place)
+        place = find_base(place.parent, base, crc32) if base else None
+    return chosen
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

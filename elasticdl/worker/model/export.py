@@ -8,18 +8,42 @@ from __future__ import annotations
 
 import errno
 import shutil
+import tempfile
 from pathlib import Path
 
+from elasticdl.data.remote.upload import upload
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, values_folder, write_manifest
+from elasticdl.ps.checkpoint.checkpoint_folders import (
+    EXPORT_FOLDER,
+    MANIFEST,
+    Manifest,
+    values_folder,
+    write_manifest,
+)
+from elasticdl.ps.checkpoint.remote_checkpoint import sibling_url
 from elasticdl.worker.model.model_store import save
 from elasticdl.worker.trainer import Batch, Trainer
 
 
 def export_model(spec: JobSpec, trainer: Trainer, example: Batch) -> list[str]:
     """Writes to --output. Returns one line a thing written."""
-    path = Path(spec.training.output).resolve()
+    output = spec.training.output
+    if not is_url(output):
+        return _export(spec, trainer, example, Path(output).resolve())
+    with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as folder:
+        # The name decides the form: NAME.keras is a file.
+        path = Path(folder) / output.partition("?")[0].rstrip("/").rpartition("/")[2]
+        lines = _export(spec, trainer, example, path)
+        values = values_folder(path)
+        if path.is_file():
+            upload(values, sibling_url(output, f".{EXPORT_FOLDER}"), last=MANIFEST)
+        upload(path, output, last=MANIFEST)
+        return [line.replace(str(path), output) for line in lines]
+
+
+def _export(spec: JobSpec, trainer: Trainer, example: Batch, path: Path) -> list[str]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = trainer.export(path, example)

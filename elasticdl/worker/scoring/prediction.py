@@ -8,20 +8,27 @@ every index once.
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from elasticdl.data.files.atomic_file import disk_errors
+from elasticdl.data.files.cache_paths import cache_folder
 from elasticdl.data.reader import Reader
+from elasticdl.data.remote.upload import upload
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.ps.checkpoint.remote_checkpoint import sibling_url
 from elasticdl.wire import master_pb2 as pb
+from elasticdl.wire.channel import read_token
 from elasticdl.worker.master_link import MasterLink
 from elasticdl.worker.model.model_store import restore
 from elasticdl.worker.reporter import Reporter
@@ -102,19 +109,33 @@ class PredictionLoop:
             if directive.task == "merge":
                 with disk_errors(output_file(self._spec), hint=_NO_ROOM):
                     lines = merge_parts(self._spec, len(self._reader))
+                if is_url(self._spec.training.output):
+                    lines = upload_predictions(self._spec, lines)
                 request = pb.FinishTaskRequest(node=self._link.node, task="merge", result="\n".join(lines))
                 self._link.call(self._link.stub.FinishTask, request)
             self._link.wait(lambda: self._link.serial != serial)  # noqa: B023 - called before the next round
 
 
 def output_file(spec: JobSpec) -> Path:
-    path = Path(spec.training.output).resolve()
+    """Where the predictions go; for a URL, a file in the cache folder that is uploaded in the end."""
+    output = spec.training.output
+    if is_url(output):
+        name = PurePosixPath(output.partition("?")[0]).name
+        path = cache_folder() / "predictions" / _run_key() / name
+    else:
+        path = Path(output).resolve()
     return path if path.suffix in (".csv", ".parquet") else path / "predictions.parquet"
 
 
 def parts_folder(spec: JobSpec) -> Path:
     target = output_file(spec)
-    return target.parent / f".{target.name}.{spec.job_name}.parts"
+    return target.parent / f".{target.name}.{spec.job_name}.{_run_key()}.parts"
+
+
+def _run_key() -> str:
+    """The same for all workers of a run, and another for a later run of the same job: by the token of the run."""
+    file = os.environ.get("ELASTICDL_TOKEN_FILE")
+    return hashlib.sha256(read_token(file).encode()).hexdigest()[:12] if file else "0"
 
 
 def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[str, Array]]]) -> None:
@@ -142,6 +163,16 @@ def write_part(folder: Path, start: int, end: int, rows: list[tuple[int, dict[st
             partial.unlink(missing_ok=True)
 
 
+def upload_predictions(spec: JobSpec, lines: list[str]) -> list[str]:
+    """Puts the merged file at the URL. Returns the lines about it with the URL in them."""
+    file, url = output_file(spec), spec.training.output
+    if not url.partition("?")[0].endswith(file.name):
+        url = sibling_url(url, f"/{file.name}")
+    upload(file, url)
+    file.unlink()
+    return [line.replace(str(file), url) for line in lines]
+
+
 def _as_lists(pa: Any, values: Array) -> Any:
     flat = pa.array(values.reshape(len(values), -1).ravel())
     return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
@@ -154,6 +185,9 @@ def merge_parts(spec: JobSpec, size: int) -> list[str]:
     target = output_file(spec)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = parts_folder(spec)
+    if size and not folder.exists() and target.exists():
+        # A worker merged them and was killed before it reported.
+        return [f"{size} predictions: {target}"]
     partial = target.with_name(f".{target.name}.partial")
     rows = 0
     writer: Any = None
@@ -169,10 +203,12 @@ def merge_parts(spec: JobSpec, size: int) -> list[str]:
         if writer is not None and writer is not True:
             writer.close()
     os.replace(partial, target)
-    for part in folder.iterdir() if folder.exists() else ():
-        part.unlink()
     if folder.exists():
-        folder.rmdir()
+        # At one stroke: a worker that is killed here must not leave some of the parts to the next one.
+        merged = folder.with_name(f"{folder.name}.merged")
+        shutil.rmtree(merged, ignore_errors=True)
+        os.rename(folder, merged)
+        shutil.rmtree(merged, ignore_errors=True)
     return [f"{rows} predictions: {target}"]
 
 

@@ -32,6 +32,7 @@ from elasticdl.worker.master_link import MasterLink
 from elasticdl.worker.model.export import export_model
 from elasticdl.worker.model.model_store import LocalModel, Model
 from elasticdl.worker.reporter import Reporter
+from elasticdl.worker.scalars import scalar
 from elasticdl.worker.scoring.evaluation import Evaluator
 from elasticdl.worker.shard_source import LeasedShards
 from elasticdl.worker.trainer import Batch, Shard, Trainer
@@ -44,6 +45,8 @@ log = logging.getLogger("elasticdl.worker")
 
 # How long the news of a lost model may take from the servers' side to the master's.
 _DIRECTIVE_SECONDS = 1.0
+# Between two readings of the learning rate.
+_RATE_SECONDS = 1.0
 # How long a program that has failed waits for its last reports to be answered. It need not succeed: of what was pushed
 # the servers know.
 _LAST_REPORT_SECONDS = 2.0
@@ -82,6 +85,7 @@ class TrainingLoop:
         # The serial number of the last directive that was done.
         self._done_serial = -1
         self._loss_log = LossLog(spec.training.log_loss_steps)
+        self._rate_due = 0.0
         self._has_remarked = False
         self._stall_watch = StallWatch(spec.nodes.stall_floor_seconds if spec.nodes.stall_factor else 0.0)
         self.lease_id = 0
@@ -445,6 +449,7 @@ class TrainingLoop:
             callbacks.fire("on_train_batch_end", batches - 1, {"loss": loss})
             if not self._is_skipped(loss):
                 self._loss_log.add(self._model.step, loss)
+            self._record_learning_rate()
             if callbacks.stop_training:
                 self._reporter.ask_to_stop()
             if not self._model.is_asynchronous:
@@ -456,6 +461,14 @@ class TrainingLoop:
         self._leases.advance(batch, position, batches)
         self._stall_watch.restart()
         self.lease_id = 0
+
+    def _record_learning_rate(self) -> None:
+        """Once a second: to read it costs some frameworks as much as a small batch."""
+        assert self._model is not None
+        now = time.monotonic()
+        if now >= self._rate_due:
+            self._rate_due = now + _RATE_SECONDS
+            scalar("learning_rate", self._trainer.learning_rate(self._model.step))
 
     # -- the end ---------------------------------------------------------------------------------------------
 

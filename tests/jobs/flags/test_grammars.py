@@ -126,9 +126,10 @@ def test_text_that_must_be_there() -> None:
 
 
 @pytest.mark.parametrize("raw", ["s3://bucket/x", "gs://b", "hdfs://host:9000/x", "file:///data", "S3://b"])
-def test_urls_are_no_paths(raw: str) -> None:
-    with pytest.raises(BadValue, match="Object storage is not supported"):
+def test_urls_are_paths_only_where_allowed(raw: str) -> None:
+    with pytest.raises(BadValue, match="is a URL"):
         FilePath().parse(raw)
+    assert FilePath(urls=True).parse(raw) == raw
 
 
 @pytest.mark.parametrize("raw", ["a/b", "/a", "a:b", "C://x", "out//x", "s3:/x", ""])
