@@ -144,6 +144,8 @@ class ApiServer:
         # Lists of all namespaces, and kinds that have none, have the kind after the version.
         kind, _, name = (in_namespace or path.partition("/v1/")[2]).partition("/")
         name = name.removesuffix("/status")
+        if "/metrics.k8s.io/" in path:
+            kind = "podmetrics"
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):
@@ -167,6 +169,9 @@ class ApiServer:
             # The resources of a group.
             names = ["trainingjobs"] if self.has_training_jobs else []
             return 200, {"resources": [{"name": each} for each in names]}
+        if kind == "podmetrics" and not any(there == kind for there, _ in self.objects):
+            # Without metrics-server.
+            return 404, {"reason": "NotFound", "message": "the server could not find the requested resource"}
         if method == "POST":
             if (kind, body["metadata"]["name"]) in self.objects:
                 message = f'{kind} "{body["metadata"]["name"]}" already exists'
