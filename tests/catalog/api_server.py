@@ -47,6 +47,8 @@ class ApiServer:
         self.logs: dict[str, Log] = {}
         # The definition of TrainingJobs is installed.
         self.has_training_jobs = False
+        # Verb and resource, of this user.
+        self.forbidden: set[tuple[str, str]] = set()
         self.deletions: list[tuple[str, Document]] = []
         self.log_queries: list[tuple[str, dict[str, str]]] = []
         self.over = threading.Event()
@@ -169,6 +171,9 @@ class ApiServer:
             # The resources of a group.
             names = ["trainingjobs"] if self.has_training_jobs else []
             return 200, {"resources": [{"name": each} for each in names]}
+        if kind == "selfsubjectaccessreviews":
+            asked = body["spec"]["resourceAttributes"]
+            return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
         if kind == "podmetrics" and not any(there == kind for there, _ in self.objects):
             # Without metrics-server.
             return 404, {"reason": "NotFound", "message": "the server could not find the requested resource"}
