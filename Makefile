@@ -5,7 +5,9 @@ PYTHON ?= python3
 FRAMEWORK ?= keras
 SOAK ?= 50
 # Without --no-compile, compiling the thousands of modules of a framework takes longer than the rest of an installation.
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile
+# On a terminal pip shows how far it is; elsewhere its hundreds of lines would hide what matters.
+QUIET := $(shell test -t 2 || echo --quiet)
+PIP_INSTALL = -m pip install $(QUIET) --disable-pip-version-check --no-compile
 
 # The tests start hundreds of processes. With PYTHONDONTWRITEBYTECODE set, each would compile all our modules.
 export PYTHONDONTWRITEBYTECODE =
@@ -169,6 +171,7 @@ $(RELEASE_ENV)/$(STAMP): requirements/release.txt
 	touch $@
 
 $(QUICK_ENV)/$(STAMP): $(SOURCES)
+	@echo "Installing ElasticDL and $(FRAMEWORK) into $(QUICK_ENV), once. It takes some minutes."
 	$(PYTHON) -m venv $(QUICK_ENV)
 	$(QUICK_ENV)/bin/python $(PIP_INSTALL) -r requirements/$(FRAMEWORK).txt -e '.[$(FRAMEWORK),datasets]'
 	touch $@

@@ -32,7 +32,7 @@ _SHARED = Path("/dev/shm")
 
 
 def check_home(home: Path) -> list[Finding]:
-    """The folder of the jobs: whether it can be written, by nobody else, and has room."""
+    """The folder of the jobs: whether it can be written, is private, and has room."""
     subject = "home of jobs"
     fix = f'mkdir -p "{home}" && chown -R "$USER" "{home}" && chmod -R u+rwX "{home}"'
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
