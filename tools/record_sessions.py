@@ -38,6 +38,7 @@ IMAGES = ROOT / "docs" / "images"
 WIDTH, HEIGHT = 86, 40
 # How rich erases the frame before it draws the next one: each of its lines, from the last one up.
 _ERASED = re.compile(r"\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)*")
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Cursor shown, hidden, and moved; colours stay.
 _CONTROL = re.compile(r"\x1b\[\?25[hl]|\x1b\[\d*[A-HJK]|\r")
 _TRAIN = """\
@@ -48,7 +49,7 @@ elasticdl train --job_name=survivor \\
 _KILL = "kill -9 $(elasticdl jobs pid survivor worker-0)"
 _TIMEOUT_SECONDS = 600.0
 # Of the output of a live display, characters that hold a few frames.
-_RECENT = 30_000
+_RECENT = 100_000
 
 
 def frames(output: str) -> list[str]:
@@ -79,11 +80,14 @@ class Terminal:
         threading.Thread(target=self._read, daemon=True).start()
 
     def read_until(self, is_reached: Callable[[str], bool], what: str) -> None:
+        """`is_reached`: called with the newest output."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
-        with self._news:
-            while not is_reached(self.output):
-                if self._is_over or not self._news.wait(deadline - time.monotonic()):
-                    raise RuntimeError(f"The session ended before {what}:\n{self.output[-3000:]}")
+        # Not under the lock: the terminal is read on meanwhile.
+        while not is_reached(self.output[-_RECENT:]):
+            if self._is_over or time.monotonic() > deadline:
+                raise RuntimeError(f"The session ended before {what}:\n{self.output[-3000:]}")
+            with self._news:
+                self._news.wait(1.0)
 
     def finish(self) -> int:
         """Returns the exit code once the command has ended and all of its output is read."""
@@ -124,7 +128,7 @@ def record(folder: Path) -> dict[str, str]:
     listed.finish()
     _shell(_KILL, folder)
     train.read_until(lambda output: bool(_after_kill(output)), "the worker was replaced")
-    after_kill = _after_kill(train.output)
+    after_kill = _after_kill(train.output[-2 * _RECENT :])
     if train.finish():
         raise RuntimeError(f"The job has failed:\n{train.output[-3000:]}")
     last = frames(train.output)[-1]
@@ -158,7 +162,7 @@ def record(folder: Path) -> dict[str, str]:
 def _after_kill(output: str) -> str:
     """Returns the newest frame that shows the replacement at work. Empty if there is none."""
     # The last one may not be complete.
-    for frame in reversed(frames(output[-_RECENT:])[:-1]):
+    for frame in reversed(frames(output)[:-1]):
         text = _plain(frame)
         if "ended: worker-0 (killed)" in text and re.search(r"worker-2 +working +[1-9]", text):
             return frame
@@ -166,7 +170,7 @@ def _after_kill(output: str) -> str:
 
 
 def _plain(output: str) -> str:
-    return Text.from_ansi(output[-_RECENT:]).plain
+    return _ESCAPE.sub("", output)
 
 
 def _prompt(command: str) -> str:

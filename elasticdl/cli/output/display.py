@@ -6,6 +6,7 @@ about the job.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from elasticdl.catalog.observer import JobObserver
 from elasticdl.cli.output.node_rows import node_state
 from elasticdl.cli.output.panel import StatusPanel, panel
 from elasticdl.cli.output.progress_text import format_metrics, last_evaluation, one_line, without_effect
+from elasticdl.errors import UserError
 from elasticdl.jobs.audit import render
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus, RunState
@@ -130,7 +132,9 @@ class _Panel(Display):
             from elasticdl.catalog.local.process_usage import ProcessUsage
             from elasticdl.jobs.job_store import JobStore
 
-            self._usage = ProcessUsage(JobStore().get(spec.job_name))
+            # A job of another home is shown without its use.
+            with contextlib.suppress(UserError):
+                self._usage = ProcessUsage(JobStore().get(spec.job_name))
         self._live.update(Spinner("dots", text="waiting for the master to start"))
         self._live.start()
         self._started = True
