@@ -34,7 +34,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
   kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -131,6 +131,9 @@ proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 
 reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
+
+sessions: $(TEST_ENV)/$(STAMP)  ## record the terminal sessions of the documentation (docs/images)
+	$(TEST_ENV)/bin/python -m tools.record_sessions
 
 # For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
 # is built from the sdist, so it has nothing of this tree that the sdist has not.

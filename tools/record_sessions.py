@@ -61,6 +61,7 @@ class Terminal:
     """A command in a pseudo-terminal. It is read all the time: an unread terminal holds its program up."""
 
     def __init__(self, command: str, folder: Path) -> None:
+        # The newest output: a live display draws megabytes.
         self.output = ""
         self._news = threading.Condition()
         self._is_over = False
@@ -83,7 +84,7 @@ class Terminal:
         """`is_reached`: called with the newest output."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         # Not under the lock: the terminal is read on meanwhile.
-        while not is_reached(self.output[-_RECENT:]):
+        while not is_reached(self.output):
             if self._is_over or time.monotonic() > deadline:
                 raise RuntimeError(f"The session ended before {what}:\n{self.output[-3000:]}")
             with self._news:
@@ -109,7 +110,8 @@ class Terminal:
                 piece = os.read(self._main, 65536)
             is_over = not piece
             with self._news:
-                self.output = f"{self.output}{decode(piece)}".replace("\r\n", "\n")
+                newest = decode(piece).replace("\r\n", "\n")
+                self.output = f"{self.output}{newest}"[-_RECENT:]
                 self._is_over = is_over
                 self._news.notify_all()
 
@@ -127,8 +129,14 @@ def record(folder: Path) -> dict[str, str]:
     listed = Terminal("elasticdl jobs list", folder)
     listed.finish()
     _shell(_KILL, folder)
-    train.read_until(lambda output: bool(_after_kill(output)), "the worker was replaced")
-    after_kill = _after_kill(train.output[-2 * _RECENT :])
+    after_kill = ""
+
+    def is_replaced(output: str) -> bool:
+        nonlocal after_kill
+        after_kill = _after_kill(output)
+        return bool(after_kill)
+
+    train.read_until(is_replaced, "the worker was replaced")
     if train.finish():
         raise RuntimeError(f"The job has failed:\n{train.output[-3000:]}")
     last = frames(train.output)[-1]
