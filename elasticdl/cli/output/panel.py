@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 _WIDEST = 100
 # Borders and padding of the block.
 _FRAME = 4
-_COLUMN_GAP = 2
+# Between two columns: padding, and the blank that rich's box has in place of a line. It has one at either edge, too.
+_PADDING = 2
+_COLUMN_GAP = _PADDING + 1
+_EDGES = 2
 # Lines of the block beside the rows of nodes.
 _OTHER_LINES = 13
 _FEWEST_ROWS = 6
@@ -176,7 +179,9 @@ def _table(rows: Sequence[NodeRow], room: int) -> Table:
     from rich.text import Text
 
     longest_state = max(len(row.state) for row in rows)
-    left = room - max(4, *(len(row.name) for row in rows)) - min(longest_state, _STATE_WIDTH) - _COLUMN_GAP
+    state_width = max(len("state"), min(longest_state, _STATE_WIDTH))
+    names_width = max(len("node"), *(len(row.name) for row in rows))
+    left = room - _EDGES - names_width - _COLUMN_GAP - state_width - _PADDING
     chosen: set[str] = set()
     for title in _BY_IMPORTANCE:
         texts = [row.cells[title] for row in rows if title in row.cells]
@@ -188,9 +193,9 @@ def _table(rows: Sequence[NodeRow], room: int) -> Table:
             break
         chosen.add(title)
         left -= needed
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, _COLUMN_GAP, 0, 0), pad_edge=False)
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, _PADDING, 0, 0), pad_edge=False)
     shown.add_column("node", no_wrap=True)
-    shown.add_column("state", overflow="fold")
+    shown.add_column("state", overflow="fold", min_width=state_width)
     titles = [title for title in _IN_ORDER if title in chosen]
     for title in titles:
         shown.add_column(title, justify="right", no_wrap=True)
