@@ -1,4 +1,4 @@
-"""The recorded sessions: frames of a live display are told apart, and the pictures show what they are for."""
+"""The recorded sessions: frames of a live display are separated, and the pictures show what they are for."""
 
 from __future__ import annotations
 
