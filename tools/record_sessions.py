@@ -149,7 +149,7 @@ def record(folder: Path) -> dict[str, str]:
             [
                 _prompt(_TRAIN),
                 after_kill,
-                _prompt(f"{_KILL}    # in a second terminal, a moment before"),
+                _prompt(f"{_KILL}    # in a second terminal"),
                 f"…\n{end}",
             ],
             folder,
