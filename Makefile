@@ -5,7 +5,9 @@ PYTHON ?= python3
 FRAMEWORK ?= keras
 SOAK ?= 50
 # Without --no-compile, compiling the thousands of modules of a framework takes longer than the rest of an installation.
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --no-compile
+# On a terminal pip shows how far it is; elsewhere its hundreds of lines would hide what matters.
+QUIET := $(shell test -t 2 || echo --quiet)
+PIP_INSTALL = -m pip install $(QUIET) --disable-pip-version-check --no-compile
 
 # The tests start hundreds of processes. With PYTHONDONTWRITEBYTECODE set, each would compile all our modules.
 export PYTHONDONTWRITEBYTECODE =
@@ -32,7 +34,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
   kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -130,6 +132,9 @@ proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
 
+sessions: $(TEST_ENV)/$(STAMP)  ## record the terminal sessions of the documentation (docs/images)
+	$(TEST_ENV)/bin/python -m tools.record_sessions
+
 # For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
 # is built from the sdist, so it has nothing of this tree that the sdist has not.
 release: $(RELEASE_ENV)/$(STAMP)  ## an sdist, a manylinux wheel and the two thin wheels in dist/, checked
@@ -170,6 +175,7 @@ $(RELEASE_ENV)/$(STAMP): requirements/release.txt
 	touch $@
 
 $(QUICK_ENV)/$(STAMP): $(SOURCES)
+	@echo "Installing ElasticDL and $(FRAMEWORK) into $(QUICK_ENV), once. It takes some minutes."
 	$(PYTHON) -m venv $(QUICK_ENV)
 	$(QUICK_ENV)/bin/python $(PIP_INSTALL) -r requirements/$(FRAMEWORK).txt -e '.[$(FRAMEWORK),datasets]'
 	touch $@

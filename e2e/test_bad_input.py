@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.plain import Bench, rows
+from elasticdl.extras import install_command
 
 # -- data ----------------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ def test_a_framework_that_is_not_installed(bench: Bench, framework: str) -> None
         "sys.meta_path.insert(0, Bare())\n"
     )
     bench.environment["PYTHONPATH"] = str(bench.folder)
-    bench.train().refused(f"needs {framework}, which is not installed", f"pip install 'elasticdl[{extra}]'")
+    bench.train().refused(f"needs {framework}, which is not installed", install_command(extra))
 
 
 # -- checkpoints ---------------------------------------------------------------------------------------------

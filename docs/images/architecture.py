@@ -24,6 +24,7 @@ FILLS = ("#dbeafe", "#e0f2fe", "#dcfce7", "#fef9c3", "#fee2e2", "#ede9fe", "#f1f
 PURPOSES = {
     "cli": "commands and terminal output",
     "dashboard": "metrics of jobs",
+    "doctor": "what keeps jobs from running here",
     "controller": "TrainingJobs on Kubernetes",
     "simulator": "replays workloads through the planner",
     "paddle_compat": "Paddle's Kubernetes guide",

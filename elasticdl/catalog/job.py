@@ -7,11 +7,44 @@ valid when the job changes or is deleted; then calls raise `UserError`.
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobProgress:
+    """How far a job has come, in a list of jobs. Without samples or metrics where they are not known."""
+
+    samples_done: int = 0
+    samples_desired: int = 0
+    # Of the newest evaluation.
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    loss: float | None = None
+
+    @classmethod
+    def of(cls, status: JobStatus) -> JobProgress:
+        newest = status.latest_evaluation
+        return cls(
+            samples_done=status.samples_done,
+            samples_desired=status.samples_desired,
+            metrics=dict(newest.metrics) if newest else {},
+            loss=status.loss,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeUsage:
+    """What a node uses of its machine. None where it is not known."""
+
+    # Of all processes of the node, in cores.
+    cpu_cores: float | None = None
+    memory_bytes: int | None = None
+    gpu_memory_bytes: int | None = None
+    # Of the busiest device that the node uses, between 0 and 1.
+    gpu_utilization: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +62,7 @@ class JobSummary:
     message: str
     # "here", or the namespace on the cluster.
     location: str
+    progress: JobProgress = field(default_factory=JobProgress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +71,8 @@ class LogLine:
 
     node: str
     text: str
+    # When it was written, in seconds since 1970. None if it is not known.
+    moment: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +135,18 @@ class Job(abc.ABC):
         """Returns the names of the nodes that have a log."""
 
     @abc.abstractmethod
+    async def usage(self) -> Mapping[str, NodeUsage]:
+        """Returns what each running node uses, since the last call of this handle where it is a rate. Empty if it
+        cannot be known.
+        """
+
+    @abc.abstractmethod
     def logs(
-        self, node: str = "", *, follow: bool = False, tail: int | None = None
+        self, node: str = "", *, follow: bool = False, tail: int | None = None, since: float | None = None
     ) -> AsyncIterator[LogLine]:
-        """Yields the lines of one node, or of all nodes if none is named. `follow`: until the job ends.
-        `tail`: of each log only the last so many lines, and what follows them.
+        """Yields the lines of one node, or of all nodes by time if none is named. `follow`: until the job ends.
+        `tail`: of each log only the last so many lines, and what follows them. `since`: only lines that were written
+        at that moment or later, in seconds since 1970.
         """
 
     @abc.abstractmethod

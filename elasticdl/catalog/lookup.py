@@ -72,6 +72,10 @@ class JobLookup:
             hint="`elasticdl jobs list` lists them.",
         )
 
+    async def list_here(self) -> JobList:
+        """Returns the jobs of this machine only."""
+        return JobList(jobs=() if self._local is None else await self._local.list())
+
     async def list(self) -> JobList:
         found = [] if self._local is None else list(await self._local.list())
         problem = ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -16,11 +18,13 @@ import click
 
 from elasticdl.catalog.job import Job
 from elasticdl.catalog.lookup import JobList, JobLookup
-from elasticdl.cli.output.job_list import job_document, print_jobs
+from elasticdl.cli.job_names import complete_jobs, complete_nodes, complete_running_nodes
+from elasticdl.cli.moments import DURATION, MOMENT
+from elasticdl.cli.output.job_list import job_document, print_jobs, select_jobs
 from elasticdl.cli.output.notes import NoteObserver, note
 from elasticdl.errors import UserError
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.jobs.status import DesiredResult, JobStatus
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 
 _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 
@@ -54,10 +58,32 @@ def jobs() -> None:
 
 
 @jobs.command("list", context_settings=_CONTEXT)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice([str(state) for state in RunState]),
+    multiple=True,
+    help="Only jobs in this state; may be given several times.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(["train", "evaluate", "predict"]),
+    multiple=True,
+    help="Only jobs of this kind; may be given several times.",
+)
+@click.option(
+    "--since", type=MOMENT, metavar="TIME", help="Only jobs started since then: 12h, 7d, or a date and time."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
 @_namespaced
-def list_jobs(as_json: bool, namespace: str) -> None:
-    """All jobs of this machine and of the cluster's namespace, the oldest first."""
+def list_jobs(
+    states: tuple[str, ...], kinds: tuple[str, ...], since: float | None, as_json: bool, namespace: str
+) -> None:
+    """All jobs of this machine and of the cluster's namespace, the newest first.
+
+    PROGRESS is the share of the samples of all epochs, METRIC the first metric of the newest evaluation.
+    """
 
     async def main() -> JobList:
         async with JobLookup(namespace=namespace, observer=NoteObserver()) as lookup:
@@ -69,16 +95,17 @@ def list_jobs(as_json: bool, namespace: str) -> None:
     for job in found.jobs:
         if job.state is None:
             note(f"Job {job.job}: {job.message}")
+    selected = select_jobs(found.jobs, states=states, kinds=kinds, since=since)
     if as_json:
-        click.echo(json.dumps([job_document(job) for job in found.jobs], indent=1))
-    elif not found.jobs:
-        click.echo("There are no jobs.")
+        click.echo(json.dumps([job_document(job) for job in selected], indent=1))
+    elif not selected:
+        click.echo("There are no such jobs." if found.jobs else "There are no jobs.")
     else:
-        print_jobs(found.jobs)
+        print_jobs(selected)
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole status as a JSON document.")
 @_namespaced
 def status(job: str, as_json: bool, namespace: str) -> None:
@@ -96,7 +123,7 @@ def status(job: str, as_json: bool, namespace: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help="Serve them here, at /metrics.")
 @click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 @_namespaced
@@ -124,11 +151,11 @@ def metrics(job: str, port: int | None, bind: str, namespace: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @_namespaced
 def audit(job: str, namespace: str) -> None:
     """What became of every sample, epoch by epoch."""
-    from elasticdl.cli.output.display import without_effect
+    from elasticdl.cli.output.progress_text import without_effect
     from elasticdl.jobs.audit import render
 
     current = _status(job, namespace)
@@ -140,15 +167,34 @@ def audit(job: str, namespace: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
-@click.argument("node", default="")
+@click.argument("job", shell_complete=complete_jobs)
+@click.argument("node", default="", shell_complete=complete_nodes)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the job ends.")
 @click.option(
     "--tail", type=click.IntRange(min=0), default=None, help="Only the last so many lines of each log."
 )
+@click.option(
+    "--since",
+    type=MOMENT,
+    metavar="TIME",
+    help="Only lines written since then: 10m, 1h30m, or a date and time.",
+)
+@click.option("--grep", "pattern", metavar="REGEX", help="Only lines that match this regular expression.")
 @_namespaced
-def logs(job: str, node: str, follow: bool, tail: int | None, namespace: str) -> None:
-    """The output of a job's nodes, each line with its node's name; of one NODE without."""
+def logs(
+    job: str,
+    node: str,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+    pattern: str | None,
+    namespace: str,
+) -> None:
+    """The output of a job's nodes by time, each line with its node's name; of one NODE without."""
+    try:
+        wanted = re.compile(pattern or "")
+    except re.error as error:
+        raise UserError(f"--grep: {pattern!r} is no regular expression: {error}.") from None
 
     async def print_logs(found: Job) -> None:
         names = await found.log_names()
@@ -160,15 +206,45 @@ def logs(job: str, node: str, follow: bool, tail: int | None, namespace: str) ->
                 f"Job {job} has no log of {node!r}.{did_you_mean(node, names)}",
                 hint=f"There are: {', '.join(names)}.",
             )
-        async for line in found.logs(node, follow=follow, tail=tail):
+        async for line in found.logs(node, follow=follow, tail=tail, since=since):
+            if not wanted.search(line.text):
+                continue
             click.echo(line.text if node else f"{line.node}: {line.text}")
 
     _with_job(job, namespace, print_logs)
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
-@click.argument("node", default="")
+@click.argument("job", shell_complete=complete_jobs)
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two updates, and over which the use of processors is measured.",
+)
+@_namespaced
+def top(job: str, interval: float, namespace: str) -> None:
+    """What each node of a running job uses: processor, memory, GPU, and the samples it trains.
+
+    On a terminal the table is updated until the job ends or Ctrl-C; elsewhere it is printed once. A job on a cluster
+    needs metrics-server there, and shows no GPUs.
+    """
+    from elasticdl.cli.output.job_top import show_top
+
+    async def watch(found: Job) -> None:
+        await found.check_running()
+        await show_top(found, interval)
+
+    # The usual end.
+    with contextlib.suppress(KeyboardInterrupt):
+        _with_job(job, namespace, watch)
+
+
+@jobs.command(context_settings=_CONTEXT)
+@click.argument("job", shell_complete=complete_jobs)
+@click.argument("node", default="", shell_complete=complete_running_nodes)
 def pid(job: str, node: str) -> None:
     """The process ids of a running job's nodes on this machine; of one NODE, only the number.
 
@@ -195,7 +271,7 @@ def pid(job: str, node: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @click.option("--num_workers", type=int, default=None, help="How many workers the job shall have.")
 @click.option("--num_ps", type=int, default=None, help="How many parameter servers the job shall have.")
 @click.option(
@@ -203,6 +279,7 @@ def pid(job: str, node: str) -> None:
     "victims",
     multiple=True,
     metavar="NODE",
+    shell_complete=complete_running_nodes,
     help="Drain this node first, such as worker-3; may be given several times.",
 )
 @_namespaced
@@ -227,7 +304,7 @@ def scale(
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @_namespaced
 def stop(job: str, namespace: str) -> None:
     """Save a checkpoint and end a running job."""
@@ -241,7 +318,7 @@ def stop(job: str, namespace: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job")
+@click.argument("job", shell_complete=complete_jobs)
 @_namespaced
 def resume(job: str, namespace: str) -> None:
     """Bring back the master of a job on the cluster, if its pod is gone."""
@@ -250,10 +327,36 @@ def resume(job: str, namespace: str) -> None:
 
 
 @jobs.command(context_settings=_CONTEXT)
-@click.argument("job", nargs=-1, required=True)
+@click.argument("job", nargs=-1, shell_complete=complete_jobs)
+@click.option(
+    "--older_than",
+    type=DURATION,
+    metavar="DURATION",
+    help="All jobs that ended longer ago than that: 12h, 7d. Of this machine, or of the --namespace.",
+)
 @_namespaced
-def delete(job: tuple[str, ...], namespace: str) -> None:
+def delete(job: tuple[str, ...], older_than: float | None, namespace: str) -> None:
     """Remove all that is left of finished jobs: record, logs, pods. Checkpoints and models elsewhere stay."""
-    for name in job:
+    if bool(job) == (older_than is not None):
+        raise UserError(
+            "Name the jobs to delete, or say which by --older_than; not both.",
+            hint="elasticdl jobs delete my-job, or elasticdl jobs delete --older_than=7d",
+        )
+    names = job if older_than is None else _ended_before(time.time() - older_than, namespace)
+    for name in names:
         _with_job(name, namespace, lambda found: found.delete())
         click.echo(f"Job {name} deleted.")
+    if not names:
+        click.echo("There are no such jobs.")
+
+
+def _ended_before(moment: float, namespace: str) -> tuple[str, ...]:
+    """Interrupted jobs may be brought back, so they are deleted by name only. So are those that cannot be read."""
+
+    async def main() -> JobList:
+        async with JobLookup(namespace=namespace, observer=NoteObserver()) as lookup:
+            return await (lookup.list() if namespace else lookup.list_here())
+
+    return tuple(
+        found.job for found in asyncio.run(main()).jobs if found.ended is not None and found.ended < moment
+    )

@@ -44,6 +44,9 @@ COMMANDS = {
     "zoo": Entry(place="elasticdl.cli.zoo:zoo", help="Put a model zoo into an image."),
     "ps": Entry(place="elasticdl.cli.ps:ps", help="Run one parameter server of a job by hand."),
     "paddle": Entry(place="elasticdl.cli.paddle:paddle", help="Run jobs of PaddlePaddle's Kubernetes guide."),
+    "doctor": Entry(
+        place="elasticdl.cli.doctor:doctor", help="Check this machine and its cluster, and say what to fix."
+    ),
     "completion": Entry(place="elasticdl.cli.completion:completion", help="Print a script for your shell."),
 }
 

@@ -16,6 +16,7 @@ from elasticdl.controller.serving.health import health_routes
 from elasticdl.controller.serving.http_server import HttpServer
 from elasticdl.controller.serving.webhook import WebhookKeeper, server_context
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.kubeconfig import Access
 
@@ -71,7 +72,7 @@ def _metrics() -> ControllerMetrics:
     except ModuleNotFoundError as error:
         raise UserError(
             f"Metrics of the controller need the package {error.name}.",
-            hint="pip install 'elasticdl[kubernetes]'",
+            hint=install_command("kubernetes"),
         ) from error
     return ControllerMetrics()
 

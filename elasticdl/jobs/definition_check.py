@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.spec import JobSpec
@@ -111,7 +112,7 @@ def _check_frameworks(spec: JobSpec, module: _Module, path: Path) -> None:
         if not of_the_zoo and not _installed(package):
             raise UserError(
                 f"{path} needs {package}, which is not installed.",
-                hint=f"pip install 'elasticdl[{FRAMEWORK_EXTRAS[package]}]'",
+                hint=install_command(FRAMEWORK_EXTRAS[package]),
             )
 
 

@@ -77,6 +77,8 @@ class NodeReport:
     leased_shards: int = json_field("shards", default=0)
     # Since when it has not answered, in seconds since 1970.
     unresponsive_since_seconds: float | None = json_field("unresponsive_since_seconds", default=None)
+    # Of the last seconds. None for nodes that train nothing by themselves.
+    samples_per_second: float | None = None
 
     @property
     def is_ready(self) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 from elasticdl.jobs.definition_check import FRAMEWORK_EXTRAS
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.zoo_folder import zoo_folder
@@ -110,7 +111,7 @@ def _not_installed(error: ModuleNotFoundError, module_name: str) -> UserError:
     if missing in FRAMEWORK_EXTRAS:
         return UserError(
             f"The model definition {module_name} needs {missing}, which is not installed.",
-            hint=f"pip install 'elasticdl[{FRAMEWORK_EXTRAS[missing]}]'",
+            hint=install_command(FRAMEWORK_EXTRAS[missing]),
         )
     return UserError(
         f"The module {module_name} cannot be imported: there is no module {error.name}.{where}",

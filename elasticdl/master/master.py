@@ -42,7 +42,7 @@ from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
 from elasticdl.master.servers.worker_fence import WorkerFence
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.tensorboard import EventFile
-from elasticdl.master.throughput import Rate
+from elasticdl.master.throughput import Rate, WorkerRates
 from elasticdl.master.wakeup import Signal
 from elasticdl.platforms.platform import Platform
 from elasticdl.ps.client.coordinator import Coordinator
@@ -79,6 +79,7 @@ class Master:
         self.folder = folder
         self.state = JobState(self.plan)
         self.rate = Rate()
+        self.worker_rates = WorkerRates()
         self.losses: list[tuple[int, float]] = []
         # As a program of the user's own counts its steps, where it tells.
         self.global_step = 0
@@ -184,9 +185,12 @@ class Master:
 
     # -- what workers say, beside commands -------------------------------------------------------------------
 
-    def note_progress(self, samples: int, loss: float | None) -> None:
+    def note_progress(self, samples: int, loss: float | None, *, worker: str = "") -> None:
+        """`worker`: whose samples they are, where one worker trains them."""
         if samples:
             self.rate.add(self.clock(), samples)
+            if worker:
+                self.worker_rates.add(worker, self.clock(), samples)
         if loss is not None:
             self.losses.append((self.state.ledger.steps, loss))
             # Enough for a plot; every second point of the past goes when there are too many.

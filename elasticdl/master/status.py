@@ -14,6 +14,7 @@ from elasticdl.master.dataset_names import EVALUATION, PREDICTION, TRAINING
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
+from elasticdl.platforms.platform import NodePhase
 
 # What a plot on a terminal or a page needs.
 _LOSS_POINTS = 200
@@ -83,7 +84,9 @@ def job_status(
 
 
 def _nodes(master: Master) -> tuple[NodeReport, ...]:
-    state = master.state
+    state, now = master.state, master.clock()
+    running = {node.name for node in state.roster.nodes.values() if node.phase is NodePhase.RUNNING}
+    master.worker_rates.keep(running)
     return tuple(
         NodeReport(
             name=node.name,
@@ -95,6 +98,7 @@ def _nodes(master: Master) -> tuple[NodeReport, ...]:
             has_joined=node.joined,
             leased_shards=state.ledger.leases.count(node.name),
             unresponsive_since_seconds=master.supervisor.unresponsive.since.get(node.name),
+            samples_per_second=master.worker_rates.per_second(node.name, now),
         )
         for node in state.roster.nodes.values()
     )

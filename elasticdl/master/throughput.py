@@ -1,8 +1,9 @@
-"""The throughput of a job, measured over a recent window."""
+"""The throughput of a job and of its workers, measured over a recent window."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 
 class Rate:
@@ -32,3 +33,22 @@ class Rate:
     def _drop(self, now: float) -> None:
         while self._parts and now - self._parts[0][0] > self._window:
             self._sum -= self._parts.popleft()[1]
+
+
+class WorkerRates:
+    """The throughput of each worker. Of all-reduce there is none: its members advance together."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, Rate] = {}
+
+    def add(self, worker: str, now: float, samples: int) -> None:
+        self._rates.setdefault(worker, Rate()).add(now, samples)
+
+    def per_second(self, worker: str, now: float) -> float | None:
+        """Returns None for a node that has never reported samples."""
+        rate = self._rates.get(worker)
+        return None if rate is None else rate.per_second(now)
+
+    def keep(self, workers: Iterable[str]) -> None:
+        """Forgets all others: names are used once, and a job may have thousands in its life."""
+        self._rates = {name: rate for name in workers if (rate := self._rates.get(name)) is not None}

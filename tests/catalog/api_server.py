@@ -47,6 +47,8 @@ class ApiServer:
         self.logs: dict[str, Log] = {}
         # The definition of TrainingJobs is installed.
         self.has_training_jobs = False
+        # Verb and resource, of this user.
+        self.forbidden: set[tuple[str, str]] = set()
         self.deletions: list[tuple[str, Document]] = []
         self.log_queries: list[tuple[str, dict[str, str]]] = []
         self.over = threading.Event()
@@ -144,6 +146,8 @@ class ApiServer:
         # Lists of all namespaces, and kinds that have none, have the kind after the version.
         kind, _, name = (in_namespace or path.partition("/v1/")[2]).partition("/")
         name = name.removesuffix("/status")
+        if "/metrics.k8s.io/" in path:
+            kind = "podmetrics"
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):
@@ -167,6 +171,12 @@ class ApiServer:
             # The resources of a group.
             names = ["trainingjobs"] if self.has_training_jobs else []
             return 200, {"resources": [{"name": each} for each in names]}
+        if kind == "selfsubjectaccessreviews":
+            asked = body["spec"]["resourceAttributes"]
+            return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
+        if kind == "podmetrics" and not any(there == kind for there, _ in self.objects):
+            # Without metrics-server.
+            return 404, {"reason": "NotFound", "message": "the server could not find the requested resource"}
         if method == "POST":
             if (kind, body["metadata"]["name"]) in self.objects:
                 message = f'{kind} "{body["metadata"]["name"]}" already exists'

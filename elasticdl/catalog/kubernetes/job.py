@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
+from elasticdl.catalog.job import Job, JobSummary, LogLine, NodeUsage, StartReport
 from elasticdl.catalog.kubernetes.desired_writer import write_desired
 from elasticdl.catalog.kubernetes.job_removal import remove_job
 from elasticdl.catalog.kubernetes.master_start import watch_start
@@ -19,6 +19,7 @@ from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.catalog.kubernetes.outage import outlast_outage
 from elasticdl.catalog.kubernetes.pod_logs import PodLogReader, node_name, pods_of
 from elasticdl.catalog.kubernetes.pod_removal import await_deletion
+from elasticdl.catalog.kubernetes.pod_usage import pod_usage
 from elasticdl.catalog.kubernetes.summary import summarize
 from elasticdl.catalog.kubernetes.timing import Timing
 from elasticdl.catalog.kubernetes.training_job import (
@@ -28,6 +29,7 @@ from elasticdl.catalog.kubernetes.training_job import (
     pin_size,
     waiting_reason,
 )
+from elasticdl.catalog.log_order import lines_since, place
 from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired
@@ -98,9 +100,13 @@ class KubernetesJob(Job):
     async def log_names(self) -> tuple[str, ...]:
         return tuple(sorted(node_name(pod) for pod in await pods_of(self._cluster, self.name)))
 
+    async def usage(self) -> Mapping[str, NodeUsage]:
+        return await pod_usage(self._cluster, self.name)
+
     async def logs(
-        self, node: str = "", *, follow: bool = False, tail: int | None = None
+        self, node: str = "", *, follow: bool = False, tail: int | None = None, since: float | None = None
     ) -> AsyncIterator[LogLine]:
+        """Followed logs are merged by time as far as their lines arrive together, finished ones altogether."""
         lines: asyncio.Queue[LogLine | None] = asyncio.Queue()
         reader = PodLogReader(
             self._cluster,
@@ -108,6 +114,7 @@ class KubernetesJob(Job):
             lines.put_nowait,
             follow=follow,
             tail=tail,
+            since=since,
             observer=self._observer,
             timing=self._timing,
         )
@@ -120,8 +127,20 @@ class KubernetesJob(Job):
 
         reading = asyncio.create_task(read())
         try:
-            while (line := await lines.get()) is not None:
-                yield line
+            is_over = False
+            while not is_over:
+                if not follow:
+                    await asyncio.wait([reading])
+                found = [await lines.get()]
+                if follow:
+                    # The logs of other pods are on their way.
+                    await asyncio.sleep(self._timing.poll_seconds)
+                while not lines.empty():
+                    found.append(lines.get_nowait())
+                is_over = found[-1] is None
+                arrived = sorted((line for line in found if line is not None), key=place)
+                for line in lines_since(arrived, since):
+                    yield line
             await reading
         finally:
             reading.cancel()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import math
 import re
 import time
@@ -20,6 +21,7 @@ from elasticdl.catalog.job import LogLine
 from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.catalog.kubernetes.outage import outlast_outage
 from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.catalog.log_order import own_time
 from elasticdl.catalog.observer import JobObserver
 from elasticdl.jobs.status import RunState
 from elasticdl.platforms.kubernetes.client import (
@@ -43,6 +45,12 @@ class StampedLine:
     text: str
     moment: tuple[str, str] = ("", "")
     zone: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Since 1970; None without a timestamp."""
+        second, part = self.moment
+        return own_time(f"{second}.{part}{self.zone}") if second else None
 
     @classmethod
     def of(cls, line: bytes) -> StampedLine:
@@ -95,6 +103,7 @@ class PodLogReader:
         *,
         follow: bool,
         tail: int | None,
+        since: float | None = None,
         observer: JobObserver,
         timing: Timing,
     ) -> None:
@@ -103,6 +112,7 @@ class PodLogReader:
         self._emit = emit
         self._follow = follow
         self._tail = tail
+        self._since = since
         self._observer = observer
         self._timing = timing
         # When each pod has sent something last, by our own clock.
@@ -157,7 +167,7 @@ class PodLogReader:
                 async for line in self._response(pod, position, first=first):
                     first = False
                     if position.is_new(line):
-                        self._emit(LogLine(node=node, text=line.text))
+                        self._emit(LogLine(node=node, text=line.text, moment=line.seconds))
                         pauses = Pauses(patience=math.inf)
                 if ended:
                     return
@@ -186,6 +196,9 @@ class PodLogReader:
             query["follow"] = "true"
         if first and self._tail is not None:
             query["tailLines"] = str(self._tail)
+        if first and self._since is not None:
+            since = datetime.datetime.fromtimestamp(math.floor(self._since), tz=datetime.timezone.utc)
+            query.setdefault("sinceTime", since.strftime("%Y-%m-%dT%H:%M:%SZ"))
         path = f"{self._cluster.path('Pod', name)}/log"
         timeout = None if self._follow else self._timing.log_read_seconds
         rest = b""

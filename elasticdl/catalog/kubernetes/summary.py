@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from elasticdl.catalog.job import JobSummary
+from elasticdl.catalog.job import JobProgress, JobSummary
 from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.jobs.job_record import STATUS_KEY
 from elasticdl.jobs.status import RunState, StatusError
@@ -14,8 +14,10 @@ def summarize(job: ObservedJob, *, location: str) -> JobSummary:
     """A status that cannot be read is the message of the summary, and no error."""
     state: RunState | None = None
     ended: float | None = None
+    progress = JobProgress()
     try:
         state, message = job.state, job.reported.message
+        progress = JobProgress.of(job.reported)
         ended = job.reported.now if state.is_final else None
     except StatusError as error:
         message = f"What its master has reported ({STATUS_KEY} of its record) cannot be read: {error.message}"
@@ -27,6 +29,7 @@ def summarize(job: ObservedJob, *, location: str) -> JobSummary:
         ended=ended,
         message=message,
         location=location,
+        progress=progress,
     )
 
 

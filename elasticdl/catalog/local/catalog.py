@@ -8,6 +8,7 @@ can handle signals.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.job import JobSummary
@@ -50,14 +51,16 @@ class LocalCatalog(Catalog):
         return LocalJob(self._store.get(name), store=self._store, observer=self._observer)
 
     async def list(self) -> tuple[JobSummary, ...]:
-        return tuple([await self._summary(folder.name) for folder in self._store.list()])
+        """Jobs that run are asked at the same time: one whose master is away holds up no other."""
+        return tuple(await asyncio.gather(*(self._summary(folder.name) for folder in self._store.list())))
 
     async def close(self) -> None:
         """Has nothing to close."""
 
     async def _summary(self, name: str) -> JobSummary:
         try:
-            return await self.job(name).summary()
+            job = self.job(name)
+            return dataclasses.replace(await job.summary(), progress=await job.progress())
         except UserError as error:
             # A damaged job does not hide the others.
             return JobSummary(

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import heapq
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
+from elasticdl.catalog.job import Job, JobProgress, JobSummary, LogLine, NodeUsage, StartReport
 from elasticdl.catalog.local.background_thread import in_thread
+from elasticdl.catalog.local.process_usage import ProcessUsage
+from elasticdl.catalog.log_order import LineClock, lines_since, place
 from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
-from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
+from elasticdl.jobs.status import DesiredResult, JobStatus, RunState, StatusError
 from elasticdl.platforms.local.log_files import LogReader
 
 LOCATION = "here"
 _FOLLOW_SECONDS = 0.3
 _STOP_POLL_SECONDS = 0.1
 _STATUS_POLL_SECONDS = 0.5
+# A list does not wait longer for the progress of one job.
+_PROGRESS_TIMEOUT_SECONDS = 1.0
 
 
 class LocalJob(Job):
@@ -38,6 +44,7 @@ class LocalJob(Job):
         self._store = store
         self._observer = observer
         self._hosted = hosted
+        self._usage = ProcessUsage(folder)
 
     @property
     def location(self) -> str:
@@ -86,21 +93,43 @@ class LocalJob(Job):
     def _log_names(self) -> tuple[str, ...]:
         return tuple(sorted(path.stem for path in self.folder.logs_path.glob("[!.]*.log")))
 
+    async def usage(self) -> Mapping[str, NodeUsage]:
+        return await in_thread(self._usage.read)
+
+    async def progress(self) -> JobProgress:
+        """Returns how far the job has come. Unknown, and no error, if its master does not answer at once."""
+        if self.folder.is_running() and self.folder.master_address() is not None:
+            from elasticdl.catalog.local.master_client import MasterClient
+
+            def ask() -> JobProgress:
+                with MasterClient(self.folder) as master:
+                    return JobProgress.of(
+                        master.status(timeout_seconds=_PROGRESS_TIMEOUT_SECONDS, brief=True)
+                    )
+
+            with contextlib.suppress(UserError):
+                return await in_thread(ask)
+        with contextlib.suppress(OSError, StatusError):
+            return JobProgress.of(JobStatus.from_text(self.folder.status_path.read_text()))
+        return JobProgress()
+
     async def logs(
-        self, node: str = "", *, follow: bool = False, tail: int | None = None
+        self, node: str = "", *, follow: bool = False, tail: int | None = None, since: float | None = None
     ) -> AsyncIterator[LogLine]:
         readers: dict[str, _LineReader] = {}
         while True:
             # Before the logs are read, so that the last lines of a job are not missed.
             running = self.folder.is_running()
+            found: list[Iterable[LogLine]] = []
             for name in [node] if node else self._log_names():
                 first = name not in readers
-                reader = readers.setdefault(name, _LineReader(self.folder.log_path(name)))
-                lines = reader.read(last=not running or not follow)
+                reader = readers.setdefault(name, _LineReader(name, self.folder.log_path(name)))
+                lines: Iterable[LogLine] = reader.read(last=not running or not follow)
                 if first and tail is not None:
-                    lines = lines[len(lines) - min(tail, len(lines)) :]
-                for line in lines:
-                    yield LogLine(node=name, text=line)
+                    lines = deque(lines, maxlen=tail)
+                found.append(lines)
+            for line in lines_since(heapq.merge(*found, key=place), since):
+                yield line
             if not follow or not running:
                 return
             await asyncio.sleep(_FOLLOW_SECONDS)
@@ -170,15 +199,26 @@ class LocalJob(Job):
 class _LineReader:
     """The lines of a log that is being written: only complete ones, until it is over."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, node: str, path: Path) -> None:
+        self._node = node
         self._reader = LogReader(path)
+        self._clock = LineClock()
         self._rest = b""
+        self._rest_written: float | None = None
 
-    def read(self, *, last: bool) -> list[str]:
-        pieces = [self._rest]
-        while piece := self._reader.read():
-            pieces.append(piece)
-        data = b"".join(pieces)
-        end = len(data) if last else data.rfind(b"\n") + 1
-        self._rest = data[end:]
-        return data[:end].decode(errors="replace").splitlines()
+    def read(self, *, last: bool) -> Iterator[LogLine]:
+        while pieces := self._reader.read_timed():
+            for written, piece in pieces:
+                # A line counts as of its first character.
+                written_first = self._rest_written if self._rest else written
+                *whole, self._rest = (self._rest + piece).split(b"\n")
+                for number, line in enumerate(whole):
+                    yield self._line(line, written if number else written_first)
+                self._rest_written = written if whole else written_first
+        if last and self._rest:
+            yield self._line(self._rest, self._rest_written)
+            self._rest = b""
+
+    def _line(self, line: bytes, written: float | None) -> LogLine:
+        text = line.decode(errors="replace").removesuffix("\r")
+        return LogLine(node=self._node, text=text, moment=self._clock.moment(text, written))

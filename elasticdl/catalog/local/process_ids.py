@@ -15,12 +15,12 @@ from elasticdl.platforms.local.messages import Changed, ListNodes, Nodes, Watch,
 _TIMEOUT_SECONDS = 10.0
 
 
-def node_process_ids(folder: JobFolder) -> dict[str, int]:
+def node_process_ids(folder: JobFolder, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, int]:
     """Returns process ids by node name, of the nodes that run now, the master among them."""
     found: dict[str, int] = {}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_TIMEOUT_SECONDS)
+            connection.settimeout(timeout_seconds)
             connection.connect(str(folder.socket_path()))
             # A watch sends one message for every node and then goes on; the reply to the second request shows that
             # the first round is complete.

@@ -6,25 +6,35 @@ about the job.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from elasticdl.catalog.job import NodeUsage
 from elasticdl.catalog.observer import JobObserver
-from elasticdl.cli.output.server_table import FIGURES, server_figures
+from elasticdl.cli.output.node_rows import node_state
+from elasticdl.cli.output.panel import StatusPanel, panel
+from elasticdl.cli.output.progress_text import format_metrics, last_evaluation, one_line, without_effect
+from elasticdl.errors import UserError
 from elasticdl.jobs.audit import render
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.status import JobStatus, NodeReport, RunState, ServerReport
+from elasticdl.jobs.status import JobStatus, RunState
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import Console
+
+    from elasticdl.catalog.local.process_usage import ProcessUsage
+
+__all__ = ["Display", "final_lines", "make_display", "node_state", "one_line", "panel", "print_final"]
 
 # Plain lines: at least so long between two of them, unless there is news.
 _LINE_SECONDS = 5.0
 _ERROR = "error: "
 _NEWS_SECONDS = 1.0
+# How often the use of processors and memory is read.
+_USAGE_SECONDS = 2.0
 
 
 class Display(JobObserver):
@@ -108,15 +118,37 @@ class _Panel(Display):
         self._console: Console = Console()
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._started = False
+        # A master that was restarted knows only since when it runs itself.
+        self._first_start: float | None = None
+        self._usage: ProcessUsage | None = None
+        self._used: Mapping[str, NodeUsage] = {}
+        self._used_at = 0.0
 
     def started(self, spec: JobSpec, location: str) -> None:
+        from rich.spinner import Spinner
+
         self._console.print(f"[bold]Job {spec.job_name}[/bold]  [dim]{location}[/dim]", highlight=False)
+        if spec.runs_here:
+            from elasticdl.catalog.local.process_usage import ProcessUsage
+            from elasticdl.jobs.job_store import JobStore
+
+            # A job of another home is shown without its use.
+            with contextlib.suppress(UserError):
+                self._usage = ProcessUsage(JobStore().get(spec.job_name))
+        self._live.update(Spinner("dots", text="waiting for the master to start"))
         self._live.start()
         self._started = True
 
     def progressed(self, status: JobStatus) -> None:
         self._show_remarks(status)
-        self._live.update(panel(status))
+        if self._first_start is None and status.start_time:
+            self._first_start = status.start_time
+        self._read_usage()
+        self._live.update(StatusPanel(status, usage=self._used, started=self._first_start))
+
+    def _read_usage(self) -> None:
+        if self._usage is not None and time.monotonic() - self._used_at >= _USAGE_SECONDS:
+            self._used, self._used_at = self._usage.read(), time.monotonic()
 
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
@@ -130,160 +162,6 @@ class _Panel(Display):
         if self._started:
             self._live.stop()
             self._started = False
-
-
-# -- the parts, shared with `elasticdl jobs status` ----------------------------------------------------------
-
-
-def panel(status: JobStatus, *, figures: bool = True) -> RenderableType:
-    """Returns the status of a job as a block for a terminal; with `figures`, those of its parameter servers too."""
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = Table.grid(padding=(0, 2))
-    total, done = status.samples_desired, status.samples_done
-    bar = Table.grid(padding=(0, 1))
-    bar.add_row(
-        ProgressBar(total=total or 1, completed=done, width=40),
-        Text(f"{100 * done / total:5.1f} %" if total else "", style="bold"),
-        Text(time_left(status), style="dim"),
-    )
-    facts.add_row("epoch", f"{min(status.epoch + 1, status.epochs)} of {status.epochs}")
-    facts.add_row("samples", f"{done:,} of {total:,}" if total else "…")
-    facts.add_row("speed", f"{status.samples_per_second:,.0f} samples/s, step {status.step:,}")
-    facts.add_row("loss", f"{status.loss:.5f} {sparkline(status.losses)}" if status.loss is not None else "…")
-    if status.program != "command":
-        facts.add_row("evaluation", last_evaluation(status) or "…")
-    if without_effect(status):
-        facts.add_row("note", Text(without_effect(status), style="yellow"))
-    colour = {RunState.FAILED: "red", RunState.STOPPED: "yellow"}.get(status.state, "cyan")
-    return Panel(
-        Group(bar, facts, _node_table(status.nodes, status.servers if figures else ())),
-        title=f"{status.job} · {status.phase}",
-        border_style=colour,
-        title_align="left",
-        width=86,
-    )
-
-
-def _node_table(nodes: Sequence[NodeReport], servers: Sequence[ServerReport]) -> Table:
-    """A line per node; for parameter servers, if there are figures, with the most important of them."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    shown.add_column("node")
-    shown.add_column("state")
-    for title in ("shards", *(FIGURES if servers else ())):
-        shown.add_column(title, justify="right", no_wrap=True)
-    figures = {server.name: server_figures(server) for server in servers}
-    for node in nodes:
-        state = node_state(node)
-        style = "green" if state == "working" else "red" if "ended" in state else "yellow"
-        shards = str(node.leased_shards) if node.role in ("worker", "chief") else ""
-        shown.add_row(node.name, Text(state, style=style), shards, *figures.get(node.name, ()))
-    return shown
-
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
-
-
-def sparkline(points: Sequence[tuple[int, float]], width: int = 30) -> str:
-    """The course of the loss in one line."""
-    values = [value for _, value in points if value == value and abs(value) != float("inf")]
-    if len(values) < 2:
-        return ""
-    every = max(1, len(values) // width)
-    means = [sum(values[i : i + every]) / len(values[i : i + every]) for i in range(0, len(values), every)]
-    low, high = min(means), max(means)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((value - low) * scale)] for value in means)
-
-
-def node_state(node: NodeReport) -> str:
-    ended = f"ended: {node.reason}" if node.reason else "ended"
-    if node.reason == "stopped" and node.message:
-        ended = f"{ended} ({node.message})"
-    if node.phase == "pending":
-        return f"waits: {node.message}" if node.message else "starting"
-    if node.phase != "running":
-        return ended
-    if node.is_draining:
-        # It still runs, so that its progress can be asked for.
-        return ended if node.reason else "leaving"
-    if node.unresponsive_since_seconds:
-        since = _moment(node.unresponsive_since_seconds)
-        return f"{'' if node.has_joined else 'starting, '}unresponsive since {since}"
-    return "working" if node.has_joined else "starting"
-
-
-def _moment(seconds: float) -> str:
-    """With the date: it may have been yesterday."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def last_evaluation(status: JobStatus) -> str:
-    newest = status.latest_evaluation
-    if newest is None:
-        return ""
-    # `elasticdl evaluate` takes no step.
-    at = f" (step {newest.step:,})" if status.kind == "train" else ""
-    return f"{format_metrics(newest.metrics)}{at}"
-
-
-def omitted_evaluations(status: JobStatus) -> str:
-    """Returns a sentence about evaluations that are not listed. Empty if all are."""
-    if not status.evaluations_omitted:
-        return ""
-    return (
-        f"{status.evaluations_omitted:,} more evaluations are not listed: the job's record has room for the first, the "
-        "newest, and those with the lowest and the highest value of each metric. The log of the master has them all."
-    )
-
-
-def format_metrics(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.5g}" for name, value in metrics.items())
-
-
-def time_left(status: JobStatus) -> str:
-    if status.remaining_seconds is None or status.state is not RunState.RUNNING:
-        return ""
-    minutes, seconds = divmod(int(status.remaining_seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d} left" if hours else f"{minutes}:{seconds:02d} left"
-
-
-def one_line(status: JobStatus) -> str:
-    total, done = status.samples_desired, status.samples_done
-    working = sum(1 for node in status.nodes if node.role == "worker" and node_state(node) == "working")
-    parts = [status.phase]
-    # A job command may do without data of ours.
-    if total or status.program != "command":
-        parts += [
-            f"epoch {min(status.epoch + 1, status.epochs)}/{status.epochs}",
-            f"{done:,}/{total:,} samples",
-            f"{status.samples_per_second:,.0f}/s",
-            f"step {status.step:,}",
-        ]
-    if status.loss is not None:
-        parts.append(f"loss {status.loss:.5f}")
-    parts.append(f"{working} of {status.desired_nodes.get('worker', 0)} workers")
-    if time_left(status):
-        parts.append(time_left(status))
-    return " | ".join(parts)
-
-
-def without_effect(status: JobStatus) -> str:
-    """Returns a sentence about batches with non-finite gradients. Empty if there were none."""
-    count = status.non_finite_batches
-    if not count:
-        return ""
-    batches = "1 batch" if count == 1 else f"{count:,} batches"
-    return f"{batches} had no effect: the gradients were not finite (--max_bad_gradients)."
 
 
 def final_lines(status: JobStatus, logs: str) -> list[str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from elasticdl.catalog.job import JobSummary
+from elasticdl.catalog.job import JobProgress, JobSummary
 from elasticdl.jobs.status import RunState
 
 # In place of what cannot be read.
 _UNKNOWN = "?"
-_HEADER = ("JOB", "KIND", "STATE", "STARTED", "TOOK", "PLACE")
+# In place of what a job has not, or not yet.
+_NONE = "-"
+_HEADER = ("JOB", "KIND", "STATE", "PROGRESS", "METRIC", "AGE", "TOOK", "PLACE")
 _STATE_COLUMN = 2
 _COLOURS = {
     "running": "cyan",
@@ -24,7 +26,21 @@ _COLOURS = {
 }
 
 
-def job_document(job: JobSummary) -> dict[str, str | float | None]:
+def select_jobs(
+    jobs: Iterable[JobSummary], *, states: Sequence[str], kinds: Sequence[str], since: float | None
+) -> list[JobSummary]:
+    """Returns the jobs that match every filter that is given, the newest first."""
+    found = [
+        job
+        for job in jobs
+        if (not states or (job.state or _UNKNOWN) in states)
+        and (not kinds or job.kind in kinds)
+        and (since is None or job.created >= since)
+    ]
+    return sorted(found, key=lambda job: job.created, reverse=True)
+
+
+def job_document(job: JobSummary) -> dict[str, str | float | Mapping[str, float] | None]:
     """One entry of `elasticdl jobs list --json`."""
     return {
         "job": job.job,
@@ -34,17 +50,24 @@ def job_document(job: JobSummary) -> dict[str, str | float | None]:
         "ended": job.ended,
         "message": job.message,
         "place": job.location,
+        "samples_done": job.progress.samples_done,
+        "samples_total": job.progress.samples_desired,
+        "metrics": dict(job.progress.metrics),
+        "loss": job.progress.loss,
     }
 
 
 def print_jobs(jobs: Sequence[JobSummary]) -> None:
+    now = time.time()
     rows = [
         (
             job.job,
             job.kind or _UNKNOWN,
             str(job.state or _UNKNOWN),
-            _moment(job.created),
-            _duration(job),
+            _share(job.progress),
+            _metric(job.progress),
+            _age(job, now),
+            _duration(job, now),
             job.location,
         )
         for job in jobs
@@ -57,15 +80,37 @@ def print_jobs(jobs: Sequence[JobSummary]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds)) if seconds else _UNKNOWN
+def _share(progress: JobProgress) -> str:
+    if not progress.samples_desired:
+        return _NONE
+    # Rounded down: 100% means all of it.
+    return f"{100 * progress.samples_done // progress.samples_desired}%"
 
 
-def _duration(job: JobSummary) -> str:
-    if job.ended is None and job.state in (RunState.INTERRUPTED, None):
+def _metric(progress: JobProgress) -> str:
+    """The first metric of the newest evaluation, which is the first that the model defines; else the loss."""
+    if progress.metrics:
+        name = next((name for name in progress.metrics if name != "loss"), "loss")
+        return f"{name}={progress.metrics[name]:.4g}"
+    return _NONE if progress.loss is None else f"loss={progress.loss:.4g}"
+
+
+def _age(job: JobSummary, now: float) -> str:
+    """In the largest unit that fits, as kubectl shows it."""
+    if not job.created:
         return _UNKNOWN
     # The cluster's clock may be ahead of ours.
-    seconds = max(0, int((job.ended or time.time()) - job.created))
+    seconds = max(0, int(now - job.created))
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _duration(job: JobSummary, now: float) -> str:
+    if job.ended is None and job.state in (RunState.INTERRUPTED, None):
+        return _UNKNOWN
+    seconds = max(0, int((job.ended or now) - job.created))
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02d}m{seconds:02d}s" if hours else f"{minutes}m{seconds:02d}s"

@@ -6,14 +6,10 @@ import sys
 
 import click
 
-from elasticdl.cli.output.display import (
-    final_lines,
-    node_state,
-    omitted_evaluations,
-    one_line,
-    panel,
-    without_effect,
-)
+from elasticdl.cli.output.display import final_lines
+from elasticdl.cli.output.node_rows import node_state
+from elasticdl.cli.output.panel import panel
+from elasticdl.cli.output.progress_text import omitted_evaluations, one_line, without_effect
 from elasticdl.cli.output.server_table import server_lines, server_table
 from elasticdl.jobs.status import JobStatus, RunState
 

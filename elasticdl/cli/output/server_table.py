@@ -18,20 +18,6 @@ _HOT_IDS = 3
 _MANY_HITS = 0.5
 
 
-# What there is room for where servers are among other nodes.
-FIGURES = ("rows", "pushes/s", "pull p95", "push p95")
-
-
-def server_figures(server: ServerReport) -> tuple[str, ...]:
-    """`FIGURES` of a server."""
-    return (
-        f"{server.rows:,}",
-        rate(server.push.per_second),
-        duration(server.pull.p95_seconds),
-        duration(server.push.p95_seconds),
-    )
-
-
 def server_lines(servers: Sequence[ServerReport]) -> list[str]:
     """One line a server, one a table below it."""
     lines = []

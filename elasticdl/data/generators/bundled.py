@@ -21,6 +21,7 @@ from elasticdl.data.dataset_writer import SUFFIXES, SplitWriter, file_writer, ne
 from elasticdl.data.files.atomic_file import AtomicFile, disk_errors
 from elasticdl.data.formats.idx import IdxFile, labels_beside
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 
 Progress = Callable[[int], None]
 
@@ -169,7 +170,7 @@ def _of_scikit_learn(name: str) -> Path:
             return path
     raise UserError(
         "This data set comes with scikit-learn, which is not installed.",
-        hint="pip install 'elasticdl[datasets]'",
+        hint=install_command("datasets"),
     )
 
 

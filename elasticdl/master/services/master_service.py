@@ -250,7 +250,7 @@ class MasterService(MasterServicer):
         self._master.detector.progress_reported(
             request.node, self._master.clock(), batch_seconds=request.batch_seconds
         )
-        self._master.note_progress(max(0, done), loss)
+        self._master.note_progress(max(0, done), loss, worker=request.node)
         self._master.note_skipped(request.skipped_batches)
         self._master.note_scalars(dict(request.scalars))
         return pb.ReportReply(lost_leases=lost)

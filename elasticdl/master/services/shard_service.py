@@ -309,7 +309,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 samples += max(0, position - lease.position)
                 batches += max(0, count - lease.batches)
         self._master.detector.progress_reported(worker, self._master.clock(), batches=batches)
-        self._master.note_progress(samples, loss)
+        self._master.note_progress(samples, loss, worker=worker)
         return lost
 
     # -- whole data sets -------------------------------------------------------------------------------------

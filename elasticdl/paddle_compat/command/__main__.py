@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from elasticdl.errors import ExitCode, UserError
+from elasticdl.extras import install_command
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN, parse
 
@@ -52,7 +53,7 @@ def version() -> str:
     try:
         found = version_of("paddlepaddle")
     except PackageNotFoundError as error:
-        raise UserError("PaddlePaddle is not installed.", hint="pip install 'elasticdl[paddle]'") from error
+        raise UserError("PaddlePaddle is not installed.", hint=install_command("paddle")) from error
     return f"PaddlePaddle {found}, commands of the Kubernetes guide by elasticdl {version_of('elasticdl')}"
 
 

@@ -48,6 +48,8 @@ class Resource:
 TRAINING_JOB = Resource(kind="TrainingJob", group="elasticdl.org", plural="trainingjobs")
 # Documents that were written for PaddlePaddle EDL.
 PADDLE_TRAINING_JOB = Resource(kind="TrainingJob", group="paddlepaddle.org", plural="trainingjobs")
+# Served where metrics-server, or an adapter in its place, is installed.
+POD_METRICS = Resource(kind="PodMetrics", group="metrics.k8s.io", version="v1beta1", plural="pods")
 
 _RESOURCES = {
     resource.kind: resource

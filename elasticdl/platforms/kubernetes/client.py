@@ -159,7 +159,8 @@ class Cluster:
             items += map(transform, found) if transform else found
             metadata = answer["metadata"]
             if not metadata.get("continue"):
-                return Listing(items=tuple(items), version=str(metadata["resourceVersion"]))
+                # Metrics have no version.
+                return Listing(items=tuple(items), version=str(metadata.get("resourceVersion", "")))
             page = {"limit": str(page_size), "continue": str(metadata["continue"])}
 
     async def is_served(self, resource: Resource) -> bool:

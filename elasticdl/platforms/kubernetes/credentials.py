@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 
 # Longer than any job, so that none has to renew it.
 _YEARS = 10
@@ -71,7 +72,7 @@ def make_certificates(name: str) -> tuple[str, str, str]:
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
     except ModuleNotFoundError as error:
         raise UserError(
-            f"Jobs on Kubernetes need the package {error.name}.", hint="pip install 'elasticdl[kubernetes]'"
+            f"Jobs on Kubernetes need the package {error.name}.", hint=install_command("kubernetes")
         ) from error
 
     def named(text: str) -> x509.Name:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 from elasticdl.platforms.kubernetes.kubeconfig import Access
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def http_library() -> Any:
         return importlib.import_module("httpx")
     except ModuleNotFoundError as error:
         raise UserError(
-            f"Jobs on Kubernetes need the package {error.name}.", hint="pip install 'elasticdl[kubernetes]'"
+            f"Jobs on Kubernetes need the package {error.name}.", hint=install_command("kubernetes")
         ) from error
     finally:
         if skips_command_line:

@@ -6,12 +6,20 @@ output is never lost: at least one limit's worth of it is there, and at most two
 file itself because only so can the size be bounded, and because a program must not die of a full disk for
 having printed something: when the disk is full, first the older half of the log is given up, then output is
 dropped, and the log says how much once it can be written again.
+
+Beside each log is `.NAME.log.times`, which has for every second with output the offset at which it begins. So the
+logs of several nodes can be merged by time, whatever programs print. It is a help for readers: if it cannot be
+written or is missing, lines have no time, and nothing else changes.
 """
 
 from __future__ import annotations
 
+import bisect
 import io
 import os
+import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 LOG_BYTES = 64 * 1024 * 1024
@@ -22,6 +30,10 @@ _LONGEST_TAIL = 1024 * 1024
 # The last output is also kept in memory, for the message that says why a node ended.
 _NEWEST_BYTES = 4096
 
+# An entry of the file of times: offset in the log, seconds since 1970.
+_TIME = struct.Struct("<Qd")
+_TIME_RESOLUTION_SECONDS = 1.0
+
 
 def log_path(folder: Path, node: str) -> Path:
     return folder / f"{node}.log"
@@ -31,12 +43,19 @@ def _older(path: Path) -> Path:
     return path.with_name(path.name + ".1")
 
 
+def _times_path(path: Path) -> Path:
+    """Hidden, so that it is not taken for a log."""
+    return path.with_name(f".{path.name}.times")
+
+
 class LogWriter:
     """Appends to a log. Only opening it can fail; what cannot be written later is counted."""
 
-    def __init__(self, path: Path, *, limit: int = LOG_BYTES) -> None:
+    def __init__(self, path: Path, *, limit: int = LOG_BYTES, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._limit = limit
+        self._clock = clock
+        self._noted_at = 0.0
         self._newest = b""
         self._lost = 0
         self._fd = -1
@@ -72,6 +91,7 @@ class LogWriter:
     def _rotate(self) -> None:
         try:
             os.replace(self._path, _older(self._path))
+            self._rotate_times()
             self.close()
             self._open()
         except OSError as error:
@@ -82,6 +102,7 @@ class LogWriter:
     def _append(self, data: bytes) -> None:
         if not data:
             return
+        self._note_time()
         if self._lost:
             note = f"[{self._lost} bytes of output could not be written]\n".encode()
             if self._write(note):
@@ -89,6 +110,31 @@ class LogWriter:
                 return
             self._lost = 0
         self._lost += self._write(data)
+
+    def _note_time(self) -> None:
+        """Before the output is written: a reader of the output finds its time."""
+        now = self._clock()
+        if abs(now - self._noted_at) < _TIME_RESOLUTION_SECONDS:
+            return
+        self._noted_at = now
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            file = os.open(_times_path(self._path), flags, 0o600)
+            try:
+                os.write(file, _TIME.pack(self._size, now))
+            finally:
+                os.close(file)
+        except OSError:
+            # Lines of this second count as of the one before.
+            return
+
+    def _rotate_times(self) -> None:
+        self._noted_at = 0.0
+        try:
+            os.replace(_times_path(self._path), _times_path(_older(self._path)))
+        except OSError:
+            # Times of another log would be wrong ones.
+            _times_path(_older(self._path)).unlink(missing_ok=True)
 
     def _write(self, data: bytes) -> int:
         """Tells how many bytes could not be written."""
@@ -137,14 +183,24 @@ class LogReader:
 
     def __init__(self, path: Path, *, from_end: bool = False) -> None:
         self._path = path
-        self._file = (None if from_end else _open_raw(_older(path))) or _open_raw(path)
+        older = None if from_end else _open_raw(_older(path))
+        self._file = older or _open_raw(path)
+        self._times = _Times(_older(path) if older else path)
         if from_end and self._file is not None:
             self._file.seek(0, os.SEEK_END)
+
+    def read_timed(self) -> list[tuple[float | None, bytes]]:
+        """Like `read`, in pieces of one second each. Without a time where none is known."""
+        data = self.read()
+        if self._file is None or not data:
+            return []
+        return self._times.split(data, self._file.tell() - len(data))
 
     def read(self) -> bytes:
         """What has come since the last call, up to some size; nothing if nothing has."""
         if self._file is None:
             self._file = _open_raw(self._path)
+            self._times = _Times(self._path)
         if self._file is None:
             return b""
         data = self._file.read(_LONGEST_TAIL)
@@ -155,9 +211,15 @@ class LogReader:
             return b""
         # The last output may have been written between the empty read and the turn-over.
         data = self._file.readall()
+        if data:
+            # The newer file is found by the next call.
+            newer.close()
+            return data
         self._file.close()
         self._file = newer
-        return data or newer.read(_LONGEST_TAIL) or b""
+        is_older = _is_file(newer, _older(self._path))
+        self._times = _Times(_older(self._path) if is_older else self._path)
+        return newer.read(_LONGEST_TAIL) or b""
 
     def close(self) -> None:
         if self._file is not None:
@@ -185,3 +247,46 @@ def _open_raw(path: Path) -> io.FileIO | None:
         return io.FileIO(path, "r")
     except FileNotFoundError:
         return None
+
+
+def _is_file(file: io.FileIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+class _Times:
+    """The times of one log file, which may grow. The file is held open, so that it stays that of the log."""
+
+    def __init__(self, log: Path) -> None:
+        self._path = _times_path(log)
+        self._file = _open_raw(self._path)
+        self._offsets: list[int] = []
+        self._moments: list[float] = []
+
+    def split(self, data: bytes, start: int) -> list[tuple[float | None, bytes]]:
+        """Returns the output that begins at that offset, cut where another second begins."""
+        self._read()
+        end, pieces = start + len(data), []
+        index = bisect.bisect_right(self._offsets, start) - 1
+        position = start
+        while position < end:
+            following = self._offsets[index + 1] if index + 1 < len(self._offsets) else end
+            cut = min(max(following, position), end)
+            moment = self._moments[index] if index >= 0 else None
+            if cut > position:
+                pieces.append((moment, data[position - start : cut - start]))
+            position, index = cut, index + 1
+        return pieces
+
+    def _read(self) -> None:
+        if self._file is None:
+            self._file = _open_raw(self._path)
+        data = self._file.readall() if self._file is not None else b""
+        whole = len(data) - len(data) % _TIME.size
+        if self._file is not None and whole != len(data):
+            self._file.seek(whole - len(data), os.SEEK_CUR)
+        for offset, moment in _TIME.iter_unpack(data[:whole]):
+            self._offsets.append(offset)
+            self._moments.append(moment)

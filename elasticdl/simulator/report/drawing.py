@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 
 # Light colours; the page defines dark ones under the same names.
 LIGHT = {
@@ -143,7 +144,7 @@ def write_png(drawings: Sequence[Drawing], path: Path, *, scale: int = 2) -> Non
         from PIL import Image, ImageDraw, ImageFont
     except ImportError:
         raise UserError(
-            "A PNG picture needs Pillow.", hint="pip install 'elasticdl[plots]'; --html works without it."
+            "A PNG picture needs Pillow.", hint=f"{install_command('plots')}; --html works without it."
         ) from None
     width = int(max(drawing.width for drawing in drawings) * scale)
     height = int(sum(drawing.height for drawing in drawings) * scale)

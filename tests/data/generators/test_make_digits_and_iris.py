@@ -97,7 +97,7 @@ def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for make in (make_digits, make_iris):
         with pytest.raises(UserError, match="scikit-learn") as error:
             make(tmp_path / "x")
-        assert error.value.hint == "pip install 'elasticdl[datasets]'"
+        assert error.value.hint == "pip install 'scikit-learn>=1.3'"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from elasticdl.errors import UserError
+from elasticdl.extras import install_command
 from elasticdl.worker.definition import ModelDefinition, load_definition
 
 FUNCTIONS = """
@@ -154,7 +155,7 @@ def test_framework_that_is_not_installed(
     with pytest.raises(UserError) as caught:
         load(zoo(needs__in__it=f"import {package}.layers\n{FUNCTIONS}"), "needs.it.custom_model")
     assert f"needs {package}, which is not installed" in caught.value.message
-    assert caught.value.hint == f"pip install 'elasticdl[{extra}]'"
+    assert caught.value.hint == install_command(extra)
 
 
 def test_other_module_that_is_not_installed(zoo: Callable[..., Path]) -> None:
