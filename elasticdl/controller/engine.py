@@ -318,6 +318,7 @@ class Engine:
             priority=self.view.priority(priority_class(view.spec)),
             history=history,
             workers_desired=view.workers_desired,
+            workers_now=view.workers_placed,
         )
 
     def _changed_job(self, key: str) -> None:

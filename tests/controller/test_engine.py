@@ -19,7 +19,7 @@ from elasticdl.controller.reconcile.actions import (
 )
 from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
-from elasticdl.jobs.status import RunState
+from elasticdl.jobs.status import DesiredResult, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from elasticdl.platforms.kubernetes.client import ClusterAway
 from tests.controller.builders import (
@@ -124,15 +124,72 @@ def test_users_stop_is_never_replaced_by_a_size() -> None:
     assert not of_kind(WriteDesired, cluster.actions())
 
 
+def pinned(document: Document, size: int) -> Document:
+    return edited(document, trainer={**document["spec"]["trainer"], "replicas": size})
+
+
 def test_pinned_size_is_written() -> None:
     cluster = FakeCluster()
     job = training_job(high=3)
     cluster.run(job)
-    pinned = training_job(high=3)
-    pinned["spec"]["trainer"]["replicas"] = 2
-    pinned["metadata"]["generation"] = 2
-    cluster.show(pinned)
-    assert desired_of(cluster.actions()).nodes == {"worker": 2}
+    cluster.show(pinned(job, 2))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 2}
+    [event] = of_kind(EmitEvent, actions)
+    assert (event.reason, event.message) == ("Shrink", "Shrinks from 3 to 2: its size is pinned to 2.")
+
+
+def test_pinned_size_without_room_stops_nothing() -> None:
+    cluster = FakeCluster(cpu="3")
+    job = training_job(high=3)
+    cluster.run(job)
+    cluster.show(pinned(job, 3))
+    actions = cluster.actions()
+    assert not of_kind(DeletePod, actions)
+    assert not of_kind(WriteDesired, actions)
+    cluster.show(node("m1"))
+    assert desired_of(cluster.actions()).nodes == {"worker": 3}
+
+
+def draining(name: str) -> Document:
+    machine = node(name)
+    machine["spec"] = {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}
+    return machine
+
+
+def test_trainers_on_a_machine_that_goes_are_replaced_elsewhere() -> None:
+    cluster = FakeCluster(machines=2)
+    job = training_job(low=2, high=2)
+    spec = cluster.run(job, machine="m0")
+    cluster.show(draining("m0"))
+    actions = cluster.actions()
+    desired = desired_of(actions)
+    assert (desired.nodes, set(desired.victims)) == ({}, {"worker-0", "worker-1"})
+    [event] = of_kind(EmitEvent, actions)
+    assert event.reason == "Move"
+    assert "m0 is about to be removed" in event.message
+    # While they drain, and while their replacements start, nothing more is asked for.
+    going = replace(report(2), nodes=tuple(replace(each, is_draining=True) for each in report(2).nodes))
+    cluster.show(record(spec, report=going, generation=desired.generation, victims=desired.victims))
+    assert not of_kind(WriteDesired, cluster.actions())
+
+
+def test_trainers_that_the_master_does_not_drain_are_named_once() -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(low=2, high=2), machine="m0")
+    cluster.show(draining("m0"))
+    desired = desired_of(cluster.actions())
+    refused = DesiredResult(ignored_victims=dict.fromkeys(desired.victims, "known by their addresses"))
+    said = report(2, observed_generation=desired.generation, desired_result=refused)
+    cluster.show(record(spec, report=said, generation=desired.generation, victims=desired.victims))
+    assert not of_kind(WriteDesired, cluster.actions())
+
+
+def test_trainers_stay_where_they_are_while_another_is_replaced() -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(low=2, high=2), machine="m0")
+    cluster.show(draining("m0"), record(spec, report=replace(report(2), nodes=report(1).nodes)))
+    assert not of_kind(WriteDesired, cluster.actions())
 
 
 def test_missing_master_is_created_again_with_its_record() -> None:

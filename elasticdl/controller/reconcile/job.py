@@ -4,6 +4,7 @@
     record, no master, admitted    → StartMaster: it recovers with its ledger
     master ended or lost           → DeletePod first; its end is an event that comes back here
     planned size ≠ desired size    → WriteDesired; the job's master scales, and drains the victims first
+    other machines are planned     → WriteDesired with victims only; the master replaces them
     suspended or preempted         → DeletePod for all pods; the record stays, and a later master recovers from it
     finished                       → the final status, which stays; DeleteTrainingJob after the time to live
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range
+from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range, trainer_range
 from elasticdl.controller.reconcile.actions import (
     Action,
     DeletePod,
@@ -28,7 +29,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteStatus,
 )
 from elasticdl.controller.reconcile.job_status import next_status
-from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.controller.reconcile.job_view import ENDED_PHASES, JobView
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.training_job.status import (
@@ -41,9 +42,7 @@ from elasticdl.jobs.training_job.status import (
 from elasticdl.platforms.kubernetes.client import uid_of
 from elasticdl.platforms.kubernetes.naming import node_of
 from elasticdl.platforms.kubernetes.pods.status import leaving
-from elasticdl.scheduling.decisions import Hold
-
-_ENDED = ("Succeeded", "Failed")
+from elasticdl.scheduling.decisions import Hold, Move
 
 
 def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tuple[Action, ...]:
@@ -119,7 +118,9 @@ def sized(view: JobView, spec: JobSpec, workers: int) -> JobSpec:
 
 
 def _servers(view: JobView, spec: JobSpec, workers: int) -> int:
-    return servers_for(workers, trainers=size_range(view.managed), servers=server_range(view.managed, spec))
+    return servers_for(
+        workers, trainers=trainer_range(view.managed), servers=server_range(view.managed, spec)
+    )
 
 
 def _stop_pods(view: JobView, reason: str) -> tuple[Action, ...]:
@@ -157,7 +158,7 @@ def _master(view: JobView) -> tuple[Action, ...]:
         return (
             DeletePod(job=job, name=name, uid=uid_of(master), reason="its machine is lost", is_forced=True),
         )
-    if (master.get("status") or {}).get("phase") in _ENDED and not leaving(master):
+    if (master.get("status") or {}).get("phase") in ENDED_PHASES and not leaving(master):
         return (DeletePod(job=job, name=name, uid=uid_of(master), reason="it has ended before the job"),)
     return ()
 
@@ -181,20 +182,38 @@ def _resize(view: JobView, size: int) -> tuple[Action, ...]:
         there = desired.nodes.get(PS) or record.status.desired_nodes.get(PS) or view.spec.nodes.num_ps
         if servers != there:
             nodes[PS] = servers
-    if not nodes:
+    victims = _victims(view)
+    if not nodes and not (isinstance(view.decision, Move) and _is_settled(view, size) and victims):
         return ()
     # What has been observed is done with, its victims too; sizes are levels and stay.
     base = desired if not record.record.has_observed(desired.generation) else replace(desired, victims=())
-    after = base.with_nodes(nodes, victims=_victims(view))
+    after = base.with_nodes(nodes, victims=victims)
     return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)
 
 
+def _is_settled(view: JobView, size: int) -> bool:
+    """Whether the job has what it should have, so that instances may leave for other machines. A node that is being
+    replaced comes first: such a plan is one for the time after.
+    """
+    record = view.record
+    if record is None or view.master is None or not record.record.has_observed(view.desired.generation):
+        return False
+    targets = record.status.desired_nodes
+    return targets.get(WORKER) == size and all(
+        record.status.ready_nodes(role) >= count for role, count in targets.items()
+    )
+
+
 def _victims(view: JobView) -> tuple[str, ...]:
-    """Names of nodes, for those are what masters know."""
+    """Names of nodes, for those are what masters know. Left out: those that drain already, or cannot be drained."""
     pods: Mapping[str, object] = view.pods
     found = (key.partition("/")[2] for key in getattr(view.decision, "victims", ()))
     names = (node_of(dict(view.pods[name])) for name in found if name in pods)
-    return tuple(name for name in names if name.startswith(f"{WORKER}-"))
+    done: set[str] = set()
+    if view.record is not None:
+        done.update(node.name for node in view.record.status.nodes if node.is_draining)
+        done.update(view.record.status.desired_result.ignored_victims)
+    return tuple(name for name in names if name.startswith(f"{WORKER}-") and name not in done)
 
 
 def _events(
