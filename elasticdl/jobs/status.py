@@ -213,6 +213,10 @@ class JobStatus:
     samples_done: int = 0
     # Of all epochs.
     samples_desired: int = json_field("samples_total", default=0)
+    # Of all epochs: done once, lost with the model or doubtful, and therefore trained again.
+    samples_again: int = 0
+    # Waiting of workers for slower ones, in seconds of the job: of one of four workers, a quarter counts.
+    straggler_seconds: float = 0.0
     step: int = 0
     samples_per_second: float = 0.0
     remaining_seconds: float | None = json_field("seconds_left", default=None)

@@ -57,6 +57,8 @@ def job_status(
         dataset_size=size,
         samples_done=done,
         samples_desired=total,
+        samples_again=_samples_again(state, dataset) if known else 0,
+        straggler_seconds=round(master.supervisor.straggler_time.seconds, 1),
         step=master.global_step or state.ledger.steps,
         samples_per_second=rate,
         remaining_seconds=(total - done) / rate if rate > 0 and total else None,
@@ -80,6 +82,11 @@ def job_status(
         audit=None if brief else audit_ledger(state.ledger),
     )
     return status.without_tables() if brief else status
+
+
+def _samples_again(state: JobState, dataset: str) -> int:
+    ledger = state.ledger
+    return sum(ledger.again(dataset, epoch) for epoch in ledger.again_epochs(dataset))
 
 
 def _nodes(master: Master) -> tuple[NodeReport, ...]:
