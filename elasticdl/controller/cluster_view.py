@@ -55,6 +55,7 @@ _OF_STATUS = (
     "generation",
     "observedGeneration",
     "desiredResult",
+    "readyToPause",
 )
 _OF_NODES = ("name", "phase", "reason", "message", "draining", "joined")
 

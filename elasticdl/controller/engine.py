@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from elasticdl.backoff import Backoff
+from elasticdl.controller.admitted_size import with_admitted_size
 from elasticdl.controller.cluster_resources import ClusterResources
 from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
@@ -273,7 +274,7 @@ class Engine:
             for name, pod in pods.items()
             if self.view.is_lost_machine((pod.get("spec") or {}).get("nodeName"))
         )
-        return JobView(
+        view = JobView(
             managed=built.of(managed),
             spec=built.spec,
             problem=built.problem,
@@ -282,6 +283,7 @@ class Engine:
             pods=pods,
             lost_pods=frozenset(lost),
         )
+        return with_admitted_size(view)
 
     def _built(self, managed: ManagedJob, *, started_from: str) -> _BuiltSpec:
         job = managed.job

@@ -76,6 +76,7 @@ def job_status(
         desired_nodes=dict(state.roster.targets),
         observed_generation=observed.generation if observed else 0,
         desired_result=desired_result or DesiredResult(),
+        is_ready_to_pause=observed is not None and bool(observed.pause) and not state.awaits_checkpoint,
         non_finite_batches=max(master.figures.refused, master.skipped_batches),
         buckets=state.placing.report(),
         servers=master.figures.reports(),
