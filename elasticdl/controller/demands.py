@@ -47,6 +47,10 @@ class SpeedHistory:
         before = self.rates.get(self._size, samples_per_second)
         self.rates[self._size] = before + self.SMOOTHING * (samples_per_second - before)
 
+    def shift(self, seconds: float) -> None:
+        """The clock has jumped."""
+        self._since += seconds
+
     def observations(self) -> tuple[Observation, ...]:
         return tuple(
             Observation.from_throughput(machines=machines, replicas=workers, samples_per_second=rate)

@@ -580,3 +580,57 @@ def test_api_server_that_does_not_answer_is_no_trouble_of_a_job() -> None:
     start = cluster.actions()[0]
     cluster.engine.failed("elasticdl.org/default/one", start, ClusterAway("it is away"), now=NOW)
     assert of_kind(StartJob, cluster.actions(now=NOW + 1))
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_clock_that_jumps_delays_neither_retries_nor_progress(jump: float) -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(high=3))
+    status = status_of(cluster.actions())
+    cluster.show(training_job(high=3, status=status), training_job("two", high=1))
+    start = cluster.actions("two", now=NOW + 1)[0]
+    cluster.engine.failed("elasticdl.org/default/two", start, UserError("refused"), now=NOW + 1)
+    assert not of_kind(StartJob, cluster.actions("two", now=NOW + 2))
+    cluster.show(record(spec, report=report(3, samples_done=5, samples_desired=10)))
+    later = cluster.step(NOW + 8 + jump).actions
+    again = cluster.step(NOW + 8 + jump + 6).actions
+    started = [*later.get("elasticdl.org/default/two", ()), *again.get("elasticdl.org/default/two", ())]
+    assert of_kind(StartJob, tuple(started))
+    written = [*later.get("elasticdl.org/default/one", ()), *again.get("elasticdl.org/default/one", ())]
+    assert of_kind(WriteStatus, tuple(written))[-1].status.progress.samples_done == 5
+
+
+def test_recreated_job_waits_for_the_record_of_the_one_before() -> None:
+    cluster = FakeCluster()
+    job = training_job()
+    spec = cluster.run(job)
+    cluster.remove(job)
+    again = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    cluster.show(again)
+    actions = cluster.actions()
+    assert not of_kind(StartJob, actions)
+    assert not of_kind(DeletePod, actions)
+    admitted = status_of(actions).condition(ConditionType.ADMITTED)
+    assert admitted is not None
+    assert admitted.reason == "NameInUse"
+    # The garbage collector comes by.
+    for name in ("master-0", "worker-0", "worker-1", "worker-2"):
+        cluster.remove(pod(spec, name))
+    cluster.remove(record(spec))
+    assert of_kind(StartJob, cluster.actions())
+
+
+@pytest.mark.parametrize("capacity", ["-4", "plenty", ""])
+def test_machine_whose_capacity_is_nonsense_is_left_out(capacity: str) -> None:
+    cluster = FakeCluster(cpu="3")
+    cluster.show(node("liar", cpu=capacity))
+    assert cluster.started(training_job(low=1, high=9))["one"].nodes.num_workers == 2
+
+
+def test_machine_that_reports_less_than_runs_on_it_stops_nothing() -> None:
+    cluster = FakeCluster()
+    cluster.run(training_job(low=1, high=3))
+    cluster.show(node("m0", cpu="1"))
+    actions = cluster.actions()
+    assert not of_kind(DeletePod, actions)
+    assert not of_kind(WriteDesired, actions)
