@@ -25,11 +25,7 @@ class ClusterResources:
     @classmethod
     def of(cls, view: ClusterView) -> ClusterResources:
         bound = [pod for pod in view.pods.values() if pod.machine in view.machines]
-        open_machines = {
-            name: machine
-            for name, machine in view.machines.items()
-            if machine.is_ready and not machine.is_cordoned
-        }
+        open_machines = {name: machine for name, machine in view.machines.items() if machine.takes_pods}
         free = {name: dict(machine.allocatable) for name, machine in open_machines.items()}
         for pod in bound:
             left = free.get(pod.machine or "")

@@ -55,15 +55,9 @@ _OF_STATUS = (
     "generation",
     "observedGeneration",
     "desiredResult",
+    "readyToPause",
 )
 _OF_NODES = ("name", "phase", "reason", "message", "draining", "joined")
-# Taints of machines under removal.
-_LEAVING_TAINTS = (
-    "ToBeDeletedByClusterAutoscaler",
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-    "node.kubernetes.io/out-of-service",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +177,6 @@ class ClusterView:
 
     def priority(self, class_name: str) -> int:
         return self.priorities.get(class_name, self.default_priority) if class_name else self.default_priority
-
-    def is_leaving_machine(self, name: str | None) -> bool:
-        """Cordoned, or about to be removed."""
-        machine = self.machines.get(name or "")
-        return machine is not None and _is_leaving(machine)
 
     def is_lost_machine(self, name: str | None) -> bool:
         """Not there any more, or not ready."""
@@ -330,11 +319,7 @@ def _is_same_but_status(one: ManagedJob, other: ManagedJob) -> bool:
 
 
 def _is_usable(machine: Machine) -> tuple[bool, bool]:
-    return machine.is_ready, _is_leaving(machine)
-
-
-def _is_leaving(machine: Machine) -> bool:
-    return machine.is_cordoned or any(taint.key in _LEAVING_TAINTS for taint in machine.taints)
+    return machine.is_ready, machine.takes_pods
 
 
 def _read(read: Callable[[Document], _Read], document: Document, what: str) -> _Read | None:

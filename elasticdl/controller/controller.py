@@ -45,6 +45,8 @@ WATCHED = (
     Watched(resource=TRAINING_JOB, transform=slim_training_job, is_custom=True),
     Watched(resource=PADDLE_TRAINING_JOB, transform=slim_training_job, is_custom=True),
 )
+# How long a task that was cancelled may take, before it is cancelled again.
+_CANCEL_SECONDS = 5.0
 # Jobs whose actions are carried out at the same time.
 _CONCURRENT_JOBS = 16
 
@@ -126,10 +128,12 @@ class Controller:
             for task in done:
                 task.result()
         finally:
-            under_way = [loop, *self._busy.values(), *tasks]
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            under_way = {loop, *self._busy.values(), *tasks}
+            while under_way:
+                # A cancellation that meets the end of a `wait_for` is lost, before Python 3.12.
+                for task in under_way:
+                    task.cancel()
+                _, under_way = await asyncio.wait(under_way, timeout=_CANCEL_SECONDS)
 
     async def _loop(self) -> None:
         while True:

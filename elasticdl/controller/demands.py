@@ -47,6 +47,10 @@ class SpeedHistory:
         before = self.rates.get(self._size, samples_per_second)
         self.rates[self._size] = before + self.SMOOTHING * (samples_per_second - before)
 
+    def shift(self, seconds: float) -> None:
+        """The clock has jumped."""
+        self._since += seconds
+
     def observations(self) -> tuple[Observation, ...]:
         return tuple(
             Observation.from_throughput(machines=machines, replicas=workers, samples_per_second=rate)
@@ -54,15 +58,27 @@ class SpeedHistory:
         )
 
 
-def size_range(managed: ManagedJob) -> tuple[int, int]:
-    """The fewest and the most trainers now: one number if it is pinned. A job of a Kueue queue has the size that was
-    admitted: what is pinned, or the minimum.
+def trainer_range(managed: ManagedJob) -> tuple[int, int]:
+    """The fewest and the most trainers of the spec. A job of a Kueue queue has one size: what is pinned, or the
+    minimum.
     """
     trainer = managed.job.spec.trainer
     low, high = max(trainer.min_instance, 1), max(trainer.max_instance, 1)
-    if trainer.pinned:
-        return trainer.pinned, trainer.pinned
-    return (low, low) if managed.job.queue_name else (low, max(low, high))
+    if managed.job.queue_name:
+        size = trainer.pinned or low
+        return size, size
+    return low, max(low, high)
+
+
+def size_range(managed: ManagedJob, *, size_now: int = 0) -> tuple[int, int]:
+    """The fewest and the most trainers now. A pinned size is the most; a job that has not reached it keeps what it has,
+    since the rest may not fit.
+    """
+    low, high = trainer_range(managed)
+    pinned = managed.job.spec.trainer.pinned
+    if pinned is None or high == low:
+        return low, high
+    return max(low, min(size_now, pinned)), pinned
 
 
 def server_range(managed: ManagedJob, spec: JobSpec) -> tuple[int, int]:
@@ -91,12 +107,16 @@ def demand_of(
     priority: int,
     history: SpeedHistory,
     workers_desired: int,
+    workers_now: int = 0,
 ) -> JobDemand:
-    """Returns the planner's view of a job. `workers_desired`: the size that its record asks for; 0 before it starts."""
+    """Returns the planner's view of a job. `workers_desired`: the size that its record asks for; 0 before it starts.
+    `workers_now`: those that have a machine.
+    """
     job = managed.job
-    trainers, servers = size_range(managed), server_range(managed, spec)
-    if trainers[1] > trainers[0]:
-        count = servers_for(max(workers_desired, trainers[0]), trainers=trainers, servers=servers)
+    whole, servers = trainer_range(managed), server_range(managed, spec)
+    trainers = size_range(managed, size_now=workers_now)
+    if whole[1] > whole[0]:
+        count = servers_for(max(workers_desired, whole[0]), trainers=whole, servers=servers)
         servers = (count, count)
     counts = {
         "master": (1, 1),
@@ -117,6 +137,7 @@ def demand_of(
         observations=history.observations(),
         progress=_progress(record),
         largest_run_size=history.largest_size,
+        is_pinned=job.spec.trainer.pinned is not None,
     )
 
 

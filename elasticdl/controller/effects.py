@@ -142,12 +142,7 @@ class Effects:
             },
             "data": desired_entry(action.desired),
         }
-        log.info(
-            "Scaling %s to %s (generation %d)",
-            action.job.key,
-            " and ".join(f"{count} {role}" for role, count in action.desired.nodes.items()),
-            action.desired.generation,
-        )
+        log.info("%s", log_line(action))
         await cluster.patch("ConfigMap", str(metadata["name"]), changes)
 
     async def _write_status(self, cluster: Cluster, action: WriteStatus) -> None:
@@ -163,6 +158,20 @@ class Effects:
             "status": action.status.to_document(),
         }
         await cluster.replace(document, resource=resource_of_job(job), subresource="status")
+
+
+def log_line(action: WriteDesired) -> str:
+    job, desired = action.job.key, action.desired
+    if desired.pause:
+        words = f"Pausing {job}: {desired.pause}"
+    elif desired.nodes:
+        counts = " and ".join(f"{count} {role}" for role, count in desired.nodes.items())
+        words = f"Scaling {job} to {counts}"
+    elif desired.victims:
+        words = f"Moving {', '.join(desired.victims)} of {job} to other machines"
+    else:
+        words = f"Resuming {job}"
+    return f"{words} (generation {desired.generation})"
 
 
 def resource_of_job(job: TrainingJob) -> Resource:

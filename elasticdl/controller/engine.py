@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from elasticdl.backoff import Backoff
+from elasticdl.controller.admitted_size import with_admitted_size
 from elasticdl.controller.cluster_resources import ClusterResources
 from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
@@ -103,6 +104,7 @@ class Engine:
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
         self._planned: Planned | None = None
+        self._stepped_at = float("-inf")
 
     def apply(self, kind: str, document: Document, *, gone: bool = False) -> None:
         """Takes a change of an object into the view."""
@@ -160,6 +162,7 @@ class Engine:
         Only jobs of which something has changed, or whose time has come, are looked at.
         """
         self._forget()
+        self._follow_clock(now)
         due = self._take_due(now)
         for job_id in due:
             view = self._views[job_id] = self._view_of(self.view.jobs[job_id])
@@ -179,6 +182,22 @@ class Engine:
             if found := self._reconcile(job_id, view, now):
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
+
+    def _follow_clock(self, now: float) -> None:
+        """Moves what is to come with a clock that has jumped back: else nothing would be due until it has caught up."""
+        back, self._stepped_at = self._stepped_at - now, now
+        if back <= 0:
+            return
+        log.info("Following the clock, which has jumped back by %.1f s", back)
+        for times in (self._due_at, self._next_at, self._status_at):
+            for job_id in times:
+                times[job_id] -= back
+        for history in self._histories.values():
+            history.shift(-back)
+        self._failures = {
+            job_id: replace(failure, retry_at=failure.retry_at - back)
+            for job_id, failure in self._failures.items()
+        }
 
     def _take_due(self, now: float) -> set[str]:
         changed, self._changed = self._changed, set()
@@ -273,7 +292,7 @@ class Engine:
             for name, pod in pods.items()
             if self.view.is_lost_machine((pod.get("spec") or {}).get("nodeName"))
         )
-        return JobView(
+        view = JobView(
             managed=built.of(managed),
             spec=built.spec,
             problem=built.problem,
@@ -282,6 +301,7 @@ class Engine:
             pods=pods,
             lost_pods=frozenset(lost),
         )
+        return with_admitted_size(view)
 
     def _built(self, managed: ManagedJob, *, started_from: str) -> _BuiltSpec:
         job = managed.job
@@ -318,6 +338,7 @@ class Engine:
             priority=self.view.priority(priority_class(view.spec)),
             history=history,
             workers_desired=view.workers_desired,
+            workers_now=view.workers_placed,
         )
 
     def _changed_job(self, key: str) -> None:

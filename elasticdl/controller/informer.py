@@ -71,7 +71,11 @@ class Informer:
             self._synced()
             return
         async for change in watch(
-            self.cluster, resource, labels=self.watched.labels, transform=self.watched.transform
+            self.cluster,
+            resource,
+            labels=self.watched.labels,
+            transform=self.watched.transform,
+            is_large=True,
         ):
             if isinstance(change, Change):
                 self.on_change(self.watched, change)

@@ -6,7 +6,8 @@ It is level-based: it says how many nodes of a role there should be, not how man
 
 Roles that are not listed stay as they are. `victims` are the workers to drain first; the newest follow if victims do
 not suffice. Parameter servers cannot be named: the ones in the last places leave first. `stop` is the reason to stop
-the job for, and overrides the rest.
+the job for, and overrides the rest. `pause` is the reason to suspend it for: its pods are about to be deleted, and the
+master saves a checkpoint before and reports it (`JobStatus.is_ready_to_pause`); any other change ends the pause.
 
 Failure modes
     No JSON, a wrong type, a newer version, a negative count: `DesiredError`, which the master reports as the
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elasticdl.errors import UserError
@@ -40,10 +41,11 @@ class Desired:
     # Names of nodes, such as worker-3.
     victims: tuple[str, ...] = ()
     stop: str = ""
+    pause: str = ""
 
     @property
     def is_empty(self) -> bool:
-        return not self.nodes and not self.victims and not self.stop
+        return not self.nodes and not self.victims and not self.stop and not self.pause
 
     def with_nodes(self, nodes: Mapping[str, int], *, victims: Sequence[str] = ()) -> Desired:
         """Returns the next generation, with other counts for these roles."""
@@ -56,6 +58,10 @@ class Desired:
     def with_stop(self, reason: str) -> Desired:
         """Returns the next generation, which stops the job."""
         return Desired(generation=self.generation + 1, stop=reason)
+
+    def with_pause(self, reason: str) -> Desired:
+        """Returns the next generation, which makes the job ready to be suspended. Counts stay."""
+        return replace(self, generation=self.generation + 1, victims=(), pause=reason)
 
     def next_empty(self) -> Desired:
         """Returns a desired state that asks for nothing: the base of a change after this one was acted on."""

@@ -215,6 +215,10 @@ class JobStatus:
     samples_done: int = 0
     # Of all epochs.
     samples_desired: int = json_field("samples_total", default=0)
+    # Of all epochs: done once, lost with the model or doubtful, and therefore trained again.
+    samples_again: int = 0
+    # Waiting of workers for slower ones, in seconds of the job: of one of four workers, a quarter counts.
+    straggler_seconds: float = 0.0
     step: int = 0
     samples_per_second: float = 0.0
     remaining_seconds: float | None = json_field("seconds_left", default=None)
@@ -235,6 +239,8 @@ class JobStatus:
     # The generation of the desired state (`jobs/desired.py`) that the master has acted on, and the result.
     observed_generation: int = json_field("observedGeneration", default=0)
     desired_result: DesiredResult = json_field("desiredResult", default_factory=DesiredResult)
+    # Asked to pause, and nothing is left to be saved before the pods are deleted.
+    is_ready_to_pause: bool = json_field("readyToPause", default=False)
     # Batches whose gradients were not finite, and therefore had no effect.
     non_finite_batches: int = json_field("batches_without_effect", default=0)
     buckets: BucketReport | None = None

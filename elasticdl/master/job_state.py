@@ -40,6 +40,7 @@ from elasticdl.master.commands.checkpoints import (
     FinishCheckpoint,
     PassBarrier,
     ReachBarrier,
+    RequestCheckpoint,
     SavedCheckpoint,
     StartFromCheckpoint,
 )
@@ -232,6 +233,11 @@ class JobState:
         return self.ending.stop_reason
 
     @property
+    def awaits_checkpoint(self) -> bool:
+        """A checkpoint has been asked for, and may still be written."""
+        return self.cycle.is_requested and not self.epochs.training_over and not self.outcome
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         return self.dataset_sizes.known
 
@@ -313,6 +319,7 @@ class JobState:
             TruncateLease.handled_by(self.work.truncate),
             StartFromCheckpoint.handled_by(self.schedule.start_from_checkpoint),
             ReachBarrier.handled_by(self.cycle.reach),
+            RequestCheckpoint.handled_by(self.schedule.request_checkpoint),
             PassBarrier.handled_by(self._pass_barrier),
             FailCheckpoint.handled_by(self.schedule.fail_checkpoint),
             FinishCheckpoint.handled_by(self.schedule.finish_checkpoint),

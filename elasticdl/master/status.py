@@ -58,6 +58,8 @@ def job_status(
         dataset_size=size,
         samples_done=done,
         samples_desired=total,
+        samples_again=_samples_again(state, dataset) if known else 0,
+        straggler_seconds=round(master.supervisor.straggler_time.seconds, 1),
         step=master.global_step or state.ledger.steps,
         samples_per_second=rate,
         remaining_seconds=(total - done) / rate if rate > 0 and total else None,
@@ -75,12 +77,18 @@ def job_status(
         desired_nodes=dict(state.roster.targets),
         observed_generation=observed.generation if observed else 0,
         desired_result=desired_result or DesiredResult(),
+        is_ready_to_pause=observed is not None and bool(observed.pause) and not state.awaits_checkpoint,
         non_finite_batches=max(master.figures.refused, master.skipped_batches),
         buckets=state.placing.report(),
         servers=master.figures.reports(),
         audit=None if brief else audit_ledger(state.ledger),
     )
     return status.without_tables() if brief else status
+
+
+def _samples_again(state: JobState, dataset: str) -> int:
+    ledger = state.ledger
+    return sum(ledger.again(dataset, epoch) for epoch in ledger.again_epochs(dataset))
 
 
 def _nodes(master: Master) -> tuple[NodeReport, ...]:

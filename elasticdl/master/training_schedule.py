@@ -17,6 +17,7 @@ from elasticdl.master.commands.checkpoints import (
     FailCheckpoint,
     FinishCheckpoint,
     PassBarrier,
+    RequestCheckpoint,
     StartFromCheckpoint,
 )
 from elasticdl.master.commands.job import FinishTask
@@ -85,6 +86,15 @@ class TrainingSchedule:
             ledger.add(self._settings.single_pass(PREDICTION, size))
         elif self._settings.kind == "evaluate":
             self._evaluations.begin(number=1, epoch=-1)
+
+    def request_checkpoint(self, command: RequestCheckpoint) -> None:
+        """Does nothing where there is nothing to save, or everything is saved."""
+        cycle, steps = self._cycle, self._ledger.steps
+        if self._settings.kind != "train" or not self._settings.saves or TRAINING not in self._sizes:
+            return
+        is_saved = cycle.saved is not None and cycle.saved.step == steps
+        if not is_saved and steps != self._generation.first_step and not self._epochs.training_over:
+            cycle.request_checkpoint()
 
     def pass_barrier(self, command: PassBarrier) -> bool:
         """The snapshot has been taken. Returns False if this is not the barrier of now."""
@@ -192,7 +202,7 @@ class TrainingSchedule:
                     self._cycle.close_epoch(epoch)
         else:
             evaluate = self._evaluations.is_due
-            save = self._cycle.is_due
+            save = self._cycle.is_due or self._cycle.is_requested
         # After a restore no bucket moves before a worker has come to a batch, and no worker may before a barrier.
         trained = self._ledger.steps > self._generation.first_step
         if trained and not self._outcome.stop_reason and self._migration_first():

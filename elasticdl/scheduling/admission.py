@@ -118,8 +118,10 @@ class _Queue:
             return
         kind = _kind(run)
         if kind not in self._hopeless and (self._place_minimum(run, held) or self._preempt_for(run, held)):
+            self._keep_closed(run, held)
             work.commit()
             run.is_running = self.served = True
+            run.note = ""
             _note_shrunk(work, f"job {run.key}")
             return
         # All or nothing: what the job still held is free for others.
@@ -153,15 +155,18 @@ class _Queue:
         groups = sorted(run.job.groups, key=lambda g: (-work.inventory.share(run.requests[g.role]), g.role))
         for group in groups:
             request, mask = run.requests[group.role], run.masks[group.role]
-            spots = self._pack(run, group.role, group.minimum, held.get(group.role, {}))
+            staying = self._closed_spots(run, group.role, held, most=group.minimum)
+            work.place(run, group.role, staying)
+            count = group.minimum - sum(staying.values())
+            spots = self._pack(run, group.role, count, held.get(group.role, {}))
             if spots is not None:
                 work.place(run, group.role, spots)
                 continue
-            for number in range(group.minimum):
+            for number in range(count):
                 one = work.inventory.pack(request, mask, 1, prefer=sorted(held.get(group.role, {})))
                 if one is None:
                     machine = make_room(
-                        work, request, mask & ~self._closed, self._donors(run), wanted=group.minimum - number
+                        work, request, mask & ~self._closed, self._donors(run), wanted=count - number
                     )
                     if machine is None:
                         work.roll_back_to(mark)
@@ -169,6 +174,28 @@ class _Queue:
                     one = {machine: 1}
                 work.place(run, group.role, one)
         return True
+
+    def _closed_spots(self, run: Run, role: str, held: dict[str, Spots], *, most: int) -> Spots:
+        """Instances on machines that take nothing new, such as cordoned ones: no other job can use their room."""
+        inventory, mask = self._work.inventory, run.masks[role]
+        staying: Spots = {}
+        for machine, count in sorted(held.get(role, {}).items()):
+            if inventory.is_kept[machine] and not mask[machine] and most > 0:
+                staying[machine] = min(count, most)
+                most -= staying[machine]
+        return staying
+
+    def _keep_closed(self, run: Run, held: dict[str, Spots]) -> None:
+        """Keeps what an incomplete job holds on such machines above its minimum."""
+        kept = run.spots[run.role]
+        left = {
+            machine: count - kept.get(machine, 0)
+            for machine, count in held.get(run.role, {}).items()
+            if count > kept.get(machine, 0)
+        }
+        room = self._work.quotas.room(run.job.namespace, run.request, run.maximum - run.size)
+        if staying := self._closed_spots(run, run.role, {run.role: left}, most=room):
+            self._work.place(run, run.role, staying)
 
     def _pack(self, run: Run, role: str, count: int, held: Spots) -> Spots | None:
         inventory = self._work.inventory

@@ -23,7 +23,11 @@ from elasticdl.scheduling.requirements import Resources, Taint, Toleration, chec
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """`allocatable` is what pods may request in total; the pods of all owners count against it."""
+    """`allocatable` is what pods may request in total; the pods of all owners count against it.
+
+    is_cordoned: takes no new pods, and those on it stay. is_draining: about to be removed, and its pods with it.
+    is_revocable: may be taken away at any moment (spot, preemptible).
+    """
 
     name: str
     allocatable: Resources
@@ -31,6 +35,19 @@ class Machine:
     taints: tuple[Taint, ...] = ()
     is_ready: bool = True
     is_cordoned: bool = False
+    is_draining: bool = False
+    is_revocable: bool = False
+
+    @property
+    def takes_pods(self) -> bool:
+        return self.is_ready and not self.is_cordoned and not self.is_draining
+
+    @property
+    def release_rank(self) -> int:
+        """A job that shrinks leaves machines of a higher rank first."""
+        if self.is_draining:
+            return 3
+        return 2 if self.is_cordoned else int(self.is_revocable)
 
     def __post_init__(self) -> None:
         if not self.name:

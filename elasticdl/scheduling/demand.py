@@ -115,6 +115,7 @@ class JobDemand:
     largest_run_size: the largest number of elastic instances that it has run with (0: never ran).
     whole_machines: sizes beyond one machine come in whole machines, because the workers synchronise. None means:
     if the elastic group requests an accelerator.
+    is_pinned: a user has asked for the maximum of the elastic group: the job grows to it whatever its speed.
     bounded_exploration: refuse sizes beyond twice `largest_run_size` (at first: beyond the minimum). None means: if
     the job has measurements or a choice of batch size. Fair shares of a job without either are no bet on speed.
     """
@@ -136,6 +137,7 @@ class JobDemand:
     largest_run_size: int = 0
     whole_machines: bool | None = None
     bounded_exploration: bool | None = None
+    is_pinned: bool = False
 
     def __post_init__(self) -> None:
         owner = f"job {self.key}"
@@ -185,7 +187,7 @@ class JobDemand:
     def largest_allowed_size(self) -> int:
         """The maximum, or the exploration bound where that is lower."""
         group = self.elastic_group
-        bounded = self.bounded_exploration
+        bounded = False if self.is_pinned else self.bounded_exploration
         if bounded is None:
             bounded = bool(self.observations) or self.batch is not None
         if not bounded:

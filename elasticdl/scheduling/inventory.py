@@ -38,8 +38,12 @@ class Inventory:
         for name, column in self.column.items():
             self.allocatable[:, column] = [machine.allocatable.get(name, 0) for machine in self.machines]
         self.free: Ints = self.allocatable.copy()
-        self.is_open: Mask = np.array(
-            [machine.is_ready and not machine.is_cordoned for machine in self.machines], dtype=bool
+        self.is_open: Mask = np.array([machine.takes_pods for machine in self.machines], dtype=bool)
+        # What is on them stays, although they take nothing new.
+        self.is_kept: Mask = np.array([machine.is_ready for machine in self.machines], dtype=bool)
+        self.is_draining: Mask = np.array([machine.is_draining for machine in self.machines], dtype=bool)
+        self.release_rank: Ints = np.array(
+            [machine.release_rank for machine in self.machines], dtype=np.int64
         )
         # Of machines that may take pods; what the others have is no capacity.
         self.totals: Ints = self.allocatable[self.is_open].sum(axis=0)
@@ -56,7 +60,7 @@ class Inventory:
         return row
 
     def mask(self, node_selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> Mask:
-        """Returns which machines may take a pod: ready, labels match, every taint tolerated."""
+        """Returns which machines may take a pod: open, labels match, every taint tolerated."""
         key = (tuple(sorted(node_selector.items())), tolerations)
         known = self._masks.get(key)
         if known is None:

@@ -2,9 +2,10 @@
 
 Steps, each in its own module:
     1. serve claims (`admission`, `preemption`): unscheduled pods of others and waiting jobs, by priority and age;
-    2. fair shares (`shares`) for jobs of unknown speed;
-    3. the market (`growth`, `allocation`) for measured jobs;
-    4. all of it again until nothing changes; then one decision per job with its reason.
+    2. leave machines that are about to be removed (`evacuation`);
+    3. fair shares (`shares`) for jobs of unknown speed;
+    4. the market (`growth`, `allocation`) for measured jobs;
+    5. all of it again until nothing changes; then one decision per job with its reason.
 
 The result depends only on the state: models are cached between calls to save time, never to remember.
 
@@ -20,7 +21,9 @@ from elasticdl.scheduling.admission import serve_claims
 from elasticdl.scheduling.cluster import Changes, ClusterState, Pod
 from elasticdl.scheduling.decisions import Admit, Decision, Grow, Hold, Move, Plan, Preempt, Reject, Shrink
 from elasticdl.scheduling.errors import SchedulingInputError
+from elasticdl.scheduling.evacuation import evacuate
 from elasticdl.scheduling.growth.allocation import MarketAllocator
+from elasticdl.scheduling.growth.resize import shrink_to
 from elasticdl.scheduling.growth.shares import LoadLimit, balance_fair_shares, fill_fair_shares
 from elasticdl.scheduling.growth.speed import SpeedCache, SpeedModel
 from elasticdl.scheduling.growth.target_sizes import SpeedTable, candidate_sizes, speed_table, work_left
@@ -30,6 +33,8 @@ from elasticdl.scheduling.workspace import Run, Workspace
 
 # Rounds of admission and growth until nothing changes; two are usual.
 _MOST_ROUNDS = 8
+# The ratio of two speeds that are not worth telling apart.
+_SAME_SPEED = 0.995
 
 
 class Planner:
@@ -86,10 +91,12 @@ class Planner:
         assert self._observed is not None
         work = self._observed.fork()
         self._measure(work)
+        _respect_maximums(work)
         for _ in range(_MOST_ROUNDS):
             # Growth may leave room that a waiting job can use; what it changes, the next plan would see.
             served = serve_claims(work, preempt=self.settings.preempt)
-            if not self._grow(work) and not served:
+            moved = evacuate(work)
+            if not self._grow(work) and not served and not moved:
                 break
             work.rebase()
         return Plan(
@@ -113,8 +120,9 @@ class Planner:
             if model is None:
                 continue
             known = work_left(run.job) is not None
-            if not known and run.job.batch is None:
-                # Fair shares: without an end in sight there is no completion time to improve.
+            if run.job.is_pinned or (not known and run.job.batch is None):
+                # Fair shares: a pinned size is no question of speed, and without an end in sight there is no completion
+                # time to improve.
                 continue
             key = (
                 model,
@@ -213,6 +221,18 @@ def plan(state: ClusterState, settings: PlannerSettings | None = None) -> Plan:
     return Planner(settings).plan(state)
 
 
+def _respect_maximums(work: Workspace) -> None:
+    """Shrinks jobs whose maximum has been lowered, or whose size has been pinned, below what they have."""
+    for run in work.runs.values():
+        if run.is_running and run.size > run.maximum:
+            shrink_to(work, run, run.maximum)
+            run.note = (
+                f"its size is pinned to {run.maximum}"
+                if run.job.is_pinned
+                else f"{run.maximum} is its maximum now"
+            )
+
+
 def decide(run: Run, work: Workspace) -> Decision:
     """Returns the decision for one job, from where its instances were and are."""
     names = work.inventory.names
@@ -258,17 +278,12 @@ def decide(run: Run, work: Workspace) -> Decision:
         reason = f"Grows from {previous} to {run.size}: {_why_grow(run, previous)}."
         return Grow(reason=reason, victims=victims, **common)  # type: ignore[arg-type]
     if run.size < previous:
-        note = run.note or _why_shrink(run, previous)
         return Shrink(
-            reason=f"Shrinks from {previous} to {run.size}: {note}.",
+            reason=f"Shrinks from {previous} to {run.size}: {_why_shrink(run, previous)}.",
             victims=victims,
             **common,  # type: ignore[arg-type]
         )
-    return Move(
-        reason=f"Keeps {run.size} instances and changes machines, to leave whole machines to others.",
-        victims=victims,
-        **common,  # type: ignore[arg-type]
-    )
+    return Move(reason=_why_move(run, victims), victims=victims, **common)  # type: ignore[arg-type]
 
 
 def _victims(run: Run, index: dict[str, int]) -> Iterable[Pod]:
@@ -302,15 +317,22 @@ def _pod_order(pod: Pod) -> tuple[int, str]:
 
 def _why_hold(run: Run) -> str:
     if run.size >= run.maximum:
-        return f"Keeps {run.size}: its maximum."
+        limit = "the size that is pinned" if run.job.is_pinned else "its maximum"
+        return f"Keeps {run.size}: {limit}."
     if run.size >= run.largest:
         return f"Keeps {run.size}: it may grow to at most twice the size it has run with ({run.job.largest_run_size})."
+    if run.job.is_pinned:
+        return f"Keeps {run.size} of the {run.maximum} that are pinned: no room for more."
     if run.table is None:
         return f"Keeps {run.size}: no room for more at its fair share."
     return f"Keeps {run.size}: no change of size would pay for its resize of {run.job.resize_cost_seconds:.0f} s."
 
 
 def _why_grow(run: Run, previous: int) -> str:
+    if run.size <= run.minimum:
+        return "its minimum fits"
+    if run.job.is_pinned:
+        return f"its size is pinned to {run.maximum}"
     if run.table is None:
         return "capacity is free and its share is lowest"
     if previous <= 0:
@@ -320,7 +342,24 @@ def _why_grow(run: Run, previous: int) -> str:
 
 
 def _why_shrink(run: Run, previous: int) -> str:
-    if run.table is None:
-        return "others have a lower share"
+    """The step of the plan that has released instances has noted why; the market's releases have a speed instead."""
+    if run.size >= run.observed_size:
+        return f"no machine has room for {previous - run.size} of its pods"
+    if run.note:
+        return run.note
+    if run.table is None or not run.was_running:
+        return "this is what fits of it, since it lost instances and was placed again"
     ratio = run.table.at(run.size) / max(run.table.at(previous), 1e-12)
+    if ratio >= _SAME_SPEED:
+        return "it trains as fast with fewer"
     return f"it keeps {ratio:.0%} of its speed and others gain more"
+
+
+def _why_move(run: Run, victims: tuple[str, ...]) -> str:
+    if run.note:
+        return f"Keeps {run.size} instances and changes machines: {run.note}."
+    if not victims:
+        return f"Keeps {run.size}: there is room for its pods that no machine has yet."
+    if not run.was_running:
+        return f"Keeps {run.size} instances and changes machines: it lost instances and was placed again."
+    return f"Keeps {run.size} instances and changes machines, to leave whole machines to others."

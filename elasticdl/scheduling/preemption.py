@@ -50,9 +50,9 @@ def release_for(
 ) -> int | None:
     """Releases at most `most` instances of one job on one machine, so that a pod fits there; returns the machine.
 
-    Preferred: the fewest releases per pod that fits (of `wanted`), then the least that would be left over if the
-    machine were filled with such pods. Two trainers of 5 CPUs give way to three servers of 4 on a machine of 12 CPUs,
-    instead of one trainer to one server with a hole beside it.
+    Preferred: the fewest releases per pod that fits (of `wanted`), then machines that may be taken away, then the least
+    that would be left over if the machine were filled with such pods. Two trainers of 5 CPUs give way to three servers
+    of 4 on a machine of 12 CPUs, instead of one trainer to one server with a hole beside it.
     """
     spots = run.spots[run.role]
     rows = np.array([machine for machine in spots if mask[machine]], dtype=np.int64)
@@ -63,20 +63,21 @@ def release_for(
     free = work.inventory.free[rows]
     main = work.inventory.main_resource(request)
     everywhere = np.ones(len(rows), dtype=bool)
-    best: tuple[float, int, int, int] | None = None
+    rank = work.inventory.release_rank[rows]
+    best: tuple[float, int, int, int, int] | None = None
     for count in range(1, int(held.max()) + 1):
         room = free + run.request * count
         fits = np.where(held >= count, np.minimum(count_fits(room, request, everywhere), wanted), 0)
         for index in np.flatnonzero(fits > 0).tolist():
             left = int(room[index, main]) % max(int(request[main]), 1)
-            option = (count / int(fits[index]), left, count, int(rows[index]))
+            option = (count / int(fits[index]), -int(rank[index]), left, count, int(rows[index]))
             if best is None or option < best:
                 best = option
         if best is not None and (wanted == 1 or count >= _MOST_RELEASES):
             break
     if best is None:
         return None
-    _, _, count, machine = best
+    *_, count, machine = best
     release_on(work, run, machine, count, most=most)
     return machine
 
@@ -155,7 +156,10 @@ def _put_back(work: Workspace, run: Run, spots: dict[str, dict[int, int]]) -> No
     """Restores a stopped job where it was, at its minimum, if that is still free."""
     kept = {role: dict(where) for role, where in spots.items()}
     extra = sum(kept[run.role].values()) - run.minimum
-    for machine in sorted(kept[run.role], key=lambda machine: (kept[run.role][machine], machine)):
+    rank = work.inventory.release_rank
+    for machine in sorted(
+        kept[run.role], key=lambda machine: (-int(rank[machine]), kept[run.role][machine], machine)
+    ):
         count = min(extra, kept[run.role][machine])
         kept[run.role][machine] -= count
         extra -= count

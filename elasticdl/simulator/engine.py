@@ -466,7 +466,7 @@ class Simulation:
         best: tuple[float, float] | None = None
         found = None
         for number, machine in enumerate(self._workload.machines):
-            if not machine.is_ready or machine.is_cordoned or not self._fits(requests, number):
+            if not machine.takes_pods or not self._fits(requests, number):
                 continue
             free = self._free[number]
             shares = [

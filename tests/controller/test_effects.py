@@ -27,6 +27,7 @@ from elasticdl.platforms.kubernetes.client import Cluster
 from elasticdl.platforms.kubernetes.kubeconfig import find_access
 from tests.catalog.api_server import FAST, MASTER, NAMESPACE, RECORD, ApiServer
 from tests.controller.builders import training_job
+from tests.platforms.kubernetes.scripted_server import HANG_UP, Reply, play, refusal
 
 Run = Callable[..., bool]
 
@@ -132,3 +133,60 @@ def test_pod_of_another_uid_is_not_deleted(api: ApiServer, job: TrainingJob, run
 def test_controller_that_does_not_lead_does_nothing(api: ApiServer, job: TrainingJob, run: Run) -> None:
     assert not run(StartJob(job=job, spec=job_spec_of(job), started_from={}), is_leader=False)
     assert ("configmaps", RECORD) not in api.objects
+
+
+Refused = tuple[bool, list[str], int]
+
+
+def refused(job: TrainingJob, action: Action, reply: Reply) -> Refused:
+    """Whether an action succeeds that is answered so, what is reported of it, and how many requests it takes. There is
+    another one behind it.
+    """
+    found: list[bool] = []
+    failures: list[str] = []
+
+    async def scenario(cluster: Cluster) -> None:
+        effects = Effects(
+            cluster,
+            generation=lambda: 5,
+            is_leader=lambda: True,
+            on_failure=lambda action, error: failures.append(f"{type(error).__name__}: {error}"),
+        )
+        found.append(await effects.carry_out([action, DeletePod(job=job, name="p", uid="u", reason="over")]))
+
+    asked = play([reply] * 9, scenario, patience=0.2)
+    assert all(path == asked[0][1] for _, path, _ in asked)
+    return found[0], failures, len(asked)
+
+
+def test_conflict_drops_the_rest_and_is_no_failure(job: TrainingJob) -> None:
+    conflict = refusal(409, "Conflict", "the object has been modified")
+    write = WriteStatus(job=job, status=TrainingJobStatus())
+    assert refused(job, write, conflict) == (False, [], 1)
+
+
+def test_missing_right_is_reported_with_the_request_that_was_refused(job: TrainingJob) -> None:
+    words = 'trainingjobs "job" is forbidden: User "edl" cannot update resource "trainingjobs/status"'
+    write = WriteStatus(job=job, status=TrainingJobStatus())
+    is_done, [failure], requests = refused(job, write, refusal(403, "Forbidden", words))
+    assert (is_done, requests) == (False, 1)
+    assert words in failure
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (refusal(429, "TooManyRequests", "slow down", Retry_After="0"), "ClusterAway"),
+        (refusal(500, "InternalError", "etcd leader changed"), "ClusterError"),
+        (refusal(503, "ServiceUnavailable", "starting"), "ClusterAway"),
+        (HANG_UP, "ClusterAway"),
+    ],
+    ids=["429", "500", "503", "nothing"],
+)
+def test_server_in_trouble_is_reported_when_patience_is_used_up(
+    job: TrainingJob, reply: Reply, error: str
+) -> None:
+    write = WriteStatus(job=job, status=TrainingJobStatus())
+    is_done, [failure], _ = refused(job, write, reply)
+    assert not is_done
+    assert failure.startswith(error)

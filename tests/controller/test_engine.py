@@ -19,7 +19,7 @@ from elasticdl.controller.reconcile.actions import (
 )
 from elasticdl.controller.started_spec import started_annotations
 from elasticdl.errors import UserError
-from elasticdl.jobs.status import RunState
+from elasticdl.jobs.status import DesiredResult, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from elasticdl.platforms.kubernetes.client import ClusterAway
 from tests.controller.builders import (
@@ -124,15 +124,72 @@ def test_users_stop_is_never_replaced_by_a_size() -> None:
     assert not of_kind(WriteDesired, cluster.actions())
 
 
+def pinned(document: Document, size: int) -> Document:
+    return edited(document, trainer={**document["spec"]["trainer"], "replicas": size})
+
+
 def test_pinned_size_is_written() -> None:
     cluster = FakeCluster()
     job = training_job(high=3)
     cluster.run(job)
-    pinned = training_job(high=3)
-    pinned["spec"]["trainer"]["replicas"] = 2
-    pinned["metadata"]["generation"] = 2
-    cluster.show(pinned)
-    assert desired_of(cluster.actions()).nodes == {"worker": 2}
+    cluster.show(pinned(job, 2))
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 2}
+    [event] = of_kind(EmitEvent, actions)
+    assert (event.reason, event.message) == ("Shrink", "Shrinks from 3 to 2: its size is pinned to 2.")
+
+
+def test_pinned_size_without_room_stops_nothing() -> None:
+    cluster = FakeCluster(cpu="3")
+    job = training_job(high=3)
+    cluster.run(job)
+    cluster.show(pinned(job, 3))
+    actions = cluster.actions()
+    assert not of_kind(DeletePod, actions)
+    assert not of_kind(WriteDesired, actions)
+    cluster.show(node("m1"))
+    assert desired_of(cluster.actions()).nodes == {"worker": 3}
+
+
+def draining(name: str) -> Document:
+    machine = node(name)
+    machine["spec"] = {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}
+    return machine
+
+
+def test_trainers_on_a_machine_that_goes_are_replaced_elsewhere() -> None:
+    cluster = FakeCluster(machines=2)
+    job = training_job(low=2, high=2)
+    spec = cluster.run(job, machine="m0")
+    cluster.show(draining("m0"))
+    actions = cluster.actions()
+    desired = desired_of(actions)
+    assert (desired.nodes, set(desired.victims)) == ({}, {"worker-0", "worker-1"})
+    [event] = of_kind(EmitEvent, actions)
+    assert event.reason == "Move"
+    assert "m0 is about to be removed" in event.message
+    # While they drain, and while their replacements start, nothing more is asked for.
+    going = replace(report(2), nodes=tuple(replace(each, is_draining=True) for each in report(2).nodes))
+    cluster.show(record(spec, report=going, generation=desired.generation, victims=desired.victims))
+    assert not of_kind(WriteDesired, cluster.actions())
+
+
+def test_trainers_that_the_master_does_not_drain_are_named_once() -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(low=2, high=2), machine="m0")
+    cluster.show(draining("m0"))
+    desired = desired_of(cluster.actions())
+    refused = DesiredResult(ignored_victims=dict.fromkeys(desired.victims, "known by their addresses"))
+    said = report(2, observed_generation=desired.generation, desired_result=refused)
+    cluster.show(record(spec, report=said, generation=desired.generation, victims=desired.victims))
+    assert not of_kind(WriteDesired, cluster.actions())
+
+
+def test_trainers_stay_where_they_are_while_another_is_replaced() -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(low=2, high=2), machine="m0")
+    cluster.show(draining("m0"), record(spec, report=replace(report(2), nodes=report(1).nodes)))
+    assert not of_kind(WriteDesired, cluster.actions())
 
 
 def test_missing_master_is_created_again_with_its_record() -> None:
@@ -523,3 +580,57 @@ def test_api_server_that_does_not_answer_is_no_trouble_of_a_job() -> None:
     start = cluster.actions()[0]
     cluster.engine.failed("elasticdl.org/default/one", start, ClusterAway("it is away"), now=NOW)
     assert of_kind(StartJob, cluster.actions(now=NOW + 1))
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_clock_that_jumps_delays_neither_retries_nor_progress(jump: float) -> None:
+    cluster = FakeCluster(machines=2)
+    spec = cluster.run(training_job(high=3))
+    status = status_of(cluster.actions())
+    cluster.show(training_job(high=3, status=status), training_job("two", high=1))
+    start = cluster.actions("two", now=NOW + 1)[0]
+    cluster.engine.failed("elasticdl.org/default/two", start, UserError("refused"), now=NOW + 1)
+    assert not of_kind(StartJob, cluster.actions("two", now=NOW + 2))
+    cluster.show(record(spec, report=report(3, samples_done=5, samples_desired=10)))
+    later = cluster.step(NOW + 8 + jump).actions
+    again = cluster.step(NOW + 8 + jump + 6).actions
+    started = [*later.get("elasticdl.org/default/two", ()), *again.get("elasticdl.org/default/two", ())]
+    assert of_kind(StartJob, tuple(started))
+    written = [*later.get("elasticdl.org/default/one", ()), *again.get("elasticdl.org/default/one", ())]
+    assert of_kind(WriteStatus, tuple(written))[-1].status.progress.samples_done == 5
+
+
+def test_recreated_job_waits_for_the_record_of_the_one_before() -> None:
+    cluster = FakeCluster()
+    job = training_job()
+    spec = cluster.run(job)
+    cluster.remove(job)
+    again = {**job, "metadata": {**job["metadata"], "uid": "another"}}
+    cluster.show(again)
+    actions = cluster.actions()
+    assert not of_kind(StartJob, actions)
+    assert not of_kind(DeletePod, actions)
+    admitted = status_of(actions).condition(ConditionType.ADMITTED)
+    assert admitted is not None
+    assert admitted.reason == "NameInUse"
+    # The garbage collector comes by.
+    for name in ("master-0", "worker-0", "worker-1", "worker-2"):
+        cluster.remove(pod(spec, name))
+    cluster.remove(record(spec))
+    assert of_kind(StartJob, cluster.actions())
+
+
+@pytest.mark.parametrize("capacity", ["-4", "plenty", ""])
+def test_machine_whose_capacity_is_nonsense_is_left_out(capacity: str) -> None:
+    cluster = FakeCluster(cpu="3")
+    cluster.show(node("liar", cpu=capacity))
+    assert cluster.started(training_job(low=1, high=9))["one"].nodes.num_workers == 2
+
+
+def test_machine_that_reports_less_than_runs_on_it_stops_nothing() -> None:
+    cluster = FakeCluster()
+    cluster.run(training_job(low=1, high=3))
+    cluster.show(node("m0", cpu="1"))
+    actions = cluster.actions()
+    assert not of_kind(DeletePod, actions)
+    assert not of_kind(WriteDesired, actions)

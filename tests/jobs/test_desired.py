@@ -53,4 +53,18 @@ def test_desired_that_cannot_be_read_is_refused_with_the_place(text: str, proble
 
 def test_document_has_the_keys_of_kubernetes_conventions() -> None:
     document = json.loads(Desired(generation=1, nodes={"worker": 2}).to_text())
-    assert document == {"version": 1, "generation": 1, "nodes": {"worker": 2}, "victims": [], "stop": ""}
+    assert document == {
+        "version": 1,
+        "generation": 1,
+        "nodes": {"worker": 2},
+        "victims": [],
+        "stop": "",
+        "pause": "",
+    }
+
+
+def test_pause_keeps_the_counts_and_ends_with_the_next_change() -> None:
+    paused = Desired(generation=3, nodes={"worker": 2}, victims=("worker-1",)).with_pause("suspended")
+    assert (paused.generation, paused.nodes, paused.victims) == (4, {"worker": 2}, ())
+    resumed = paused.with_nodes({})
+    assert (resumed.generation, resumed.nodes, resumed.pause) == (5, {"worker": 2}, "")

@@ -94,7 +94,7 @@ def _cluster(seed: int) -> ClusterState:
         Machine(
             name=f"m{number}",
             allocatable={"cpu": rng.choice((4, 12, 28)), "gpu": rng.choice((0, 4))},
-            is_cordoned=rng.random() < 0.05,
+            is_revocable=rng.random() < 0.3,
         )
         for number in range(rng.randrange(0, 9))
     )
@@ -109,8 +109,11 @@ def _cluster(seed: int) -> ClusterState:
         foreign(f"f{n}", priority=rng.choice((-1, 0, 1, 5)), cpu=rng.randrange(1, 6))
         for n in range(rng.randrange(0, 5))
     ]
+    nodes = tuple(
+        replace(node, is_cordoned=rng.random() < 0.1, is_draining=rng.random() < 0.1) for node in nodes
+    )
     later = tuple(_job(rng, 10 + n, gpu=with_gpus and rng.random() < 0.5) for n in range(rng.randrange(0, 6)))
-    return replace(after, pods=tuple(pods), jobs=first + later)
+    return replace(after, machines=nodes, pods=tuple(pods), jobs=first + later)
 
 
 _clusters = st.integers(min_value=0, max_value=2**32).map(_cluster)
@@ -245,6 +248,20 @@ def test_admitted_jobs_start_with_all_their_role_groups(cluster: ClusterState) -
         if isinstance(item, Admit):
             for group in jobs[item.job].groups:
                 assert sum(item.placement[group.role].values()) >= group.minimum
+
+
+@_property
+@given(_clusters)
+def test_machines_that_take_no_pods_get_no_new_instances(cluster: ClusterState) -> None:
+    closed = {machine.name for machine in cluster.machines if not machine.takes_pods}
+    held: dict[tuple[str | None, str | None, str | None], int] = {}
+    for pod in cluster.pods:
+        if pod.occupies_resources:
+            held[pod.job_key, pod.role, pod.machine] = held.get((pod.job_key, pod.role, pod.machine), 0) + 1
+    for item in plan(cluster).decisions:
+        for role, spots in item.placement.items():
+            for machine in closed & spots.keys():
+                assert spots[machine] <= held[item.job, role, machine]
 
 
 def _free(after: ClusterState) -> Inventory:

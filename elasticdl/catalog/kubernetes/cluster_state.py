@@ -24,6 +24,36 @@ _CPU = "cpu"
 # Not requests: what a kubelet tells about itself.
 _IGNORED = ("pods", "ephemeral-storage", "attachable-volumes", "hugepages")
 _EFFECTS = {effect.value: effect for effect in TaintEffect}
+# Taints of machines that are about to be removed, by who sets them.
+_REMOVAL_TAINTS = (
+    # cluster-autoscaler
+    "ToBeDeletedByClusterAutoscaler",
+    # Karpenter, and before its version 1
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    # AWS Node Termination Handler; Google Kubernetes Engine
+    "aws-node-termination-handler/asg-lifecycle-termination",
+    "aws-node-termination-handler/scheduled-maintenance",
+    "aws-node-termination-handler/spot-itn",
+    "cloud.google.com/impending-node-termination",
+    # Kubernetes
+    "node.cloudprovider.kubernetes.io/shutdown",
+    "node.kubernetes.io/out-of-service",
+)
+# Machines that an autoscaler considers to remove.
+_CANDIDATE_TAINTS = (
+    "DeletionCandidateOfClusterAutoscaler",
+    "aws-node-termination-handler/rebalance-recommendation",
+)
+# Labels of spot and preemptible machines: Karpenter, EKS, GKE, AKS.
+_REVOCABLE_LABELS = {
+    "karpenter.sh/capacity-type": "spot",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+    "node.kubernetes.io/lifecycle": "spot",
+}
 _JOB, _ROLE, _APP = "elasticdl-job-name", "elasticdl-replica-type", "app"
 
 Document = Mapping[str, Any]
@@ -67,13 +97,20 @@ def machine_of(node: Document) -> Machine:
     conditions = {
         condition.get("type"): condition.get("status") for condition in status.get("conditions") or ()
     }
+    metadata = node.get("metadata") or {}
+    labels = dict(metadata.get("labels") or {})
+    taints = tuple(_taint(taint, where) for taint in spec.get("taints") or ())
+    tainted = {taint.key for taint in taints}
     return Machine(
         name=name,
         allocatable=_resources(status.get("allocatable") or {}, where),
-        labels=dict((node.get("metadata") or {}).get("labels") or {}),
-        taints=tuple(_taint(taint, where) for taint in spec.get("taints") or ()),
+        labels=labels,
+        taints=taints,
         is_ready=conditions.get("Ready", "True") == "True",
         is_cordoned=bool(spec.get("unschedulable")),
+        is_draining=bool(metadata.get("deletionTimestamp") or tainted.intersection(_REMOVAL_TAINTS)),
+        is_revocable=bool(tainted.intersection(_CANDIDATE_TAINTS))
+        or any(labels.get(key) == value for key, value in _REVOCABLE_LABELS.items()),
     )
 
 

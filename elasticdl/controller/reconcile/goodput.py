@@ -8,15 +8,23 @@ takes over continues the account.
     Suspended by its user              suspended: not lost, and not part of the ratio
     Starting, Stopping, no minimum     starting
     Running with 3 of 4 trainers       three quarters training, one quarter resizing
+
+Of the time that trained, the master's report says what is lost again:
+
+    stragglers    workers that waited for slower ones, as the master has counted it
+    retraining    (time that trained) · again / (done + again), in samples: what was trained again, at the mean time of
+                  a sample
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from elasticdl.jobs.status import JobStatus
 from elasticdl.jobs.training_job.status import (
     ConditionType,
     GoodputStatus,
+    LostSeconds,
     TrainingJobPhase,
     TrainingJobStatus,
 )
@@ -24,14 +32,18 @@ from elasticdl.jobs.training_job.status import (
 _WAITING = (TrainingJobPhase.PENDING, TrainingJobPhase.INVALID)
 
 
-def accounted(before: TrainingJobStatus, *, created_seconds: float, now: float) -> GoodputStatus:
+def accounted(
+    before: TrainingJobStatus, reported: JobStatus, *, created_seconds: float, now: float
+) -> GoodputStatus:
     """Returns the account up to now. `before`: the status that has held since the last account."""
     goodput = before.goodput
     lost = goodput.lost_seconds
     so_far = goodput.training_seconds + goodput.suspended_seconds + lost.total
     # A clock that jumps back adds nothing, and takes nothing away.
     seconds = max(now - created_seconds - so_far, 0.0)
-    training, suspended = goodput.training_seconds, goodput.suspended_seconds
+    # All time with trainers at work, whatever became of it.
+    worked = goodput.training_seconds + lost.retraining + lost.stragglers
+    suspended = goodput.suspended_seconds
     ready = before.condition(ConditionType.READY)
     if before.phase is TrainingJobPhase.SUSPENDED and not _is_queued(before):
         suspended += seconds
@@ -39,10 +51,12 @@ def accounted(before: TrainingJobStatus, *, created_seconds: float, now: float) 
         lost = replace(lost, waiting_for_capacity=lost.waiting_for_capacity + seconds)
     elif before.phase is TrainingJobPhase.RUNNING and ready is not None and ready.is_true:
         share = min(before.trainer.ready / max(before.trainer.desired, 1), 1.0)
-        training += seconds * share
+        worked += seconds * share
         lost = replace(lost, resizing=lost.resizing + seconds * (1.0 - share))
     else:
         lost = replace(lost, starting=lost.starting + seconds)
+    lost = _divided(lost, reported, worked)
+    training = worked - lost.retraining - lost.stragglers
     whole = training + lost.total
     return GoodputStatus(
         ratio=training / whole if training else None,
@@ -50,6 +64,17 @@ def accounted(before: TrainingJobStatus, *, created_seconds: float, now: float) 
         suspended_seconds=suspended,
         lost_seconds=lost,
     )
+
+
+def _divided(lost: LostSeconds, reported: JobStatus, worked: float) -> LostSeconds:
+    """What of the time at work is lost. Neither part falls, or exceeds what is there: reports may be missing, or come
+    from a master that has lost its count.
+    """
+    stragglers = min(max(lost.stragglers, reported.straggler_seconds), worked)
+    trained = reported.samples_done + reported.samples_again
+    part = reported.samples_again / trained if trained else 0.0
+    retraining = max(lost.retraining, (worked - stragglers) * part)
+    return replace(lost, stragglers=stragglers, retraining=min(retraining, worked - stragglers))
 
 
 def rounded(goodput: GoodputStatus) -> GoodputStatus:
@@ -64,6 +89,8 @@ def rounded(goodput: GoodputStatus) -> GoodputStatus:
             lost,
             waiting_for_capacity=round(lost.waiting_for_capacity, 3),
             starting=round(lost.starting, 3),
+            retraining=round(lost.retraining, 3),
+            stragglers=round(lost.stragglers, 3),
             resizing=round(lost.resizing, 3),
         ),
     )

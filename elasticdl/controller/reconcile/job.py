@@ -4,7 +4,9 @@
     record, no master, admitted    → StartMaster: it recovers with its ledger
     master ended or lost           → DeletePod first; its end is an event that comes back here
     planned size ≠ desired size    → WriteDesired; the job's master scales, and drains the victims first
-    suspended or preempted         → DeletePod for all pods; the record stays, and a later master recovers from it
+    other machines are planned     → WriteDesired with victims only; the master replaces them
+    suspended                      → WriteDesired with a pause; the master saves a checkpoint, then as preempted
+    preempted                      → DeletePod for all pods; the record stays, and a later master recovers from it
     finished                       → the final status, which stays; DeleteTrainingJob after the time to live
 
 The status is written whenever something but the progress has changed; progress only if `progress_is_due`. Every change
@@ -16,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range
+from elasticdl.controller.admitted_size import is_admitted_again
+from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range, trainer_range
 from elasticdl.controller.reconcile.actions import (
     Action,
     DeletePod,
@@ -28,9 +31,10 @@ from elasticdl.controller.reconcile.actions import (
     WriteStatus,
 )
 from elasticdl.controller.reconcile.job_status import next_status
-from elasticdl.controller.reconcile.job_view import JobView
+from elasticdl.controller.reconcile.job_view import ENDED_PHASES, JobView
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.status import RunState
 from elasticdl.jobs.training_job.status import (
     ConditionType,
     DecisionRecord,
@@ -41,9 +45,10 @@ from elasticdl.jobs.training_job.status import (
 from elasticdl.platforms.kubernetes.client import uid_of
 from elasticdl.platforms.kubernetes.naming import node_of
 from elasticdl.platforms.kubernetes.pods.status import leaving
-from elasticdl.scheduling.decisions import Hold
+from elasticdl.scheduling.decisions import Decision, Hold, Move
 
-_ENDED = ("Succeeded", "Failed")
+# How long a suspended job may take to save a checkpoint. Queues wait for its pods to go.
+PAUSE_SECONDS = 60.0
 
 
 def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tuple[Action, ...]:
@@ -54,11 +59,11 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
         return ()
     if before.phase.is_final:
         return _after_the_end(view, before, now)
-    changes = () if _is_over(view) or view.failure else _changes(view)
+    changes = () if _is_over(view) or view.failure else _changes(view, now)
     status = next_status(view, before, now=now, is_starting=any(isinstance(a, StartJob) for a in changes))
     events = _events(view, before, status, changes)
-    decision = view.decision
-    if decision is not None and any(isinstance(each, StartJob | WriteDesired) for each in changes):
+    decision = _change_of_plan(view, changes)
+    if decision is not None:
         status = status.with_decision(
             DecisionRecord(
                 time=format_time(now),
@@ -78,6 +83,14 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
     return (*changes, *writes, *events)
 
 
+def _change_of_plan(view: JobView, changes: tuple[Action, ...]) -> Decision | None:
+    """The decision that the changes carry out, if there is one."""
+    decision = view.decision
+    if decision is None or isinstance(decision, Hold):
+        return None
+    return decision if any(isinstance(each, StartJob | WriteDesired) for each in changes) else None
+
+
 def _after_the_end(view: JobView, status: TrainingJobStatus, now: float) -> tuple[Action, ...]:
     ttl, ended = view.managed.job.spec.ttl_seconds_after_finished, parse_time(status.completion_time)
     if ttl is not None and ended is not None and now >= ended + ttl:
@@ -89,14 +102,16 @@ def _is_over(view: JobView) -> bool:
     return view.record is not None and view.record.status.state.is_final
 
 
-def _changes(view: JobView) -> tuple[Action, ...]:
+def _changes(view: JobView, now: float) -> tuple[Action, ...]:
     """What is to be changed of the job itself."""
     job = view.managed.job
     if view.is_name_taken or view.managed.problems or view.spec is None:
         # A running job goes on as it was before an edit that cannot be run.
         return ()
     if view.managed.is_suspended:
-        return _stop_pods(view, "the job is suspended")
+        return _suspend(view, now)
+    if admitted := _admitted_size(view):
+        return admitted
     decision = view.decision
     if decision is None:
         return ()
@@ -107,7 +122,8 @@ def _changes(view: JobView) -> tuple[Action, ...]:
     if view.record is None:
         spec = sized(view, view.spec, view.planned_size)
         return (StartJob(job=job, spec=spec, started_from=view.managed.document["spec"]),)
-    return (*_master(view), *_resize(view, view.planned_size))
+    # The size first: a master that is created finds it.
+    return (*_resize(view, view.planned_size), *_master(view))
 
 
 def sized(view: JobView, spec: JobSpec, workers: int) -> JobSpec:
@@ -119,7 +135,54 @@ def sized(view: JobView, spec: JobSpec, workers: int) -> JobSpec:
 
 
 def _servers(view: JobView, spec: JobSpec, workers: int) -> int:
-    return servers_for(workers, trainers=size_range(view.managed), servers=server_range(view.managed, spec))
+    return servers_for(
+        workers, trainers=trainer_range(view.managed), servers=server_range(view.managed, spec)
+    )
+
+
+def _admitted_size(view: JobView) -> tuple[Action, ...]:
+    """The size with which a queue has admitted a job again is written before anything else: it is remembered so."""
+    if view.record is None or not view.managed.job.queue_name or not is_admitted_again(view):
+        return ()
+    size, _ = size_range(view.managed)
+    if size == view.workers_desired or view.desired.stop:
+        return ()
+    desired = view.desired.with_nodes({WORKER: size})
+    return (WriteDesired(job=view.managed.job, record=view.record.document, desired=desired),)
+
+
+def _suspend(view: JobView, now: float) -> tuple[Action, ...]:
+    """Stops the pods, after the master has saved a checkpoint if the job has one to save."""
+    record, desired = view.record, view.desired
+    if record is not None and _may_save(view) and now - _suspended_since(view, now) < PAUSE_SECONDS:
+        if not desired.pause:
+            after = desired.with_pause("the job is suspended")
+            return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)
+        if not record.status.is_ready_to_pause or not record.record.has_observed(desired.generation):
+            return ()
+    return _stop_pods(view, "the job is suspended")
+
+
+def _suspended_since(view: JobView, now: float) -> float:
+    condition = view.written_status.condition(ConditionType.SUSPENDED)
+    if condition is None or not condition.is_true:
+        return now
+    since = parse_time(condition.last_transition_time)
+    return now if since is None else since
+
+
+def _may_save(view: JobView) -> bool:
+    """Whether there is a master at work that has a model to save. Programs of users save by themselves."""
+    record, master = view.record, view.master
+    if record is None or master is None or view.spec is None or view.spec.program == "command":
+        return False
+    return (
+        not leaving(master)
+        and str(master["metadata"]["name"]) not in view.lost_pods
+        and (master.get("status") or {}).get("phase") == "Running"
+        and record.status.state is RunState.RUNNING
+        and record.status.has_report
+    )
 
 
 def _stop_pods(view: JobView, reason: str) -> tuple[Action, ...]:
@@ -157,7 +220,7 @@ def _master(view: JobView) -> tuple[Action, ...]:
         return (
             DeletePod(job=job, name=name, uid=uid_of(master), reason="its machine is lost", is_forced=True),
         )
-    if (master.get("status") or {}).get("phase") in _ENDED and not leaving(master):
+    if (master.get("status") or {}).get("phase") in ENDED_PHASES and not leaving(master):
         return (DeletePod(job=job, name=name, uid=uid_of(master), reason="it has ended before the job"),)
     return ()
 
@@ -181,28 +244,47 @@ def _resize(view: JobView, size: int) -> tuple[Action, ...]:
         there = desired.nodes.get(PS) or record.status.desired_nodes.get(PS) or view.spec.nodes.num_ps
         if servers != there:
             nodes[PS] = servers
-    if not nodes:
+    victims = _victims(view)
+    is_move = isinstance(view.decision, Move) and bool(victims) and _is_settled(view, size)
+    if not nodes and not is_move and not desired.pause:
         return ()
     # What has been observed is done with, its victims too; sizes are levels and stay.
     base = desired if not record.record.has_observed(desired.generation) else replace(desired, victims=())
-    after = base.with_nodes(nodes, victims=_victims(view))
+    after = base.with_nodes(nodes, victims=victims)
     return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)
 
 
+def _is_settled(view: JobView, size: int) -> bool:
+    """Whether the job has what it should have, so that instances may leave for other machines. A node that is being
+    replaced comes first: such a plan is one for the time after.
+    """
+    record = view.record
+    if record is None or view.master is None or not record.record.has_observed(view.desired.generation):
+        return False
+    targets = record.status.desired_nodes
+    return targets.get(WORKER) == size and all(
+        record.status.ready_nodes(role) >= count for role, count in targets.items()
+    )
+
+
 def _victims(view: JobView) -> tuple[str, ...]:
-    """Names of nodes, for those are what masters know."""
+    """Names of nodes, for those are what masters know. Left out: those that drain already, or cannot be drained."""
     pods: Mapping[str, object] = view.pods
     found = (key.partition("/")[2] for key in getattr(view.decision, "victims", ()))
     names = (node_of(dict(view.pods[name])) for name in found if name in pods)
-    return tuple(name for name in names if name.startswith(f"{WORKER}-"))
+    done: set[str] = set()
+    if view.record is not None:
+        done.update(node.name for node in view.record.status.nodes if node.is_draining)
+        done.update(view.record.status.desired_result.ignored_victims)
+    return tuple(name for name in names if name.startswith(f"{WORKER}-") and name not in done)
 
 
 def _events(
     view: JobView, before: TrainingJobStatus, after: TrainingJobStatus, changes: tuple[Action, ...]
 ) -> tuple[EmitEvent, ...]:
-    job, decision = view.managed.job, view.decision
+    job, decision = view.managed.job, _change_of_plan(view, changes)
     found = []
-    if decision is not None and any(isinstance(each, StartJob | WriteDesired) for each in changes):
+    if decision is not None:
         found.append(EmitEvent(job=job, reason=type(decision).__name__, message=decision.reason))
     if any(isinstance(each, StartMaster) for each in changes):
         found.append(

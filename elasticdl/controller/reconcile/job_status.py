@@ -52,7 +52,7 @@ def next_status(
         selector=f"app={APP},{JOB_LABEL}={job.name},{ROLE_LABEL}={WORKER}",
         trainer=_trainers(view, before, reported),
         pserver=_servers(view, before, reported),
-        goodput=rounded(accounted(before, created_seconds=job.created_seconds, now=now)),
+        goodput=rounded(accounted(before, reported, created_seconds=job.created_seconds, now=now)),
     )
     if record is not None and reported.has_report:
         status = replace(

@@ -22,6 +22,8 @@ from elasticdl.platforms.platform import MASTER_ROLE, NodePhase
 from elasticdl.scheduling.decisions import Decision
 
 _WORKER = "worker"
+# Phases of pods that have ended.
+ENDED_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +85,18 @@ class JobView:
             return 0
 
     @property
+    def workers_placed(self) -> int:
+        """Workers that have a machine and have not ended."""
+        return sum(
+            _role(pod) == _WORKER
+            and bool((pod.get("spec") or {}).get("nodeName"))
+            and (pod.get("status") or {}).get("phase") not in ENDED_PHASES
+            for pod in self.pods.values()
+        )
+
+    @property
     def planned_size(self) -> int:
-        """The number of workers by the plan, within the range of now; 0 if the job is to wait. The planner keeps what
-        is running above a maximum that has been lowered meanwhile.
-        """
+        """The number of workers by the plan, within the range of now; 0 if the job is to wait."""
         if self.decision is None or self.decision.size < 1:
             return 0
         low, high = size_range(self.managed)

@@ -36,10 +36,12 @@ def _request(role: str) -> Resources:
 
 
 def _limit(role: str) -> Resources:
+    # All nodes of a job wait for a master that is throttled.
+    rest = "as requested, but for CPU, which is not limited" if role == "master" else "as requested"
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What each {role} node may not go beyond; what is not said is as requested.{_GROWS.get(role, '')}",
+        f"What each {role} node may not go beyond; what is not said is {rest}.{_GROWS.get(role, '')}",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )

@@ -79,6 +79,8 @@ class CheckpointCycle:
         # How many times --checkpoint_steps have been reached and saved.
         self._mark = 0
         self._saved_for_stop = False
+        # A checkpoint of a later barrier than this has been asked for.
+        self._requested_after: int | None = None
 
     # -- questions -------------------------------------------------------------------------------------------
 
@@ -114,6 +116,11 @@ class CheckpointCycle:
         return self._saved_for_stop
 
     @property
+    def is_requested(self) -> bool:
+        """A checkpoint has been asked for and is not written yet."""
+        return self._requested_after is not None
+
+    @property
     def is_due(self) -> bool:
         """--checkpoint_steps have been reached once more."""
         return self._reached_marks() > self._mark
@@ -135,6 +142,10 @@ class CheckpointCycle:
         )
 
     # -- the cycle -------------------------------------------------------------------------------------------
+
+    def request_checkpoint(self) -> None:
+        """Asks for a checkpoint of all that has been trained until now, beside those that are due."""
+        self._requested_after = self._passed
 
     def request_barrier(self, *, evaluate: bool, save: bool, flush: bool = False) -> None:
         self._enter(CheckpointPhase.BARRIER)
@@ -172,6 +183,8 @@ class CheckpointCycle:
         self._pending = None
         self._saved = SavedCheckpoint(path=path, step=pending.step, ledger=pending.ledger)
         self._saved_for_stop = for_stop
+        if self._requested_after is not None and pending.barrier > self._requested_after:
+            self._requested_after = None
 
     def close_epoch(self, epoch: int) -> None:
         """The end of this epoch has had its barrier, or needs none."""
@@ -252,6 +265,7 @@ class CheckpointCycle:
             "closed_epoch": self._closed_epoch,
             "checkpoint_mark": self._mark,
             "saved_for_stop": self._saved_for_stop,
+            "checkpoint_requested_after": self._requested_after,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -264,6 +278,8 @@ class CheckpointCycle:
         self._closed_epoch = snapshot["closed_epoch"]
         self._mark = snapshot["checkpoint_mark"]
         self._saved_for_stop = snapshot["saved_for_stop"]
+        # Journals of older versions do not have it.
+        self._requested_after = snapshot.get("checkpoint_requested_after")
 
 
 def _with_files(record: dict[str, Any]) -> dict[str, Any]:

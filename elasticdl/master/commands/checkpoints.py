@@ -26,6 +26,11 @@ class StartFromCheckpoint(Command[None]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequestCheckpoint(Command[None]):
+    """The job is about to be suspended: what has been trained is to be in a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReachBarrier(Command[None]):
     """A worker has finished its batch and waits. `files`: what it wrote, where workers own the model."""
 

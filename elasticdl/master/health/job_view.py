@@ -27,6 +27,8 @@ class NodeView:
     is_at_barrier: bool = False
     # It is blocked in a call for a shard.
     waits_for_shard: bool = False
+    # It has no shard, and there is none for it now.
+    is_without_work: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

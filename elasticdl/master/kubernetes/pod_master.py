@@ -190,6 +190,7 @@ async def _serve(
             submitted=JobRecord.of(record["data"]).spec_text,
         )
         master.recover(JobRecord.of(record["data"]).snapshot)
+        master.supervisor.straggler_time.seconds = straggler_seconds(record)
         running = asyncio.create_task(master.run())
         leaving = asyncio.create_task(terminated.wait())
         beating = asyncio.create_task(_beat(journal))
@@ -237,6 +238,15 @@ async def _serve(
             await servers.stop()
         await platform.close()
         journal.close()
+
+
+def straggler_seconds(record: Document) -> float:
+    """What the master before this one has counted."""
+    try:
+        return JobRecord.of(record["data"]).status().straggler_seconds
+    except UserError:
+        # Of a newer version. The account begins again.
+        return 0.0
 
 
 async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> None:

@@ -30,6 +30,7 @@ from elasticdl.jobs.job_record import (
     status_entry,
 )
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
+from elasticdl.master.commands.checkpoints import RequestCheckpoint
 from elasticdl.master.commands.job import StopJob
 from elasticdl.master.kubernetes.record_writer import RecordWriter
 from elasticdl.master.kubernetes.status_compaction import compacted, outcome_only
@@ -177,6 +178,9 @@ class RecordSync:
             if not state.stopping and not state.outcome:
                 self._master.do(StopJob(reason=desired.stop))
             return DesiredResult(message=f"stopping: {desired.stop}")
+        if desired.pause:
+            self._master.do(RequestCheckpoint())
+            return DesiredResult(message=f"pausing: {desired.pause}")
         # Counts that are met already need no check: a master that restarts sees the same desired state again.
         nodes = {
             role: count for role, count in desired.nodes.items() if state.roster.targets.get(role) != count

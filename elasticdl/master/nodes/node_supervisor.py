@@ -29,6 +29,7 @@ from elasticdl.master.health.failure_detector import FailureDetector
 from elasticdl.master.health.job_view import JobView, NodeView
 from elasticdl.master.health.log_lines import UnresponsiveNodes, describe, reason
 from elasticdl.master.health.restart_backoff import RestartBackoff
+from elasticdl.master.health.straggler_time import StragglerTime
 from elasticdl.master.health.timeouts import Timeouts
 from elasticdl.master.job_state import JobState
 from elasticdl.master.lifecycle.roster import Node
@@ -91,6 +92,7 @@ class NodeSupervisor:
         # The platform has accepted the first node.
         self.first_node_requested = asyncio.Event()
         # Whether a worker is blocked in a call for a shard; set by the service that holds those calls.
+        self.straggler_time = StragglerTime()
         self.waits_for_shard: Callable[[str], bool] = lambda worker: False
         self._restarts = RestartBackoff(after_failures=plan.runs_command)
         self._requested: set[str] = set()
@@ -275,7 +277,9 @@ class NodeSupervisor:
 
     async def check_nodes(self) -> None:
         now = self._clock()
-        decisions = self.detector.check(job_view(self._job.state, self.waits_for_shard), now)
+        view = job_view(self._job.state, self.waits_for_shard)
+        self.straggler_time.observe(view, now)
+        decisions = self.detector.check(view, now)
         await self._apply((d for d in decisions if d.action is not Action.REPORT), now)
         self.unresponsive.update((d for d in decisions if d.action is Action.REPORT), now=now)
 
@@ -342,6 +346,11 @@ class NodeSupervisor:
 def job_view(state: JobState, waits_for_shard: Callable[[str], bool]) -> JobView:
     """The job as the failure detector sees it."""
     at_barrier = frozenset(state.barrier.reached) if state.barrier is not None else frozenset()
+    ledger = state.ledger
+    # Programs of users ask when they want; a worker of ours always wants a shard.
+    is_work_out = not state.plan.runs_command and (
+        state.barrier is not None or not any(ledger.leasable(dataset) for dataset in ledger.datasets())
+    )
     return JobView(
         nodes=tuple(
             NodeView(
@@ -354,6 +363,8 @@ def job_view(state: JobState, waits_for_shard: Callable[[str], bool]) -> JobView
                 shards=state.ledger.leases.count(node.name),
                 is_at_barrier=node.name in at_barrier,
                 waits_for_shard=waits_for_shard(node.name),
+                is_without_work=not ledger.leases.count(node.name)
+                and (is_work_out or waits_for_shard(node.name)),
             )
             for node in state.roster.nodes.values()
             if node.alive

@@ -103,6 +103,8 @@ class ApiConnection:
         self._transport = HttpTransport(access)
         self._patience = patience
         self._clock = clock
+        # Whether a watch can begin with all objects. None: not asked yet.
+        self.streams_lists: bool | None = None
         # Of the last response with a date: its time by the server's clock and by ours.
         self._server_time: tuple[float, float] | None = None
 

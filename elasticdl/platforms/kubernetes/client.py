@@ -14,6 +14,7 @@ Failure modes
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ Subresource = Literal["", "status", "scale"]
 # What kubectl asks for at once, too: an answer of some megabytes at most.
 _PAGE_SIZE = 500
 _EXPIRED = 410
+# The first release in which servers have WatchList turned on.
+_STREAMS_LISTS = (1, 32)
 # What a request writes, by subresource.
 _PARTS_OF: dict[Subresource, tuple[str, ...]] = {
     "": ("data", "spec"),
@@ -172,6 +175,23 @@ class Cluster:
                 return False
             raise
         return any(each.get("name") == resource.plural for each in answer.get("resources") or [])
+
+    async def streams_lists(self) -> bool:
+        """Returns whether the API server should be asked for a watch that begins with all objects; asked once for all
+        scopes of the connection. A server that is new enough may still refuse (`refuse_streamed_lists`).
+        """
+        if self._connection.streams_lists is None:
+            try:
+                answer = await self._connection.request("GET", "/version")
+            except ClusterError:
+                # Hidden by a proxy, say.
+                answer = {}
+            self._connection.streams_lists = _release(answer) >= _STREAMS_LISTS
+        return self._connection.streams_lists
+
+    def refuse_streamed_lists(self) -> None:
+        """The API server has refused such a watch: its feature is turned off."""
+        self._connection.streams_lists = False
 
     async def create(
         self,
@@ -317,6 +337,13 @@ class Cluster:
         """The namespace that a document names counts only where no other has been chosen."""
         named = str(document["metadata"].get("namespace") or "")
         return self.in_namespace(named) if self.namespace == ALL_NAMESPACES and named else self
+
+
+def _release(version: Document) -> tuple[int, int]:
+    """Reads what a server says of its version; some add a plus sign to the minor one."""
+    numbers = [re.match(r"\d+", str(version.get(part) or "")) for part in ("major", "minor")]
+    major, minor = (int(number[0]) if number else 0 for number in numbers)
+    return major, minor
 
 
 def uid_of(document: Document) -> str:

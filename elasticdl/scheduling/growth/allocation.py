@@ -100,7 +100,8 @@ class MarketAllocator:
     def _shrink(self, run: Run, size: int) -> None:
         spots = run.spots[run.role]
         if run.whole_machines and 0 < size < run.per_machine < run.size:
-            keep = max(spots, key=lambda machine: (spots[machine], -machine))
+            rank = self._work.inventory.release_rank
+            keep = max(spots, key=lambda machine: (-int(rank[machine]), spots[machine], -machine))
             size = min(size, spots[keep])
             released = {machine: count for machine, count in spots.items() if machine != keep}
             self._work.release(run, run.role, released)

@@ -13,10 +13,13 @@ from elasticdl.scheduling.workspace import Run, Workspace
 
 
 def shrink_to(work: Workspace, run: Run, size: int) -> None:
-    """Releases instances down to a size, where the fewest of the job's own are: machines become empty again."""
+    """Releases instances down to a size: on machines that are about to go or may be taken away, then where the fewest
+    of the job's own are, so that machines become empty again.
+    """
     spots = run.spots[run.role]
     extra = run.size - size
-    order = sorted(spots, key=lambda machine: (spots[machine], -machine))
+    rank = work.inventory.release_rank
+    order = sorted(spots, key=lambda machine: (-int(rank[machine]), spots[machine], -machine))
     released: Spots = {}
     for machine in order:
         count = min(extra, spots[machine])

@@ -192,6 +192,14 @@ def pool_level(pool: list[Run], released: int = 0, by: Run | None = None) -> flo
     return (amount - (released * by.share if by is not None else 0.0)) / max(weight, 1e-12)
 
 
+def _why_given(run: Run, receiver: Run, *, by_quota: bool) -> str:
+    if run.priority < receiver.priority:
+        return f"gives to {receiver.key}, whose priority is higher"
+    if by_quota:
+        return f"gives back to {receiver.key} what the quota of namespace {receiver.job.namespace} guarantees"
+    return f"gives to {receiver.key}, whose share is lower"
+
+
 def _take_one(work: Workspace, receiver: Run, pool: list[Run]) -> bool:
     """Takes room for one instance from the job with the highest level that can give it."""
     if receiver.whole_machines and receiver.per_machine > 0 and receiver.size >= receiver.per_machine:
@@ -234,10 +242,10 @@ def _take_one(work: Workspace, receiver: Run, pool: list[Run]) -> bool:
                 )
         if most < 1:
             continue
+        why = _why_given(run, receiver, by_quota=unconditional(run))
         machine = release_for(work, run, receiver.request, receiver.mask, most=most)
         if machine is not None:
             work.place(receiver, receiver.role, {machine: 1})
-            if not run.note:
-                run.note = f"gives to {receiver.key}, whose share is lower"
+            run.note = run.note or why
             return True
     return False

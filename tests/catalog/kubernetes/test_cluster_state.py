@@ -82,6 +82,38 @@ def test_cordoned_tainted_and_unready_nodes_are_recognised() -> None:
     assert machine.taints[0].effect is TaintEffect.NO_SCHEDULE
 
 
+@pytest.mark.parametrize(
+    "taint", ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"]
+)
+def test_node_that_an_autoscaler_removes_takes_no_pods(taint: str) -> None:
+    machine = machine_of(node("n1", spec={"taints": [{"key": taint, "effect": "NoSchedule"}]}))
+    assert machine.is_draining
+    assert not machine.takes_pods
+
+
+def test_deleted_node_takes_no_pods() -> None:
+    deleted = node("n1")
+    deleted["metadata"]["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    assert not machine_of(deleted).takes_pods
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "is_revocable"),
+    [
+        ("karpenter.sh/capacity-type", "spot", True),
+        ("karpenter.sh/capacity-type", "on-demand", False),
+        ("eks.amazonaws.com/capacityType", "SPOT", True),
+        ("cloud.google.com/gke-spot", "true", True),
+        ("kubernetes.azure.com/scalesetpriority", "spot", True),
+    ],
+)
+def test_spot_node_may_be_taken_away_and_takes_pods(label: str, value: str, is_revocable: bool) -> None:
+    spot = node("n1")
+    spot["metadata"]["labels"] = {label: value}
+    assert machine_of(spot).is_revocable is is_revocable
+    assert machine_of(spot).takes_pods
+
+
 def test_requests_are_those_that_the_scheduler_counts() -> None:
     document = pod(
         "p",

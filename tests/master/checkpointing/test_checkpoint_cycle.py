@@ -125,3 +125,18 @@ def test_every_phase_survives_a_snapshot(cycle: CheckpointCycle, steps: int) -> 
     assert restored.phase is cycle.phase
     assert (restored.barrier, restored.pending) == (cycle.barrier, cycle.pending)
     assert restored.snapshot() == cycle.snapshot()
+
+
+def test_requested_checkpoint_is_one_of_a_later_barrier(cycle: CheckpointCycle) -> None:
+    cycle.request_barrier(evaluate=False, save=True)
+    cycle.pass_barrier()
+    # What is being written was trained before.
+    cycle.request_checkpoint()
+    cycle.finish_writing("version-0", for_stop=False)
+    assert cycle.is_requested
+    assert copy_of(cycle).is_requested
+    cycle.request_barrier(evaluate=False, save=True)
+    cycle.pass_barrier()
+    assert cycle.is_requested
+    cycle.finish_writing("version-1", for_stop=False)
+    assert not cycle.is_requested

@@ -338,6 +338,23 @@ def test_desired_stop_stops_the_job(play: Play) -> None:
     play(scenario)
 
 
+def test_desired_pause_is_answered_when_everything_is_saved(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        await asyncio.sleep(3)
+        assert not scene.cluster.status()["readyToPause"]
+        scene.cluster.desire(Desired(generation=4, pause="the job is suspended"))
+        await asyncio.sleep(1)
+        status = scene.cluster.status()
+        assert (status["readyToPause"], status["observedGeneration"]) == (True, 4)
+        # Nodes stay: it is for the controller to delete them.
+        assert not scene.master.state.stopping
+        scene.cluster.desire(Desired(generation=5, nodes={"worker": 2}))
+        await asyncio.sleep(1)
+        assert not scene.cluster.status()["readyToPause"]
+
+    play(scenario)
+
+
 def test_ends_when_the_record_is_deleted(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(100)

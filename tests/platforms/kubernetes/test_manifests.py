@@ -142,6 +142,16 @@ def test_resources_and_limits() -> None:
     assert resources["limits"] == {"cpu": "0.5", "memory": "1Gi", "nvidia.com/gpu": "1"}
 
 
+def test_cpu_of_the_master_is_limited_only_if_asked_for() -> None:
+    requested = job(master_resource_request="cpu=10m,memory=512Mi")
+    assert container(master_pod(requested))["resources"] == {
+        "requests": {"cpu": "10m", "memory": "512Mi"},
+        "limits": {"memory": "512Mi"},
+    }
+    limited = job(master_resource_request="cpu=10m", master_resource_limit="cpu=1")
+    assert container(master_pod(limited))["resources"]["limits"] == {"cpu": "1"}
+
+
 def memory(pod: dict[str, Any]) -> tuple[str | None, str | None]:
     resources = container(pod)["resources"]
     return resources["requests"].get("memory"), resources["limits"].get("memory")

@@ -241,6 +241,9 @@ def escaped(text: str) -> str:
 def _resources(spec: JobSpec, role: str, *, doublings: int) -> Document:
     request, limit = spec.nodes.resource_request(role), spec.nodes.resource_limit(role)
     requests, limits = _texts(request), {**_texts(request), **_texts(limit)}
+    if role == MASTER_ROLE and limit.cpu is None:
+        # All nodes wait for a master that is throttled, and it requests little.
+        limits.pop("cpu", None)
     promised, most = grown_memory(request, limit, times=doublings, whole=role in _WHOLE_LIMIT)
     if promised is not None:
         requests["memory"] = promised.text
