@@ -267,7 +267,7 @@ def check_objects(kubectl: Kubectl) -> None:
 
 
 def check_values_are_secret(kubectl: Kubectl, pods: Iterable[dict[str, Any]]) -> None:
-    """Of variables: whoever may not read Secrets sees their names."""
+    """Of variables: a user without the right to read Secrets sees their names."""
     seen = json.dumps([kubectl.get("configmap", "elasticdl-job"), *pods])
     for value in ("by --envs", "by --populate_env_names"):
         assert value not in seen

@@ -259,6 +259,12 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             because="--secret_envs is for jobs on a cluster (--image_name): there are no Secrets on this machine. "
             "Nodes have the variables of the shell that starts the job.",
         )
+    if cluster.job_account and cluster.service_account:
+        yield _problem(
+            "job_account",
+            "service_account",
+            because="--job_account and --service_account exclude each other: give one.",
+        )
     if cluster.journal_dir and not cluster.image_name:
         yield _problem(
             "journal_dir",

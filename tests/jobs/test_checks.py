@@ -64,6 +64,10 @@ def test_a_command_of_blanks_is_none() -> None:
         ({"envs": "MASTER_ADDR=x"}, "MASTER_ADDR is set by the master"),
         ({"envs": "ELASTICDL_NODE=x"}, "ELASTICDL_NODE is set by the master"),
         ({"secret_envs": "ELASTICDL_NODE=x", "image_name": "i"}, "ELASTICDL_NODE is set by the master"),
+        (
+            {"job_account": True, "service_account": "x", "image_name": "i"},
+            "--job_account and --service_account exclude",
+        ),
         ({"secret_envs": "A=x"}, "--secret_envs is for jobs on a cluster"),
         (
             {"secret_envs": "A=x", "envs": "A=x", "image_name": "i"},

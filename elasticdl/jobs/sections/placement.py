@@ -270,6 +270,13 @@ class ClusterSection:
         "Account that the master acts under; --cluster_spec gives one to others.",
         topic=Topic.CLUSTER,
     )
+    job_account: bool = flag(
+        Boolean(),
+        False,
+        "Make an account for the master of this job alone, with a Role that names the objects of the job. The "
+        "submitter needs the right to make Roles.",
+        topic=Topic.CLUSTER,
+    )
     read_only_root_filesystem: bool = flag(
         Boolean(),
         True,

@@ -15,6 +15,7 @@ from elasticdl.jobs.sections.env_secrets import secret_name
 from elasticdl.jobs.spec import JobSpec, without_env_values
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.job_account import job_account
 from elasticdl.platforms.kubernetes.network_policies import network_policies
 from elasticdl.platforms.kubernetes.pods.manifest import master_pod, owner_references
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -45,6 +46,7 @@ def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
         secret(spec, credentials),
         *([env_secret(spec)] if spec.nodes.envs else []),
         *network_policies(spec),
+        *job_account(spec),
         master_service(spec),
         master_pod(hidden),
     ]

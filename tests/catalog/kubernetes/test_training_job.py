@@ -116,6 +116,13 @@ def test_missing_requests_are_named_by_their_flag() -> None:
         training_job_text(complete_spec(spec(worker_resource_request="")))
 
 
+def test_training_job_has_no_account_of_its_own() -> None:
+    with pytest.raises(
+        UserError, match="--job_account: is not possible here: the controller may not make Roles"
+    ):
+        training_job_text(complete_spec(spec(job_account=True)))
+
+
 def test_waiting_job_says_why(api: ApiServer) -> None:
     api.has_training_jobs = True
     use(lambda catalog: catalog.submit(spec()))

@@ -73,7 +73,9 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
     pod["spec"]["restartPolicy"] = "OnFailure"
     pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT
     pod = _with_fields(spec, MASTER_ROLE, pod)
-    if spec.cluster.service_account:
+    if spec.cluster.job_account:
+        pod["spec"]["serviceAccountName"] = naming.record_name(spec.job_name)
+    elif spec.cluster.service_account:
         pod["spec"]["serviceAccountName"] = spec.cluster.service_account
     # Whatever all pods have: without it, there would be no others.
     pod["spec"]["automountServiceAccountToken"] = True
