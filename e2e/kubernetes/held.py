@@ -63,6 +63,7 @@ class HeldJob:
             f"--job_command={PROGRAM}",
             f"--volume={_PROGRAMS}{volumes and ';'}{volumes}",
             f"--envs={self._hall}",
+            *self._way_out,
             *flags,
         )
 
@@ -94,12 +95,18 @@ class HeldJob:
             "--training_data=/data/train",
             f"--volume={_PROGRAMS};config_map=data,mount_path=/data/train",
             f"--envs=ELASTICDL_THREADS=1;{self._hall}",
+            *self._way_out,
             *flags,
         )
 
     @property
     def _hall(self) -> str:
         return f"ELASTICDL_TEST_HALL={self.hall.address}"
+
+    @property
+    def _way_out(self) -> tuple[str, ...]:
+        """The hall is no pod of the job."""
+        return (f"--egress={self.hall.address}",)
 
     # -- the gates -------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.cluster.nodes import NODE_IP
 from e2e.cluster.places import Cluster
 from e2e.cluster.policies import heeded
 from e2e.cluster.selfmade import SelfMade
@@ -34,8 +35,10 @@ def knock(address):
     host, port = address.split(":")
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError:
+    except TimeoutError:
         return "kept out"
+    except ConnectionRefusedError:
+        pass
     return "let in"
 
 with ThreadPoolExecutor() as pool:
@@ -98,6 +101,12 @@ def policies_heeded(cluster: Cluster, held: HeldJob, stranger: str) -> Iterator[
     with heeded(lambda: (held.kubectl.list("pods"), held.kubectl.list("networkpolicies"))):
         assert knock(held, stranger) == "kept out"
         assert knock(held, pod_of("worker-1")) == "let in"
+        # Nor do they get out, but to the hall, and the master to the API server.
+        address = held.kubectl.get("pod", stranger)["status"]["podIP"]
+        api_server = f"{NODE_IP}:6443"
+        assert knock_at(held, pod_of("worker-1"), f"{address}:22", api_server) == "kept out"
+        assert knock_at(held, pod_of("worker-1"), held.hall.address) == "let in"
+        assert knock_at(held, MASTER, api_server) == "let in"
         yield
 
 
@@ -130,7 +139,11 @@ def knock(held: HeldJob, pod: str) -> str:
     services = [
         held.kubectl.get("service", name)["spec"] for name in (MASTER, pod_of("ps-0"), pod_of("ps-1"))
     ]
-    addresses = [f"{spec['clusterIP']}:{spec['ports'][0]['port']}" for spec in services]
+    return knock_at(held, pod, *(f"{spec['clusterIP']}:{spec['ports'][0]['port']}" for spec in services))
+
+
+def knock_at(held: HeldJob, pod: str, *addresses: str) -> str:
+    """A port without a server refuses the connection, and keeps out no more than another."""
     return held.kubectl("exec", pod, "--", "python3", "-c", _KNOCK, *addresses).strip()
 
 

@@ -5,7 +5,7 @@ places, rights. It is looked at while it runs, when its pods are gone, and is go
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,9 @@ print("found", json.dumps({
     "said": os.environ["SAID"],
     "shouted": os.environ.get("SHOUTED"),
     "extra": os.environ["EXTRA"],
-    "writable": [writable(path) for path in ("/host", "/claim", "/tmp")],
+    "writable": [writable(path) for path in ("/host", "/claim", "/tmp", os.environ["HOME"])],
+    "image_is_read_only": bool(os.statvfs("/").f_flag & os.ST_RDONLY),
+    "from_secret": os.environ["FROM_SECRET"],
     "uid": os.getuid(),
     "capabilities": int(rights["CapEff"], 16),
     "no_new_privileges": int(rights["NoNewPrivs"]),
@@ -89,7 +91,9 @@ FOUND = {
     "said": "by --envs",
     "shouted": None,
     "extra": "by --cluster_spec",
-    "writable": [False, True, True],
+    "writable": [False, True, True, True],
+    "image_is_read_only": True,
+    "from_secret": "from a secret",
     "uid": 1000,
     "capabilities": 0,
     "no_new_privileges": 1,
@@ -201,6 +205,7 @@ def test_everything_at_once(
         f"--volume={volumes}",
         "--envs=SAID=by --envs",
         "--populate_env_names=GIV.*",
+        "--secret_envs=FROM_SECRET=keys/one",
         f"--cluster_spec={tmp_path}/pods.yaml",
         "--wait",
     )
@@ -212,6 +217,7 @@ def test_everything_at_once(
     pods = {pod["metadata"]["name"]: pod for pod in kubectl.list("pods", "elasticdl-job-name=job")}
     check_pods(pods, machine)
     check_objects(kubectl)
+    check_values_are_secret(kubectl, pods.values())
 
     # The record stays when the pods are gone.
     kubectl("delete", "pods", "--selector=app=elasticdl", "--grace-period=1")
@@ -248,7 +254,9 @@ def check_objects(kubectl: Kubectl) -> None:
     record = kubectl.get("configmap", "elasticdl-job")
     for kind, name in (
         ("secret", "elasticdl-job"),
+        ("secret", "elasticdl-job-envs"),
         ("networkpolicy", "elasticdl-job"),
+        ("networkpolicy", "elasticdl-job-api"),
         ("service", "elasticdl-job-master"),
     ):
         (owner,) = kubectl.get(kind, name)["metadata"]["ownerReferences"]
@@ -256,3 +264,11 @@ def check_objects(kubectl: Kubectl) -> None:
     ports = kubectl.get("service", "elasticdl-job-master")["spec"]["ports"]
     # The second is the public client's, and serves data shards alone.
     assert [port["port"] for port in ports] == [50001, 50002]
+
+
+def check_values_are_secret(kubectl: Kubectl, pods: Iterable[dict[str, Any]]) -> None:
+    """Of variables: a user without the right to read Secrets sees their names."""
+    seen = json.dumps([kubectl.get("configmap", "elasticdl-job"), *pods])
+    for value in ("by --envs", "by --populate_env_names"):
+        assert value not in seen
+    assert "SAID" in seen

@@ -80,7 +80,7 @@ def _manifests(spec: JobSpec, *, is_preview: bool = False) -> str:
     from elasticdl.catalog.kubernetes.training_job import has_size_range, training_job_text
 
     if has_size_range(spec):
-        return training_job_text(complete_spec(spec))
+        return training_job_text(complete_spec(spec), is_preview=is_preview)
     return preview_text(spec) if is_preview else manifests_text(spec)
 
 
@@ -88,7 +88,7 @@ def _write_manifests(spec: JobSpec, path: Path) -> None:
     # Before the file is opened, which truncates it: this may fail.
     text = _manifests(spec)
     try:
-        # It contains the token and the key of the job.
+        # It contains the token and the key of the job, and the values of its variables.
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 # A file that was there before has kept its mode.

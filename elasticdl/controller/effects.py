@@ -126,7 +126,7 @@ class Effects:
             observer=SILENT,
             timing=self._timing,
             record_owner=owner_document(job),
-            annotations=started_annotations(action.started_from),
+            annotations=started_annotations(action.started_from, job=job.name),
         )
 
     async def _write_desired(self, cluster: Cluster, action: WriteDesired) -> None:

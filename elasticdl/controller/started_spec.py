@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.training_job.job_document import without_env_values_in
 from elasticdl.jobs.training_job.parsing import parse_training_job
 from elasticdl.jobs.training_job.resource import KIND, TrainingJobSpec
 from elasticdl.platforms.kubernetes.client import Document
@@ -19,9 +20,11 @@ STARTED_FROM = "elasticdl-started-from"
 _LONGEST = 200_000
 
 
-def started_annotations(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Returns nothing for a spec that is too long; then edits are not compared."""
-    text = json.dumps(spec, separators=(",", ":"))
+def started_annotations(spec: Mapping[str, Any], *, job: str) -> dict[str, str]:
+    """Returns nothing for a spec that is too long; then edits are not compared. Values of variables are left out:
+    everyone who may read ConfigMaps reads this.
+    """
+    text = json.dumps(without_env_values_in(spec, job=job), separators=(",", ":"))
     return {STARTED_FROM: text} if len(text.encode()) <= _LONGEST else {}
 
 

@@ -7,6 +7,7 @@ alone if there are more; the user gets the whole list.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from elasticdl.jobs.flags.pairs import BadValue
 from elasticdl.jobs.schema import document
 from elasticdl.jobs.schema.defaults import derive
 from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given, Head
+from elasticdl.jobs.sections.env_secrets import references
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
 from elasticdl.jobs.sections.program import DataSection, Framework, ModelSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
@@ -108,6 +110,15 @@ class JobSpec(Head):
             for name, section in SECTIONS.items()
         }
         return cls(kind=kind, job_name=values["job_name"], **sections)
+
+
+def without_env_values(spec: JobSpec) -> JobSpec:
+    """Returns the job with its `envs` as variables from the job's Secret (`sections/env_secrets`)."""
+    nodes = spec.nodes
+    if not nodes.envs:
+        return spec
+    secret_envs = {**nodes.secret_envs, **references(spec.job_name, nodes.envs)}
+    return dataclasses.replace(spec, nodes=dataclasses.replace(nodes, envs={}, secret_envs=secret_envs))
 
 
 def to_yaml(spec: JobSpec) -> str:

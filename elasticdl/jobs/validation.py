@@ -235,6 +235,15 @@ def _resources(spec: Sections) -> Iterator[Problem]:
     for name in spec.nodes.envs:
         if name in ours:
             yield _problem("envs", because=f"--envs: {name} is set by the master and cannot be given.")
+    for name in spec.nodes.secret_envs:
+        if name in ours:
+            yield _problem(
+                "secret_envs", because=f"--secret_envs: {name} is set by the master and cannot be given."
+            )
+        if name in spec.nodes.envs:
+            yield _problem(
+                "envs", "secret_envs", because=f"{name} is given twice, by --envs and by --secret_envs."
+            )
 
 
 def _cluster(spec: Sections) -> Iterator[Problem]:
@@ -244,6 +253,19 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             yield _problem(
                 name, "image_name", because=f"--{name} needs --image_name, the image of the master."
             )
+    if spec.nodes.secret_envs and not cluster.image_name:
+        yield _problem(
+            "secret_envs",
+            "image_name",
+            because="--secret_envs is for jobs on a cluster (--image_name): there are no Secrets on this machine. "
+            "Nodes have the variables of the shell that starts the job.",
+        )
+    if cluster.job_account and cluster.service_account:
+        yield _problem(
+            "job_account",
+            "service_account",
+            because="--job_account and --service_account exclude each other: give one.",
+        )
     if cluster.journal_dir and not cluster.image_name:
         yield _problem(
             "journal_dir",

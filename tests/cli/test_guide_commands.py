@@ -114,6 +114,10 @@ def test_every_flag_arrives(elasticdl: Any, command: str) -> None:
     for word in words:
         name, _, text = word.removeprefix("--").partition("=")
         leaf = LEAVES[NAMES[name]]
+        if leaf.name == "envs":
+            # Their values are in a Secret.
+            assert job["nodes"]["secret_envs"] == {"A": "elasticdl-job-envs", "B": "elasticdl-job-envs"}
+            continue
         written = (job[leaf.section] if leaf.section else job)[leaf.name]
         grammar = leaf.flag.grammar
         expected = yaml.safe_load(yaml.safe_dump(grammar.plain(grammar.parse(text))))

@@ -428,7 +428,7 @@ def started(cluster: FakeCluster, document: Document, workers: int) -> None:
     """Runs a job whose record says what it was started with, as the effects write it."""
     [start] = of_kind(StartJob, started_actions(cluster, document))
     running = record(start.spec, report=report(workers))
-    running["metadata"]["annotations"] = started_annotations(start.started_from)
+    running["metadata"]["annotations"] = started_annotations(start.started_from, job=start.job.name)
     cluster.show(running, pod(start.spec, "master-0"))
     cluster.show(*(pod(start.spec, f"worker-{number}") for number in range(workers)))
 

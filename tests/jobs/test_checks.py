@@ -63,6 +63,18 @@ def test_a_command_of_blanks_is_none() -> None:
         ({"need_tf_config": True}, "--need_tf_config has a meaning only with --job_command"),
         ({"envs": "MASTER_ADDR=x"}, "MASTER_ADDR is set by the master"),
         ({"envs": "ELASTICDL_NODE=x"}, "ELASTICDL_NODE is set by the master"),
+        ({"secret_envs": "ELASTICDL_NODE=x", "image_name": "i"}, "ELASTICDL_NODE is set by the master"),
+        (
+            {"job_account": True, "service_account": "x", "image_name": "i"},
+            "--job_account and --service_account exclude",
+        ),
+        ({"secret_envs": "A=x"}, "--secret_envs is for jobs on a cluster"),
+        (
+            {"secret_envs": "A=x", "envs": "A=x", "image_name": "i"},
+            "A is given twice, by --envs and by --secret_envs",
+        ),
+        ({"secret_envs": "A=Not_A_Name", "image_name": "i"}, "A: 'Not_A_Name' is not a name for Kubernetes"),
+        ({"secret_envs": "A=x/", "image_name": "i"}, "A: '' is not a key of a Secret"),
         ({"envs": "ELASTICDL_PLATFORM=x"}, "ELASTICDL_PLATFORM is set by the master"),
         ({"envs": "ELASTICDL_JOB=x"}, "ELASTICDL_JOB is set by the master"),
         ({"envs": "ELASTICDL_JOB_DIR=x"}, "ELASTICDL_JOB_DIR is set by the master"),

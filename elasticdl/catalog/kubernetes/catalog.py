@@ -69,7 +69,7 @@ class KubernetesCatalog(Catalog):
         job = self.job(spec.job_name)
         how = "submitted"
         if has_size_range(spec) and await self._cluster.is_served(TRAINING_JOB):
-            await create_training_job(self._cluster, spec)
+            await create_training_job(self._cluster, spec, observer=self._observer, timing=self._timing)
             how = "submitted as a TrainingJob"
         else:
             await create_job(self._cluster, spec, observer=self._observer, timing=self._timing)

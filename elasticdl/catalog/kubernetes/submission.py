@@ -32,12 +32,10 @@ from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, owners_of, uid_of
 from elasticdl.platforms.kubernetes.credentials import Credentials
 from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
-from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned
+from elasticdl.platforms.kubernetes.manifests import manifests, marked, owned, redacted
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL
 from elasticdl.platforms.kubernetes.pods.status import grace_seconds, leaving
 
-# Not base64: a preview that is applied by mistake is an error.
-_HIDDEN = "(hidden: --yaml=FILE writes it)"
 # The kinds of objects that a job consists of, besides its record.
 OWNED_KINDS = ("Pod", "Service", "Secret", "NetworkPolicy")
 
@@ -45,21 +43,16 @@ OWNED_KINDS = ("Pod", "Service", "Secret", "NetworkPolicy")
 def manifests_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
     """Returns everything that `submit` would create, as a file for `kubectl apply -f`, with new secrets each time."""
     documents = manifests(complete_spec(spec, environment), Credentials.make(spec.job_name))
-    return _as_text(documents)
+    return as_text(documents)
 
 
 def preview_text(spec: JobSpec, environment: Mapping[str, str] | None = None) -> str:
-    """The same to be looked at: without the token, the key and the certificates of the job."""
+    """The same to be looked at: without the token, the key, the certificates and the values of variables of the job."""
     documents = manifests(complete_spec(spec, environment), Credentials.make(spec.job_name))
-    return _as_text(
-        [
-            {**each, "data": dict.fromkeys(each["data"], _HIDDEN)} if each["kind"] == "Secret" else each
-            for each in documents
-        ]
-    )
+    return as_text(redacted(each) for each in documents)
 
 
-def _as_text(documents: Iterable[Document]) -> str:
+def as_text(documents: Iterable[Document]) -> str:
     return "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents)
 
 
@@ -81,6 +74,7 @@ def complete_spec(spec: JobSpec, environment: Mapping[str, str] | None = None) -
                 hint="Choose a pattern without such names, or unset them here.",
             )
         # Explicit values take precedence.
+        found = {name: value for name, value in found.items() if name not in nodes.secret_envs}
         nodes = dataclasses.replace(nodes, envs={**found, **nodes.envs}, populate_env_names="")
     if not cluster.namespace:
         cluster = dataclasses.replace(cluster, namespace=current_namespace())
@@ -132,7 +126,7 @@ async def create_job(
     try:
         for document in others:
             made = owned(document, {**owner, "kind": "ConfigMap"})
-            await _create_owned(cluster, made, observer=observer, timing=timing)
+            await create_owned(cluster, made, observer=observer, timing=timing)
     except BaseException:
         # Also when cancelled: half a job is no job.
         await cluster.delete("ConfigMap", record["metadata"]["name"], uid=uid_of(owner))
@@ -146,13 +140,13 @@ async def create_missing(
     _, *others = manifests(spec, Credentials.make(spec.job_name))
     for document in others:
         made = owned(document, {**record, "kind": "ConfigMap"})
-        await _create_owned(cluster, made, observer=observer, timing=timing)
+        await create_owned(cluster, made, observer=observer, timing=timing)
 
 
-async def _create_owned(
+async def create_owned(
     cluster: Cluster, document: Document, *, observer: JobObserver, timing: Timing
 ) -> None:
-    """Waits for an object of a deleted job of the same name to disappear."""
+    """Creates an object with its owner; waits for one of a deleted job of the same name to disappear."""
     kind, name = document["kind"], document["metadata"]["name"]
     begun, longest_grace, noted = time.monotonic(), 0.0, False
     while True:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
+from elasticdl.catalog.kubernetes.submission import as_text, create_owned
+from elasticdl.catalog.kubernetes.timing import Timing
+from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
-from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.spec import JobSpec, without_env_values
 from elasticdl.jobs.training_job.job_document import job_document
 from elasticdl.jobs.training_job.parsing import InvalidTrainingJob, parse_training_job
 from elasticdl.jobs.training_job.resource import API_VERSIONS, KIND
 from elasticdl.platforms.kubernetes.api_resources import PADDLE_TRAINING_JOB, TRAINING_JOB, Resource
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, owners_of, uid_of
+from elasticdl.platforms.kubernetes.manifests import env_secret, owned, redacted
 
 _RESOURCES = (TRAINING_JOB, PADDLE_TRAINING_JOB)
 
@@ -32,12 +34,14 @@ def has_size_range(spec: JobSpec) -> bool:
 
 
 def training_job_document(spec: JobSpec) -> Document:
-    """Returns the TrainingJob of a job. `spec`: from `complete_spec`. Raises `UserError` for what it cannot say."""
+    """Returns the TrainingJob of a job, without the values of its `envs` (`env_secret`). `spec`: from
+    `complete_spec`. Raises `UserError` for what it cannot say.
+    """
     document: dict[str, Any] = {
         "apiVersion": API_VERSIONS[0],
         "kind": KIND,
         "metadata": {"name": spec.job_name, "namespace": spec.cluster.namespace},
-        "spec": {"job": job_document(spec)},
+        "spec": {"job": job_document(without_env_values(spec))},
     }
     try:
         parse_training_job(document)
@@ -47,14 +51,20 @@ def training_job_document(spec: JobSpec) -> Document:
     return document
 
 
-def training_job_text(spec: JobSpec) -> str:
-    """Returns the TrainingJob as a file for `kubectl apply -f`."""
-    return yaml.safe_dump(training_job_document(spec), sort_keys=False)
+def training_job_text(spec: JobSpec, *, is_preview: bool = False) -> str:
+    """Returns the TrainingJob, and the Secret with the values of its variables if it has some, as a file for
+    `kubectl apply -f`. A preview has no values.
+    """
+    documents = [training_job_document(spec), *([env_secret(spec)] if spec.nodes.envs else [])]
+    return as_text(redacted(each) if is_preview else each for each in documents)
 
 
-async def create_training_job(cluster: Cluster, spec: JobSpec) -> None:
+async def create_training_job(
+    cluster: Cluster, spec: JobSpec, *, observer: JobObserver, timing: Timing
+) -> None:
+    """Creates the TrainingJob and the Secret that it owns, or neither."""
     try:
-        await cluster.create(training_job_document(spec), resource=TRAINING_JOB)
+        created = await cluster.create(training_job_document(spec), resource=TRAINING_JOB)
     except ClusterError as error:
         if error.reason != "AlreadyExists":
             raise
@@ -63,6 +73,16 @@ async def create_training_job(cluster: Cluster, spec: JobSpec) -> None:
             hint="Choose another --job_name, or remove that job: "
             f"`kubectl delete tj {spec.job_name} --namespace={cluster.namespace}`.",
         ) from None
+    if not spec.nodes.envs:
+        return
+    owner = {**created, "apiVersion": TRAINING_JOB.api_version, "kind": KIND}
+    try:
+        # Containers wait for it.
+        await create_owned(cluster, owned(env_secret(spec), owner), observer=observer, timing=timing)
+    except BaseException:
+        # Also when cancelled: without its variables it cannot run.
+        await cluster.delete(TRAINING_JOB, spec.job_name, uid=uid_of(created))
+        raise
 
 
 async def find_training_job(

@@ -7,10 +7,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.jobs.flags.flag import KINDS, TRAIN, JobKind, Topic, flag
-from elasticdl.jobs.flags.grammar import Choice, FilePath, Grammar, Integer, Pairs, Pattern, Real, Text
+from elasticdl.jobs.flags.grammar import (
+    Boolean,
+    Choice,
+    FilePath,
+    Grammar,
+    Integer,
+    Pairs,
+    Pattern,
+    Real,
+    Text,
+)
 from elasticdl.jobs.flags.names import DNS_LABEL, DNS_NAME, ENVIRONMENT_VARIABLE, IMAGE
+from elasticdl.jobs.sections.egress import EgressGrammar, Target
+from elasticdl.jobs.sections.env_secrets import SECRET_ENVS
 from elasticdl.jobs.sections.priority import PriorityGrammar
-from elasticdl.jobs.sections.resources import Resources, ResourcesGrammar
+from elasticdl.jobs.sections.resources import Quantity, Resources, ResourcesGrammar
 from elasticdl.jobs.sections.volumes import Volume, VolumesGrammar
 
 ROLES = ("master", "ps", "worker", "chief", "evaluator")
@@ -119,6 +131,13 @@ class NodesSection:
     evaluator_resource_request: Resources = _request("evaluator")
     evaluator_resource_limit: Resources = _limit("evaluator")
     evaluator_pod_priority: str = _priority("evaluator")
+    default_resource_limit: Resources = flag(
+        ResourcesGrammar(),
+        Resources(memory=Quantity(text="8Gi")),
+        "On a cluster, what a node may not go beyond of a resource of which its role has neither request nor limit; "
+        "empty: no limit.",
+        topic=Topic.RESOURCES,
+    )
     relaunch_on_worker_failure: int = flag(
         Integer(),
         3,
@@ -158,7 +177,17 @@ class NodesSection:
         topic=Topic.FAILURE,
     )
     envs: dict[str, str] = flag(
-        Pairs(key_rule=ENVIRONMENT_VARIABLE), {}, "Environment variables for all nodes.", topic=Topic.NODES
+        Pairs(key_rule=ENVIRONMENT_VARIABLE),
+        {},
+        "Environment variables for all nodes. On a cluster their values are kept in a Secret of the job.",
+        topic=Topic.NODES,
+    )
+    secret_envs: dict[str, str] = flag(
+        SECRET_ENVS,
+        {},
+        "Environment variables for all nodes with values from Secrets of the namespace; without KEY, the key has the "
+        "name of the variable.",
+        topic=Topic.CLUSTER,
     )
     populate_env_names: str = flag(
         Pattern(),
@@ -241,6 +270,27 @@ class ClusterSection:
         Text(metavar="NAME", rule=DNS_NAME),
         "",
         "Account that the master acts under; --cluster_spec gives one to others.",
+        topic=Topic.CLUSTER,
+    )
+    job_account: bool = flag(
+        Boolean(),
+        False,
+        "Make an account for the master of this job alone, with a Role that names the objects of the job. The "
+        "submitter needs the right to make Roles.",
+        topic=Topic.CLUSTER,
+    )
+    read_only_root_filesystem: bool = flag(
+        Boolean(),
+        True,
+        "Containers can write to volumes, to /tmp and to their home folder only; false: also to the file system of "
+        "their image.",
+        topic=Topic.CLUSTER,
+    )
+    egress: tuple[Target, ...] = flag(
+        EgressGrammar(),
+        (),
+        "Networks that pods may connect to beside pods of their job and DNS: data sources, say; any: everything. The "
+        "master also reaches API servers.",
         topic=Topic.CLUSTER,
     )
     journal_dir: str = flag(

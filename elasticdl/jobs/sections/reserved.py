@@ -55,10 +55,12 @@ SECRET_FOLDER = "/var/run/elasticdl/job"
 NOTICE_FOLDER = "/var/run/elasticdl/notice"
 # Of the master, in its pod. On a volume that is mounted there it would find the journal of another job.
 STATE_FOLDER = "/var/lib/elasticdl"
+# Of every program, where the file system of its image is read-only.
+HOME_FOLDER = "/home/elasticdl"
 # What begins so says in every pod where its cluster is: from elsewhere it would lead a master to another one.
 OF_THE_CLUSTER = "KUBERNETES_"
 # Those of --volume have a number.
-_VOLUME = re.compile(r"secret|state|scratch|notice|volume-\d+")
+_VOLUME = re.compile(r"secret|state|scratch|home|notice|volume-\d+")
 
 
 def variables(model: ModelSection, *, num_ps: int) -> frozenset[str]:

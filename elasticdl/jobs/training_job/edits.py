@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.spec import JobSpec, without_env_values
 from elasticdl.jobs.training_job.fields import fields_of
 from elasticdl.jobs.training_job.job_document import job_document
 from elasticdl.jobs.training_job.parsing import FieldProblem
@@ -102,7 +102,9 @@ def _outside(path: str, size: int, word: str, limit: int) -> FieldProblem:
 
 
 def _job(path: str, before: JobSpec, after: JobSpec) -> Iterator[FieldProblem]:
-    old, new = job_document(before), job_document(after)
+    # The values of variables are not kept with what a job was started from, so only their names are compared.
+    started = without_env_values(before)
+    old, new = job_document(started), job_document(_with_secrets_of(started, after))
     for section in sorted(old.keys() | new.keys()):
         one, other = old.get(section), new.get(section)
         if isinstance(one or other, Mapping):
@@ -112,3 +114,11 @@ def _job(path: str, before: JobSpec, after: JobSpec) -> Iterator[FieldProblem]:
                     yield FieldProblem(path=f"{path}.{section}.{name}", sentence=_FIXED)
         elif one != other:
             yield FieldProblem(path=f"{path}.{section}", sentence=_FIXED)
+
+
+def _with_secrets_of(started: JobSpec, edited: JobSpec) -> JobSpec:
+    """Returns the edited job without the values of its `envs`: in the Secret that the started job has them in."""
+    hidden = without_env_values(edited)
+    kept = {name: started.nodes.secret_envs.get(name) for name in edited.nodes.envs}
+    secret_envs = {**hidden.nodes.secret_envs, **{name: text for name, text in kept.items() if text}}
+    return replace(hidden, nodes=replace(hidden.nodes, secret_envs=secret_envs))

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.pairs import BadValue, parse_pairs
+from elasticdl.jobs.sections.env_secrets import references
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 
 _SOURCE = "spec.job"
@@ -54,6 +56,25 @@ def job_document(spec: JobSpec) -> dict[str, Any]:
         if changed:
             document[section] = changed
     return document
+
+
+def without_env_values_in(spec: Mapping[str, Any], *, job: str) -> dict[str, Any]:
+    """Returns the `spec` of a TrainingJob as it is in its document, with `job.nodes.envs` as variables from the job's
+    Secret.
+    """
+    section = spec.get("job")
+    nodes = section.get("nodes") if isinstance(section, Mapping) else None
+    if not isinstance(section, Mapping) or not isinstance(nodes, Mapping) or not nodes.get("envs"):
+        return dict(spec)
+    kept = {name: value for name, value in nodes.items() if name != "envs"}
+    try:
+        names = parse_pairs(nodes["envs"], example="key=value")
+        before = parse_pairs(nodes.get("secret_envs") or {}, example="key=value")
+    except BadValue:
+        # No job is made of it.
+        return {**spec, "job": {**section, "nodes": kept}}
+    kept["secret_envs"] = {**before, **references(job, names)}
+    return {**spec, "job": {**section, "nodes": kept}}
 
 
 def _problem(line: str, path: str) -> JobProblem:

@@ -392,6 +392,10 @@ def _whole_job(job: JobSpec) -> Iterator[FieldProblem]:
         yield _problem("spec.job.kind", f"{job.kind!r} cannot be a TrainingJob; only train can.")
     if not job.cluster.image_name:
         yield _problem("spec.job.cluster.image_name", "is missing: the image of the job's pods.")
+    if job.cluster.job_account:
+        yield _problem(
+            "spec.job.cluster.job_account", "is not possible here: the controller may not make Roles."
+        )
 
 
 def _sizes(spec: TrainingJobSpec) -> Iterator[FieldProblem]:

@@ -67,8 +67,11 @@ _RESOURCES = {
         Resource(kind="Node", plural="nodes", namespaced=False),
         Resource(kind="Pod", plural="pods"),
         Resource(kind="PriorityClass", group="scheduling.k8s.io", plural="priorityclasses", namespaced=False),
+        Resource(kind="Role", group="rbac.authorization.k8s.io", plural="roles"),
+        Resource(kind="RoleBinding", group="rbac.authorization.k8s.io", plural="rolebindings"),
         Resource(kind="Secret", plural="secrets"),
         Resource(kind="Service", plural="services"),
+        Resource(kind="ServiceAccount", plural="serviceaccounts"),
         Resource(
             kind="ValidatingWebhookConfiguration",
             group="admissionregistration.k8s.io",

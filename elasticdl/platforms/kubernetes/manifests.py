@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.jobs.job_record import new_record
-from elasticdl.jobs.spec import JobSpec
+from elasticdl.jobs.sections.env_secrets import secret_name
+from elasticdl.jobs.spec import JobSpec, without_env_values
 from elasticdl.platforms.kubernetes import naming
 from elasticdl.platforms.kubernetes.credentials import Credentials
+from elasticdl.platforms.kubernetes.job_account import job_account
+from elasticdl.platforms.kubernetes.network_policies import network_policies
 from elasticdl.platforms.kubernetes.pods.manifest import master_pod, owner_references
 from elasticdl.platforms.platform import MASTER_ROLE
 
@@ -25,19 +28,27 @@ WRITTEN_AT = "elasticdl-written-at"
 # A master writes its status at least as often, whether it has changed or not.
 SIGN_OF_LIFE_SECONDS = 120.0
 
-JOB_ROLE = "job"
+JOB_ROLE = naming.JOB_ROLE
+# An annotation of a Secret in a preview: the keys whose values are not shown.
+_REDACTED = "elasticdl-redacted"
 # An annotation of the record.
 _SUBMISSION = "elasticdl-submission"
 
 
 def manifests(spec: JobSpec, credentials: Credentials) -> list[Document]:
-    """Everything that is submitted, in the order in which it must be. Its owner is only known then (`owned`)."""
+    """Everything that is submitted, in the order in which it must be. Its owner is only known then (`owned`).
+
+    Values of `--envs` are in a Secret alone.
+    """
+    hidden = without_env_values(spec)
     return [
-        job_object(spec),
+        job_object(hidden),
         secret(spec, credentials),
-        network_policy(spec),
+        *([env_secret(spec)] if spec.nodes.envs else []),
+        *network_policies(spec),
+        *job_account(spec),
         master_service(spec),
-        master_pod(spec),
+        master_pod(hidden),
     ]
 
 
@@ -62,26 +73,23 @@ def job_object(spec: JobSpec) -> Document:
 
 
 def secret(spec: JobSpec, credentials: Credentials) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
-        "type": "Opaque",
-        "data": {
-            name: base64.b64encode(text.encode()).decode() for name, text in credentials.files().items()
-        },
-    }
+    return _secret(spec, naming.record_name(spec.job_name), credentials.files())
 
 
-def network_policy(spec: JobSpec) -> Document:
-    """Only pods of the job reach pods of the job."""
-    these = {"podSelector": {"matchLabels": {naming.JOB_LABEL: spec.job_name}}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(spec, naming.record_name(spec.job_name), JOB_ROLE),
-        "spec": {**these, "policyTypes": ["Ingress"], "ingress": [{"from": [these]}]},
-    }
+def env_secret(spec: JobSpec) -> Document:
+    """The values of `--envs`, by the names of the variables."""
+    return _secret(spec, secret_name(spec.job_name), spec.nodes.envs)
+
+
+def redacted(document: Document) -> Document:
+    """Returns a document to be shown. A Secret has no values; its annotation names them.
+
+    Pods that were made from such a Secret would not start: they say which key is missing.
+    """
+    if document["kind"] != "Secret":
+        return document
+    said = {_REDACTED: f"{', '.join(document['data'])} (written by --yaml=FILE)"}
+    return {**document, "metadata": {**document["metadata"], "annotations": said}, "data": {}}
 
 
 def master_service(spec: JobSpec) -> Document:
@@ -137,6 +145,16 @@ def _metadata(spec: JobSpec, name: str, role: str) -> Document:
         "name": name,
         "namespace": spec.cluster.namespace,
         "labels": naming.labels(spec.job_name, role),
+    }
+
+
+def _secret(spec: JobSpec, name: str, texts: Mapping[str, str]) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(spec, name, JOB_ROLE),
+        "type": "Opaque",
+        "data": {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()},
     }
 
 

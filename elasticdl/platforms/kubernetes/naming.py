@@ -11,6 +11,8 @@ JOB_LABEL = "elasticdl-job-name"
 ROLE_LABEL = "elasticdl-replica-type"
 INDEX_LABEL = "elasticdl-replica-index"
 PLACE_LABEL = "elasticdl-place"
+# In the place of a role: of the objects that are the job's as a whole.
+JOB_ROLE = "job"
 
 # All calls of the job's own nodes, with token and TLS.
 MASTER_PORT = 50001
@@ -33,7 +35,7 @@ def shards_port(spec: JobSpec) -> int:
 
 
 def record_name(job: str) -> str:
-    """Of the ConfigMap that is the job, and of its Secret and its NetworkPolicy."""
+    """Of the ConfigMap that is the job, and of its Secret and its first NetworkPolicy."""
     return f"elasticdl-{job}"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -82,13 +84,43 @@ def test_other_jobs_have_objects_of_their_own(
 def test_manifest_is_what_is_submitted(api: ApiServer) -> None:
     api.has_training_jobs = True
     use(lambda catalog: catalog.submit(spec(envs="A=b")))
-    written = yaml.safe_load(training_job_text(complete_spec(spec(envs="A=b"))))
+    written, secret = yaml.safe_load_all(training_job_text(complete_spec(spec(envs="A=b"))))
     assert api.objects["trainingjobs", "job"]["spec"] == written["spec"]
+    assert api.objects["secrets", "elasticdl-job-envs"]["data"] == secret["data"]
+
+
+def test_values_of_variables_are_in_a_secret_of_the_training_job(api: ApiServer) -> None:
+    api.has_training_jobs = True
+    use(lambda catalog: catalog.submit(spec(envs="PASSWORD=hunter2")))
+    created = api.objects["trainingjobs", "job"]
+    assert "hunter2" not in json.dumps(created)
+    found = job_spec_of(parse_training_job(created)).nodes
+    assert (found.envs, found.secret_envs) == ({}, {"PASSWORD": "elasticdl-job-envs"})
+    secret = api.objects["secrets", "elasticdl-job-envs"]
+    assert secret["data"] == {"PASSWORD": base64.b64encode(b"hunter2").decode()}
+    (owner,) = secret["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("TrainingJob", created["metadata"]["uid"])
+
+
+def test_training_job_without_its_secret_is_removed(api: ApiServer) -> None:
+    """The name of the Secret is taken by one without an owner."""
+    api.has_training_jobs = True
+    api.put("secrets", {"metadata": {"name": "elasticdl-job-envs"}, "data": {}})
+    with pytest.raises(UserError, match="There is a Secret elasticdl-job-envs in namespace lab already"):
+        use(lambda catalog: catalog.submit(spec(envs="PASSWORD=hunter2")))
+    assert [kind for kind, _ in api.objects] == ["secrets"]
 
 
 def test_missing_requests_are_named_by_their_flag() -> None:
     with pytest.raises(UserError, match="--worker_resource_request: cpu and memory are missing"):
         training_job_text(complete_spec(spec(worker_resource_request="")))
+
+
+def test_training_job_has_no_account_of_its_own() -> None:
+    with pytest.raises(
+        UserError, match="--job_account: is not possible here: the controller may not make Roles"
+    ):
+        training_job_text(complete_spec(spec(job_account=True)))
 
 
 def test_waiting_job_says_why(api: ApiServer) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 import yaml
 
 IMAGE = "--image_name=registry/mnist:1"
+# Of sizes.
+RANGE = ["--max_workers=3", "--worker_resource_request=cpu=1,memory=1Gi"]
 
 
 def test_dry_run_prints_what_would_be_submitted(elasticdl: Any, minimal: list[str]) -> None:
@@ -21,6 +25,7 @@ def test_dry_run_prints_what_would_be_submitted(elasticdl: Any, minimal: list[st
         ("ConfigMap", "elasticdl-test-mnist"),
         ("Secret", "elasticdl-test-mnist"),
         ("NetworkPolicy", "elasticdl-test-mnist"),
+        ("NetworkPolicy", "elasticdl-test-mnist-api"),
         ("Service", "elasticdl-test-mnist-master"),
         ("Pod", "elasticdl-test-mnist-master"),
     ]
@@ -30,7 +35,7 @@ def test_yaml_file_is_readable_by_its_user_only(elasticdl: Any, minimal: list[st
     path = tmp_path / "job.yaml"
     result = elasticdl("train", *minimal, IMAGE, f"--yaml={path}")
     assert f"kubectl apply -f {path}" in result.out
-    assert len(list(yaml.safe_load_all(path.read_text()))) == 5
+    assert len(list(yaml.safe_load_all(path.read_text()))) == 6
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -79,9 +84,8 @@ def test_variables_of_the_submitter(
     monkeypatch.setenv("TEAM_A", "one")
     monkeypatch.setenv("TEAM_B", "two")
     monkeypatch.setenv("OTHER_TEAM_C", "three")
-    words = [IMAGE, "--populate_env_names=TEAM_.*", "--envs=TEAM_B=mine", "--dry_run"]
-    nodes = elasticdl("train", *minimal, *words).job["nodes"]
-    assert nodes["envs"] == {"TEAM_A": "one", "TEAM_B": "mine"}
+    words = [IMAGE, "--populate_env_names=TEAM_.*", "--envs=TEAM_B=mine"]
+    assert variables(elasticdl, minimal, *words) == {"TEAM_A": "one", "TEAM_B": "mine"}
 
 
 def test_variables_that_say_which_cluster_the_submitter_is_in(
@@ -91,14 +95,14 @@ def test_variables_that_say_which_cluster_the_submitter_is_in(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_PORT_443_TCP", "tcp://10.0.0.1:443")
     monkeypatch.setenv("KUBE_TEAM", "one")
-    words = [IMAGE, "--populate_env_names=KUBE.*", "--dry_run"]
-    result = elasticdl("train", *minimal, *words)
-    assert result.job["nodes"]["envs"] == {"KUBE_TEAM": "one"}
+    words = [IMAGE, "--populate_env_names=KUBE.*"]
+    assert variables(elasticdl, minimal, *words) == {"KUBE_TEAM": "one"}
+    result = elasticdl("train", *minimal, *words, "--dry_run")
     master = next(d for d in yaml.safe_load_all(result.out) if d["kind"] == "Pod")["spec"]["containers"][0]
     names = {variable["name"] for variable in master["env"]}
     assert not [name for name in names if name.startswith("KUBERNETES_")]
-    explicitly = elasticdl("train", *minimal, *words, "--envs=KUBERNETES_SERVICE_HOST=proxy")
-    assert explicitly.job["nodes"]["envs"]["KUBERNETES_SERVICE_HOST"] == "proxy"
+    explicitly = variables(elasticdl, minimal, *words, "--envs=KUBERNETES_SERVICE_HOST=proxy")
+    assert explicitly["KUBERNETES_SERVICE_HOST"] == "proxy"
 
 
 def test_variables_of_the_submitter_that_are_ours(
@@ -166,8 +170,51 @@ def test_home_folder_in_paths(
     assert (tmp_path / "job.yaml").is_file()
 
 
-def test_dry_run_prints_neither_token_nor_key(elasticdl: Any, minimal: list[str]) -> None:
-    result = elasticdl("train", *minimal, IMAGE, "--dry_run")
-    (secret,) = (d for d in yaml.safe_load_all(result.out) if d["kind"] == "Secret")
-    assert set(secret["data"]) == {"token", "ca.crt", "tls.crt", "tls.key"}
-    assert set(secret["data"].values()) == {"(hidden: --yaml=FILE writes it)"}
+SECRETS = ["--envs=PASSWORD=hunter2", "--populate_env_names=API_KEY", "--job_name=job"]
+
+
+@pytest.mark.parametrize("kind", ["job", "training job"])
+def test_dry_run_prints_no_secret_value(
+    elasticdl: Any, minimal: list[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("API_KEY", "from the shell")
+    result = elasticdl(
+        "train", *minimal, IMAGE, *SECRETS, *(RANGE if kind == "training job" else []), "--dry_run"
+    )
+    assert result.code == 0, result.err
+    for value in ("hunter2", "from the shell"):
+        assert value not in result.out
+        assert base64.b64encode(value.encode()).decode() not in result.out
+    secrets = {d["metadata"]["name"]: d for d in yaml.safe_load_all(result.out) if d["kind"] == "Secret"}
+    # Valid manifests, and pods do not start without their keys.
+    assert all(secret["data"] == {} for secret in secrets.values())
+    names = {
+        name: secret["metadata"]["annotations"]["elasticdl-redacted"] for name, secret in secrets.items()
+    }
+    assert names.pop("elasticdl-job-envs") == "API_KEY, PASSWORD (written by --yaml=FILE)"
+    if kind == "job":
+        assert names == {"elasticdl-job": "token, ca.crt, tls.crt, tls.key (written by --yaml=FILE)"}
+
+
+@pytest.mark.parametrize("kind", ["job", "training job"])
+def test_yaml_file_has_values_of_variables_in_a_secret_only(
+    elasticdl: Any, minimal: list[str], tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    words = [IMAGE, "--envs=PASSWORD=hunter2", "--job_name=job", *(RANGE if kind == "training job" else [])]
+    assert elasticdl("train", *minimal, *words, f"--yaml={path}").code == 0
+    assert "hunter2" not in path.read_text()
+    documents = list(yaml.safe_load_all(path.read_text()))
+    (secret,) = (d for d in documents if d["metadata"]["name"] == "elasticdl-job-envs")
+    assert base64.b64decode(secret["data"]["PASSWORD"]) == b"hunter2"
+
+
+def variables(elasticdl: Any, minimal: list[str], *words: str) -> dict[str, str]:
+    """The values of a job's variables, where --yaml writes them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.yaml"
+        result = elasticdl("train", *minimal, *words, "--job_name=job", f"--yaml={path}")
+        assert result.code == 0, result.err
+        documents = list(yaml.safe_load_all(path.read_text()))
+    (secret,) = (d for d in documents if d["metadata"]["name"] == "elasticdl-job-envs")
+    return {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}

@@ -23,6 +23,8 @@ from elasticdl.jobs.flags.grammar import (
 )
 from elasticdl.jobs.schema import document
 from elasticdl.jobs.schema.flag_index import LEAVES
+from elasticdl.jobs.sections.egress import EgressGrammar, Target
+from elasticdl.jobs.sections.env_secrets import SecretEnvs
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.reserved import same_place
 from elasticdl.jobs.sections.resources import ResourcesGrammar
@@ -55,6 +57,11 @@ TRAPS = st.sampled_from(
 )
 
 
+def egress_target(address: object, port: int) -> Target:
+    (target,) = EgressGrammar().parse(f"[{address}]:{port}" if port else str(address))
+    return target
+
+
 def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
     if isinstance(grammar, Boolean):
         return st.booleans()
@@ -64,6 +71,14 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
         return st.floats(grammar.minimum, allow_nan=False, allow_infinity=False)
     if isinstance(grammar, Choice):
         return st.sampled_from(grammar.choices)
+    if isinstance(grammar, EgressGrammar):
+        networks = st.ip_addresses(v=4, network="10.0.0.0/8") | st.ip_addresses(v=6, network="fd00::/8")
+        return st.lists(
+            st.builds(egress_target, networks, st.integers(0, 65535)), max_size=3, unique=True
+        ).map(tuple)
+    if isinstance(grammar, SecretEnvs):
+        keys = st.from_regex(grammar.key_rule.pattern, fullmatch=True)
+        return st.dictionaries(keys, st.sampled_from(["mine", "on", "a.b/key", "x/_.-"]), max_size=3)
     if isinstance(grammar, Pairs):
         keys = st.from_regex(grammar.key_rule.pattern, fullmatch=True)
         return st.dictionaries(keys, TEXT | TRAPS, max_size=3)

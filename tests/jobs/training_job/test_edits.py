@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from elasticdl.jobs.training_job.edits import followed, unapplied_edits
+from elasticdl.jobs.training_job.job_document import without_env_values_in
+from elasticdl.jobs.training_job.job_spec import job_spec_of
 from elasticdl.jobs.training_job.parsing import parse_training_job
 from elasticdl.jobs.training_job.resource import TrainingJobSpec
 from tests.jobs.training_job.documents import edl_document, job_document
@@ -100,3 +102,27 @@ def test_range_beyond_the_first_one_is_cut_to_it() -> None:
     assert followed(spec_of(before), after).trainer.max_instance == 6
     [problem] = unapplied_edits(spec_of(before), after)
     assert problem.sentence.startswith("60 is more than 6, with which the job was started")
+
+
+def test_values_of_variables_are_not_compared_but_their_names_are() -> None:
+    """A controller keeps what a job was started from without the values, where everyone may read it."""
+    document = job_document()
+    document["spec"]["job"].setdefault("nodes", {})["envs"] = {"PASSWORD": "hunter2"}
+    started = {**document, "spec": without_env_values_in(document["spec"], job="example")}
+    assert "hunter2" not in str(started)
+    assert unapplied_edits(spec_of(started), spec_of(document)) == ()
+    more = edited(document, "spec.job.nodes.envs", {"PASSWORD": "hunter2", "MORE": "x"})
+    (problem,) = unapplied_edits(spec_of(started), spec_of(more))
+    assert problem.path == "spec.job.nodes.secret_envs"
+    running = job_spec_of(parse_training_job(started)).nodes
+    assert (running.envs, running.secret_envs) == ({}, {"PASSWORD": "elasticdl-example-envs"})
+
+
+@pytest.mark.parametrize(
+    "envs", ["PASSWORD=hunter2,A=b", {"PASSWORD": "hunter2", "A": 1}, ["PASSWORD=hunter2", "A=b"]]
+)
+def test_every_way_to_write_variables_is_redacted(envs: object) -> None:
+    spec = {"job": {"nodes": {"envs": envs, "secret_envs": "B=mine"}}}
+    assert without_env_values_in(spec, job="j")["job"]["nodes"] == {
+        "secret_envs": {"B": "mine", "PASSWORD": "elasticdl-j-envs", "A": "elasticdl-j-envs"}
+    }

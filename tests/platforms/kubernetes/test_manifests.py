@@ -54,6 +54,7 @@ def test_everything_that_is_submitted() -> None:
         ("ConfigMap", "elasticdl-mnist"),
         ("Secret", "elasticdl-mnist"),
         ("NetworkPolicy", "elasticdl-mnist"),
+        ("NetworkPolicy", "elasticdl-mnist-api"),
         ("Service", "elasticdl-mnist-master"),
         ("Pod", "elasticdl-mnist-master"),
     ]
@@ -105,7 +106,11 @@ def test_no_pod_has_more_rights_than_it_needs(pod: dict[str, Any]) -> None:
     context, own = pod["spec"]["securityContext"], container(pod)["securityContext"]
     assert (context["runAsNonRoot"], context["runAsUser"]) == (True, 1000)
     assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert own == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert own == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
     master = pod["metadata"]["name"] == "elasticdl-mnist-master"
     assert pod["spec"]["automountServiceAccountToken"] is master
     assert pod["spec"].get("serviceAccountName") == ("elasticdl" if master else None)
@@ -149,7 +154,7 @@ def test_cpu_of_the_master_is_limited_only_if_asked_for() -> None:
         "limits": {"memory": "512Mi"},
     }
     limited = job(master_resource_request="cpu=10m", master_resource_limit="cpu=1")
-    assert container(master_pod(limited))["resources"]["limits"] == {"cpu": "1"}
+    assert container(master_pod(limited))["resources"]["limits"]["cpu"] == "1"
 
 
 def memory(pod: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -203,7 +208,8 @@ def test_volumes() -> None:
     mounts = {mount["mountPath"]: mount for mount in spec["containers"][0]["volumeMounts"]}
     assert mounts["/b"] == {"name": "volume-0", "mountPath": "/b", "subPath": "x", "readOnly": True}
     assert mounts["/tmp"]["name"] == "volume-1"
-    assert set(mounts) == {"/a", "/b", "/tmp", "/m", "/s", "/var/run/elasticdl/job", "/var/lib/elasticdl"}
+    ours = {"/home/elasticdl", "/var/run/elasticdl/job", "/var/lib/elasticdl"}
+    assert set(mounts) == {"/a", "/b", "/tmp", "/m", "/s", *ours}
 
 
 def test_a_volume_above_a_folder_of_the_jobs_own_does_not_take_its_place() -> None:
@@ -217,6 +223,82 @@ def test_the_environment_arrives_as_written() -> None:
     assert variables(pod)["ODD"] == "$$(HOME) $$HOME $$$$"
     assert variables(pod)["MY_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     assert variables(pod)["ELASTICDL_THREADS"]["resourceFieldRef"]["resource"] == "limits.cpu"
+
+
+def test_values_of_variables_are_in_no_object_but_a_secret() -> None:
+    spec = job(envs={"PASSWORD": "hunter2", "EMPTY": ""})
+    documents = manifests.manifests(spec, CREDENTIALS)
+    assert "hunter2" not in json.dumps(documents)
+    (secret,) = (d for d in documents if d["metadata"]["name"] == "elasticdl-mnist-envs")
+    assert base64.b64decode(secret["data"]["PASSWORD"]) == b"hunter2"
+    assert secret["data"]["EMPTY"] == ""
+    # What the master reads, and makes the other pods of.
+    recorded = from_yaml(documents[0]["data"]["spec.yaml"])
+    for pod in (documents[-1], node_pod(recorded, worker()), node_pod(recorded, worker("ps-0"))):
+        assert variables(pod)["PASSWORD"] == {
+            "secretKeyRef": {"name": "elasticdl-mnist-envs", "key": "PASSWORD"}
+        }
+
+
+@pytest.mark.parametrize("program", [{}, {"job_command": "python p.py", "num_evaluator": 1}])
+def test_variable_from_a_secret_of_the_users_own(program: dict[str, Any]) -> None:
+    spec = job(secret_envs="TOKEN=mine,OTHER=mine/a.key", **program)
+    assert "elasticdl-mnist-envs" not in [
+        d["metadata"]["name"] for d in manifests.manifests(spec, CREDENTIALS)
+    ]
+    for name in ("worker-0", "evaluator-0"):
+        found = variables(node_pod(spec, worker(name)))
+        assert found["TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "TOKEN"}}
+        assert found["OTHER"] == {"secretKeyRef": {"name": "mine", "key": "a.key"}}
+
+
+def test_variable_that_a_node_sets_itself_is_not_from_a_secret() -> None:
+    spec = job(secret_envs="ELASTICDL_THREADS=mine,PYTHONUNBUFFERED=mine,HOME=mine")
+    pod = node_pod(spec, worker(environment={"PYTHONUNBUFFERED": "1"}))
+    names = [variable["name"] for variable in container(pod)["env"]]
+    assert sorted(names) == ["ELASTICDL_THREADS", "HOME", "MY_POD_IP", "PYTHONUNBUFFERED"]
+    assert variables(pod)["PYTHONUNBUFFERED"] == "1"
+    assert variables(pod)["ELASTICDL_THREADS"] == {
+        "secretKeyRef": {"name": "mine", "key": "ELASTICDL_THREADS"}
+    }
+
+
+def test_record_of_an_older_version_has_its_values_still() -> None:
+    """Jobs that were submitted before the values were moved go on."""
+    spec = job(envs={"A": "b"})
+    assert variables(master_pod(spec))["A"] == "b"
+
+
+def test_file_system_of_the_image_is_read_only_unless_a_user_says_otherwise() -> None:
+    pod = node_pod(job(), worker())
+    mounts = {mount["mountPath"] for mount in container(pod)["volumeMounts"]}
+    assert variables(pod)["HOME"] in mounts
+    writable = node_pod(job(read_only_root_filesystem=False), worker())
+    assert container(writable)["securityContext"]["readOnlyRootFilesystem"] is False
+    assert "HOME" not in variables(writable)
+    assert "home" not in [volume["name"] for volume in writable["spec"]["volumes"]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "requests", "limits"),
+    [
+        ({}, {"memory": "0"}, {"memory": "8Gi"}),
+        ({"worker_resource_request": "cpu=1"}, {"cpu": "1", "memory": "0"}, {"cpu": "1", "memory": "8Gi"}),
+        ({"worker_resource_request": "memory=1Gi"}, {"memory": "1Gi"}, {"memory": "1Gi"}),
+        ({"worker_resource_limit": "memory=20Gi"}, {}, {"memory": "20Gi"}),
+        ({"default_resource_limit": ""}, {}, {}),
+        (
+            {"default_resource_limit": "memory=1Gi,cpu=2"},
+            {"cpu": "0", "memory": "0"},
+            {"cpu": "2", "memory": "1Gi"},
+        ),
+    ],
+)
+def test_default_limits(flags: dict[str, Any], requests: dict[str, str], limits: dict[str, str]) -> None:
+    assert container(node_pod(job(**flags), worker()))["resources"] == {
+        "requests": requests,
+        "limits": limits,
+    }
 
 
 def test_a_master_knows_which_pod_it_is() -> None:

@@ -1,7 +1,8 @@
 """The manifests of a job's pods: pure functions from a JobSpec and a request for a node to a document.
 
 All of a job's pods are alike in what keeps them in their place: no root, no privileges, no account of the cluster (but
-the master, which has its own, and who is given one), and no more of the job's secrets than they need.
+the master, which has its own, and who is given one), no place to write to but volumes, /tmp and a home folder, and no
+more of the job's secrets than they need. Values of `--envs` come from a Secret, so that manifests do not contain them.
 
 Kubernetes terminates a pod by a SIGTERM to its program. The first process of a container ignores
 that signal unless it installs a handler, so the processes of a pod share a namespace whose first process is not theirs.
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticdl.jobs.sections.env_secrets import SecretKey
 from elasticdl.jobs.sections.pod_fields import add_to_pod, fields_of, parse_pod_fields
 from elasticdl.jobs.sections.priority import parse_priority
-from elasticdl.jobs.sections.reserved import NOTICE_FOLDER, SECRET_FOLDER, STATE_FOLDER
+from elasticdl.jobs.sections.reserved import HOME_FOLDER, NOTICE_FOLDER, SECRET_FOLDER, STATE_FOLDER
 from elasticdl.jobs.sections.resources import Resources, grown_memory
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
@@ -37,6 +39,7 @@ NO_NOTICE: Document = {"metadata": {"annotations": {_NO_NOTICE_NAME: "true"}}}
 _WHOLE_LIMIT = (MASTER_ROLE, "ps")
 # Any user but root. The images that we build have one of this number.
 _USER = 1000
+_NOTHING_REQUESTED = "0"
 # Autoscalers remove machines that have room to spare: not the machine of a master, whose loss interrupts the job.
 _STAYS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -70,7 +73,9 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
     pod["spec"]["restartPolicy"] = "OnFailure"
     pod["spec"]["serviceAccountName"] = DEFAULT_ACCOUNT
     pod = _with_fields(spec, MASTER_ROLE, pod)
-    if spec.cluster.service_account:
+    if spec.cluster.job_account:
+        pod["spec"]["serviceAccountName"] = naming.record_name(spec.job_name)
+    elif spec.cluster.service_account:
         pod["spec"]["serviceAccountName"] = spec.cluster.service_account
     # Whatever all pods have: without it, there would be no others.
     pod["spec"]["automountServiceAccountToken"] = True
@@ -172,10 +177,14 @@ def _pod(
         "name": role,
         "image": image_of(spec, role),
         "command": [escaped(word) for word in command],
-        "env": _variables(role, environment),
+        "env": _variables(spec, role, environment),
         "resources": resources,
         "volumeMounts": mounts,
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": cluster.read_only_root_filesystem,
+        },
         # The last lines of a program that failed tell why.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -215,10 +224,22 @@ def image_of(spec: JobSpec, role: str) -> str:
     return other or cluster.image_name
 
 
-def _variables(role: str, environment: dict[str, str]) -> list[Document]:
+def _variables(spec: JobSpec, role: str, environment: dict[str, str]) -> list[Document]:
     variables: list[Document] = [
         {"name": name, "value": escaped(value)} for name, value in environment.items()
     ]
+    # What a node sets itself takes precedence.
+    given = {
+        name: SecretKey.of(name, text)
+        for name, text in spec.nodes.secret_envs.items()
+        if name not in environment
+    }
+    for name, found in given.items():
+        reference = {"name": found.secret, "key": found.key}
+        variables.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
+    if spec.cluster.read_only_root_filesystem and "HOME" not in {**environment, **given}:
+        # That of the image may not exist, or be read-only.
+        variables.append({"name": "HOME", "value": HOME_FOLDER})
     if "MY_POD_IP" not in environment:
         variables.append({"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if role == MASTER_ROLE:
@@ -226,7 +247,7 @@ def _variables(role: str, environment: dict[str, str]) -> list[Document]:
         variables.append(
             {"name": "ELASTICDL_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
         )
-    if role != MASTER_ROLE and "ELASTICDL_THREADS" not in environment:
+    if role != MASTER_ROLE and "ELASTICDL_THREADS" not in {**environment, **given}:
         # A part of a core counts as one; without a limit it is all that the machine has.
         limit = {"containerName": role, "resource": "limits.cpu", "divisor": "1"}
         variables.append({"name": "ELASTICDL_THREADS", "valueFrom": {"resourceFieldRef": limit}})
@@ -241,7 +262,11 @@ def escaped(text: str) -> str:
 def _resources(spec: JobSpec, role: str, *, doublings: int) -> Document:
     request, limit = spec.nodes.resource_request(role), spec.nodes.resource_limit(role)
     requests, limits = _texts(request), {**_texts(request), **_texts(limit)}
-    if role == MASTER_ROLE and limit.cpu is None:
+    for name, text in _texts(spec.nodes.default_resource_limit).items():
+        if name not in limits:
+            # Kubernetes takes a limit without a request for a request, too.
+            requests[name], limits[name] = _NOTHING_REQUESTED, text
+    if role == MASTER_ROLE and limit.cpu is None and request.cpu is not None:
         # All nodes wait for a master that is throttled, and it requests little.
         limits.pop("cpu", None)
     promised, most = grown_memory(request, limit, times=doublings, whole=role in _WHOLE_LIMIT)

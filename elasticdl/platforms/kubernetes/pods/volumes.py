@@ -1,10 +1,14 @@
-"""The folders in a pod: those of the user, and ours (a place to write, and what the job keeps secret)."""
+"""The folders in a pod: those of the user, and ours (places to write, and what the job keeps secret).
+
+The file system of an image is read-only, unless --read_only_root_filesystem=false: a program can write to volumes, to
+/tmp and to its home folder.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from elasticdl.jobs.sections.reserved import SECRET_FOLDER, STATE_FOLDER, same_place
+from elasticdl.jobs.sections.reserved import HOME_FOLDER, SECRET_FOLDER, STATE_FOLDER, same_place
 from elasticdl.jobs.sections.volumes import Volume
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes import naming
@@ -28,8 +32,10 @@ def volumes_and_mounts(spec: JobSpec, *, serves: bool) -> tuple[list[Document], 
         if given.read_only:
             mount["readOnly"] = True
         mounts.append(mount)
-    ours = [_secret(spec, serves), {"name": "state", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]
     places = {"secret": SECRET_FOLDER, "state": STATE_FOLDER, "scratch": _SCRATCH}
+    if spec.cluster.read_only_root_filesystem:
+        places["home"] = HOME_FOLDER
+    ours = [_secret(spec, serves), *({"name": name, "emptyDir": {}} for name in places if name != "secret")]
     taken = {same_place(mount["mountPath"]) for mount in mounts}
     kept = [volume for volume in ours if places[volume["name"]] not in taken]
     mounts += [
