@@ -3,7 +3,7 @@
 Thousands of nodes may be connected, and most changes of the state (a node joins, one ends) concern few of them or none.
 So one task looks at every change: it builds what all directives have in common once, compares what is each node's own,
 and wakes only the streams that have news. Without it each change woke every stream, and each of them went through all
-nodes: while 2,000 workers joined, the master answered nobody for minutes.
+X
 
 Failure modes
     The task runs while a stream is open, and ends with the last one. A stream that waits looks by itself when its time
