@@ -74,11 +74,12 @@ class Resources:
         return sample
 
     def _count_files(self) -> dict[str, int]:
-        """By folder; the log of each node that ever was is kept, and not among them."""
+        """By folder. The log of each node and the TensorBoard events of each master are kept, and not among them."""
         found: collections.Counter[str] = collections.Counter()
         for place in (self._job.folder, self._folder / "checkpoints"):
-            for _, _, names in os.walk(place):
-                found[place.name] += sum(not name.endswith(".log") or "journal" in name for name in names)
+            for folder, _, names in os.walk(place):
+                if Path(folder).name not in ("logs", "tensorboard"):
+                    found[place.name] += len(names)
         return dict(found)
 
 
