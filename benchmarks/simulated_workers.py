@@ -3,7 +3,7 @@
 `python -m benchmarks.simulated_workers ADDRESS TOKEN_FILE FIRST COUNT OPTIONS` plays worker-FIRST and the next ones;
 OPTIONS is JSON: size, batches (of a shard), batch_seconds, workers (of the job). Each has a connection of its own,
 follows its directives, leases a shard while it works on the one before, reports at the end of a shard, and in between
-as often as a worker of a job of that size does (`pace.py`). Over standard input it is told:
+as often as a worker of a job of that size does (`pace.py`). Over standard input it is sent:
 
     measure              a line of JSON: the seconds of all leases since the last such line, and the shards done
     kill NAME NAME ...   these workers close their connections and are not heard of any more; answered by their shards
