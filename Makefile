@@ -32,7 +32,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master/health master/ledger scheduling wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
+.PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
   kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
@@ -72,7 +72,7 @@ unit-keras3: $(KERAS3_ENV)/$(STAMP)  ## the tests of Keras models, with Keras 3
 	  tests/elasticai_api/tensorflow --ignore=tests/worker/torch -k "not torch and not estimator" \
 	  -m "not keras2" --ignore=tests/worker/keras/optimizer/test_legacy_optimizers.py
 
-soak: $(TEST_ENV)/$(STAMP)  ## fifty times as many random histories as the unit tests run (SOAK=50)
+histories: $(TEST_ENV)/$(STAMP)  ## fifty times as many random histories as the unit tests run (SOAK=50)
 	ELASTICDL_SOAK=$(SOAK) $(TEST_ENV)/bin/python -m pytest -n 2 --timeout=7200 -m soak tests/master tests/ps tests/scheduling
 
 coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a framework
@@ -84,9 +84,15 @@ coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a frame
 e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
 	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
-# Jobs whose parameters say how often each sample was applied, with kills that a seed decides.
-chaos: $(TEST_ENV)/$(STAMP)  ## a hundred runs of jobs with random kills (ELASTICDL_CHAOS_RUNS)
-	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-100} $(TEST_ENV)/bin/python -m pytest -n 2 e2e/test_oracle.py
+# Jobs whose parameters say how often each sample was applied, with faults that a seed decides.
+CHAOS_RUNS ?= 100
+CHAOS_SEED ?= 1
+chaos: $(TEST_ENV)/$(STAMP)  ## a hundred jobs of all strategies with kills, partitions, full disks ... (CHAOS_RUNS, CHAOS_SEED)
+	$(TEST_ENV)/bin/python -m e2e.campaign --runs=$(CHAOS_RUNS) --seed=$(CHAOS_SEED)
+
+SOAK_MINUTES ?= 120
+soak: $(TEST_ENV)/$(STAMP)  ## one job for two hours with a kill every 20 seconds, and what grows meanwhile (SOAK_MINUTES)
+	$(TEST_ENV)/bin/python -m e2e.campaign.soak --minutes=$(SOAK_MINUTES)
 
 # The TensorFlow of Keras 3 comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3

@@ -19,6 +19,7 @@ from benchmarks.report import Result, print_results, write_json
 NAMES = (
     "master_shards",
     "master_memory",
+    "master_load",
     "one_worker",
     "first_batch",
     "kill_one_of_two",

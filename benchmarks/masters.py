@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socketserver
 import subprocess
 import sys
@@ -24,7 +25,18 @@ from pathlib import Path
 from benchmarks.processes import DEADLINE, ROOT, Stuck, free_port, running, tail, wait_until
 from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.platforms.local.messages import Done, ListNodes, Nodes, Start, Stop, decode, encode
+from elasticdl.platforms.local.messages import (
+    Changed,
+    Done,
+    ListNodes,
+    Nodes,
+    Start,
+    Stop,
+    Watch,
+    decode,
+    encode,
+)
+from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
 
 # Its `k8s` extra is imported by the local master too; protobuf it does not declare at all.
 _DLROVER = ("dlrover[k8s]==0.6.1", "grpcio", "protobuf")
@@ -38,6 +50,8 @@ class RunningMaster:
     folder: Path
     # When its process was started, by time.monotonic().
     started: float
+    # That of a master with a server.
+    host: ServerHost | None = None
 
 
 class _IdleHost(socketserver.ThreadingUnixStreamServer):
@@ -58,9 +72,76 @@ class _IdleHost(socketserver.ThreadingUnixStreamServer):
         super().__init__(str(path), self.Handler)
 
 
+class ServerHost(socketserver.ThreadingUnixStreamServer):
+    """The socket a master asks for nodes at: it starts parameter servers, and claims that workers run.
+
+    `kill` reports the end of workers, as the host does whose processes were killed. `started` has the names of all
+    workers that the master has asked for.
+    """
+
+    daemon_threads = True
+
+    class Handler(socketserver.StreamRequestHandler):
+        server: ServerHost
+
+        def handle(self) -> None:
+            for line in self.rfile:
+                request = decode(line)
+                if isinstance(request, Start):
+                    self.server.start(request.node)
+                    self._answer(Done(id=request.id))
+                elif isinstance(request, Stop):
+                    self._answer(Done(id=request.id))
+                elif isinstance(request, ListNodes):
+                    self._answer(Nodes(id=request.id, nodes=tuple(self.server.statuses.values())))
+                elif isinstance(request, Watch):
+                    self.server.watchers.append((request.id, self))
+
+        def _answer(self, message: Done | Nodes | Changed) -> None:
+            self.wfile.write(encode(message))
+
+        def tell(self, message: Changed) -> None:
+            self._answer(message)
+
+    def __init__(self, path: Path, log_folder: Path) -> None:
+        self.statuses: dict[str, NodeStatus] = {}
+        self.watchers: list[tuple[int, ServerHost.Handler]] = []
+        self.started: list[str] = []
+        self._log_folder = log_folder
+        self._processes = contextlib.ExitStack()
+        super().__init__(str(path), self.Handler)
+
+    def start(self, node: NodeRequest) -> None:
+        self.statuses[node.name] = NodeStatus(name=node.name, role=node.role, phase=NodePhase.RUNNING)
+        if node.role != "ps":
+            self.started.append(node.name)
+            return
+        log = self._log_folder / f"{node.name}.log"
+        self._processes.enter_context(running(list(node.command), log=log, environment=node.environment))
+
+    def kill(self, names: list[str]) -> None:
+        for name in names:
+            status = NodeStatus(
+                name=name,
+                role="worker",
+                phase=NodePhase.FAILED,
+                reason=EndReason.KILLED,
+                exit_code=128 + signal.SIGKILL,
+            )
+            self.statuses[name] = status
+            for number, watcher in self.watchers:
+                watcher.tell(Changed(id=number, node=status, pid=None))
+
+    def server_close(self) -> None:
+        self._processes.close()
+        super().server_close()
+
+
 @contextlib.contextmanager
-def our_master(home: Path, *, workers: int, shard_size: int) -> Iterator[RunningMaster]:
-    """The master of a job with so many workers, which the caller has to play."""
+def our_master(
+    home: Path, *, workers: int, shard_size: int, batches: int = 1, has_server: bool = False
+) -> Iterator[RunningMaster]:
+    """The master of a job with so many workers, which the caller has to play; its server, too, or it is started."""
     spec = JobSpec.build(
         job_name="benchmark",
         model_zoo="zoo",
@@ -69,14 +150,18 @@ def our_master(home: Path, *, workers: int, shard_size: int) -> Iterator[Running
         distribution_strategy="ParameterServerStrategy",
         num_workers=workers,
         num_ps=1,
-        minibatch_size=shard_size,
-        num_minibatches_per_task=1,
+        minibatch_size=shard_size // batches,
+        num_minibatches_per_task=batches,
     )
     folder = JobStore(home).create(spec)
     address = folder.master_address_path
     log = folder.log_path("master")
     with contextlib.ExitStack() as stack:
-        host = stack.enter_context(_IdleHost(folder.socket_path()))
+        host: _IdleHost | ServerHost
+        if has_server:
+            host = stack.enter_context(ServerHost(folder.socket_path(), folder.logs_path))
+        else:
+            host = stack.enter_context(_IdleHost(folder.socket_path()))
         threading.Thread(target=host.serve_forever, daemon=True).start()
         stack.callback(host.shutdown)
         environment = {
@@ -90,7 +175,11 @@ def our_master(home: Path, *, workers: int, shard_size: int) -> Iterator[Running
         )
         wait_until(lambda: folder.master_address() or _gone(process, log), "our master listens")
         yield RunningMaster(
-            address=address.read_text().strip(), pid=process.pid, folder=folder.path, started=started
+            address=address.read_text().strip(),
+            pid=process.pid,
+            folder=folder.path,
+            started=started,
+            host=host if isinstance(host, ServerHost) else None,
         )
     folder.release()
 

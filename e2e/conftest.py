@@ -63,14 +63,17 @@ def wait_until(condition: Callable[..., Any], what: str) -> Any:
 class Job:
     """A running `elasticdl` command and the processes of its job."""
 
-    def __init__(self, home: Path, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, home: Path, arguments: list[str], environment: dict[str, str], *, prefix: tuple[str, ...] = ()
+    ) -> None:
+        """`prefix`: a command that starts the command given to it, in the same process (`exec`)."""
         self.name = next(a.split("=", 1)[1] for a in reversed(arguments) if a.startswith("--job_name="))
         self.folder = home / "jobs" / self.name
         self._environment = {**os.environ, "ELASTICDL_HOME": str(home), **environment}
         self._output = home / f"{self.name}.out"
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "elasticdl.cli.main", *arguments],
+                [*prefix, sys.executable, "-m", "elasticdl.cli.main", *arguments],
                 cwd=ROOT,
                 env=self._environment,
                 stdout=output,

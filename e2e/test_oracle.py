@@ -1,8 +1,8 @@
 """Every sample is applied once on every parameter server, whatever is killed, as the parameters say, not the audit.
 
 The model (`zoo/oracle`) leaves a trace of each sample. Workers kill themselves between the pushes of a batch to several
-servers; servers and the master are killed from here. By a seed, so that a run can be repeated. `make chaos` runs
-hundreds of them.
+servers; servers and the master are killed from here. By a seed, so that a run can be repeated; ELASTICDL_CHAOS_RUNS is
+the number of seeds. `make chaos` (`e2e/campaign`) has the other strategies and faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many random histories a test runs: a few with fixed seeds in CI, many more with `make soak`.
+"""How many random histories a test runs: a few with fixed seeds in CI, many more with `make histories`.
 
 ELASTICDL_SOAK multiplies the number of histories. With it, hypothesis draws other ones in each run. Tests that use this
 module have the marker `soak`.

@@ -103,6 +103,9 @@ _REMARK_LENGTH = 500
 # Of the journal. It grows whenever a command comes to mean something else: what one version wrote, another that applies
 # it differently must not replay.
 FORM = 5
+# After these no place is without a node that had one before. They come from thousands of workers: what they cost must
+# not grow with the number of nodes.
+_KEEP_PLACES = (JoinNode, LeaseShards, ReportProgress)
 
 
 class _Part(Protocol):
@@ -359,11 +362,11 @@ class JobState:
         result: R = self._handlers[type(command)](command)
         # The shards of a program decide nothing about its nodes, nor about its end; and there are many of these.
         if not (command.frequent and self.plan.runs_command):
-            self._settle()
+            self._settle(fills_places=not isinstance(command, _KEEP_PLACES))
         return result
 
-    def _settle(self) -> None:
-        """Moves the state on as far as it goes by itself."""
+    def _settle(self, *, fills_places: bool = True) -> None:
+        """Moves the state on as far as it goes by itself. `fills_places`: there may be a place without a node."""
         if self.reclaim.is_collecting and not self.outcome:
             # What is known is old: nothing follows from it yet.
             return
@@ -375,7 +378,8 @@ class JobState:
             else:
                 self.schedule.settle()
         self.roster.closing = bool(self.outcome)
-        self.roster.wanted()
+        if fills_places:
+            self.roster.wanted()
 
     def _pass_barrier(self, command: PassBarrier) -> None:
         if self.schedule.pass_barrier(command):

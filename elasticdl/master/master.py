@@ -36,6 +36,7 @@ from elasticdl.master.nodes.node_supervisor import NodeSupervisor
 from elasticdl.master.programs.launchers.launcher import places
 from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved, has_run
+from elasticdl.master.recovery.reclaim import ReclaimPhase
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
@@ -168,6 +169,19 @@ class Master:
         )
         self.wake()
         return False
+
+    def note_unknown_dataset(self, node: str, dataset: str) -> None:
+        """A member of an all-reduce round trains a data set that the master has never heard of. After a recovery its
+        announcement was in the part of the journal that is lost, and the job ends: no worker announces it again.
+        """
+        if self.state.reclaim.phase is ReclaimPhase.NOT_NEEDED:
+            return
+        self._cannot_go_on = self._cannot_go_on or UserError(
+            f"{node} trains the data set {dataset}, of which the journal in {self._journal.folder} says nothing any "
+            "more: its beginning is lost, and with it what was trained.",
+            hint="Submit the job again, from its last checkpoint if it has one (--checkpoint_dir_for_init).",
+        )
+        self.wake()
 
     @property
     def changed(self) -> Signal:

@@ -252,8 +252,15 @@ class LocalRunner:
     def _last_output(self, master: NodeStatus, host: Host) -> str:
         lines = host.tail(MASTER_ROLE, _MASTER_LINES)
         if master.exit_code == EXIT_DEFINITION_ERROR:
-            # The master logged why it gave up, and could not write it into the job's folder.
-            reasons = [line.partition(" ERROR elasticdl.master: ")[2] for line in lines]
-            return "\n".join(filter(None, reasons)) or "The master could not go on."
+            return reason_given_up(lines, master.message)
         text = "\n".join(lines)
         return f"The master ended with exit code {master.exit_code} ({master.reason.value}).\n{text}"
+
+
+def reason_given_up(lines: list[str], message: str) -> str:
+    """Why the master gave up, if it could not write that into the job's folder: from its log.
+
+    A full disk may have taken the log, too. The keeper's `message` has the last line, from memory.
+    """
+    reasons = [line.partition(" ERROR elasticdl.master: ")[2] for line in lines]
+    return "\n".join(filter(None, reasons)) or f"The master could not go on: {message}"

@@ -19,7 +19,7 @@ Failure modes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,28 @@ class Node:
         return self.draining or self.leaving
 
 
+class NodeTable(dict[str, Node]):
+    """Nodes by name, and by role: what is asked of the few servers must not go through thousands of workers.
+
+    Nodes are set and deleted one by one; a node keeps its role.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_role: dict[str, dict[str, Node]] = {}
+
+    def __setitem__(self, name: str, node: Node) -> None:
+        super().__setitem__(name, node)
+        self._by_role.setdefault(node.role, {})[name] = node
+
+    def __delitem__(self, name: str) -> None:
+        del self._by_role[self[name].role][name]
+        super().__delitem__(name)
+
+    def of_role(self, role: str) -> Iterable[Node]:
+        return self._by_role.get(role, {}).values()
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFailure:
     """The job cannot go on, and why."""
@@ -98,13 +120,13 @@ class Roster:
     run_to_their_end: bool = False
     # Roles whose nodes are replaced as soon as they are terminating, while they finish what they do.
     replaced_early: frozenset[str] = frozenset()
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: NodeTable = field(default_factory=NodeTable)
     next_number: dict[str, int] = field(default_factory=dict)
     # The job is over: no node is replaced any more.
     closing: bool = False
 
     def alive(self, role: str) -> list[Node]:
-        return [node for node in self.nodes.values() if node.role == role and node.alive]
+        return [node for node in self.nodes.of_role(role) if node.alive]
 
     def wanted(self) -> list[Node]:
         """Creates the records of nodes that are missing and returns all that wait to be started."""
@@ -136,11 +158,8 @@ class Roster:
             return set()
         return {
             n.slot
-            for n in self.nodes.values()
-            if n.role == role
-            and n.reason is EndReason.COMPLETED
-            and not n.goes
-            and n.slot < self.targets[role]
+            for n in self.nodes.of_role(role)
+            if n.reason is EndReason.COMPLETED and not n.goes and n.slot < self.targets[role]
         }
 
     def completed(self, role: str) -> bool:
@@ -149,13 +168,13 @@ class Roster:
 
     def reopen(self, role: str) -> None:
         """Those that have come to their end are needed once more."""
-        for name in [n.name for n in self.nodes.values() if n.role == role and not n.alive]:
+        for name in [n.name for n in self.nodes.of_role(role) if not n.alive]:
             del self.nodes[name]
 
     def _add(self, role: str, slot: int) -> Node:
         number = self.next_number.get(role, 0)
         self.next_number[role] = number + 1
-        before = [n for n in self.nodes.values() if n.role == role and n.slot == slot]
+        before = [n for n in self.nodes.of_role(role) if n.slot == slot]
         node = Node(
             name=f"{role}-{number}",
             role=role,
@@ -170,7 +189,7 @@ class Roster:
 
     def _forget_old(self, role: str, slot: int) -> None:
         # A job that is preempted for weeks must not grow a list: one ended node a slot is enough to tell why.
-        ended = [n.name for n in self.nodes.values() if n.role == role and n.slot == slot and not n.alive]
+        ended = [n.name for n in self.nodes.of_role(role) if n.slot == slot and not n.alive]
         for name in ended[:-1]:
             del self.nodes[name]
 
@@ -298,7 +317,7 @@ class Roster:
         self.targets = dict(snapshot["targets"])
         self.next_number = dict(snapshot["next_number"])
         self.closing = snapshot["closing"]
-        self.nodes = {}
+        self.nodes = NodeTable()
         for fields in snapshot["nodes"]:
             node = Node(
                 **{**fields, "phase": NodePhase(fields["phase"]), "reason": EndReason(fields["reason"])}

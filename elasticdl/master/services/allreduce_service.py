@@ -211,6 +211,8 @@ class AllReduceService(AllReduceServicer):
                 )
             )
         except LedgerError as error:
+            if request.dataset not in state.ledger.datasets() and self._alive(request.worker):
+                self._master.note_unknown_dataset(request.worker, request.dataset)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._step_seconds = request.step_seconds or self._step_seconds
         loss = request.loss_sum / request.loss_steps if request.loss_steps else None

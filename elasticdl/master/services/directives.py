@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.master.job_state import JobState
@@ -15,12 +16,32 @@ def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
     return [master_pb2.EpochEnd(epoch=e["epoch"], metrics=e["metrics"], loss=e["loss"]) for e in epochs]
 
 
-def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Directive:
-    """`save_to`: where a worker that owns the model writes it at the present barrier."""
+@dataclass(frozen=True)
+class NodePart:
+    """What may differ between the directives of two nodes."""
+
+    drain: bool
+    leads: bool
+    task: str
+    # (lease id, new end) of shards that others wait for.
+    truncations: tuple[tuple[int, int], ...]
+
+
+def node_part(state: JobState, name: str, *, leader: str) -> NodePart:
+    """`leader`: the name of the node that does what only one must do."""
     node = state.roster.nodes.get(name)
-    over = bool(state.outcome)
-    leader = state.leader()
-    leads = leader is not None and leader.name == name
+    return NodePart(
+        drain=node is None or node.draining or not node.alive,
+        leads=name == leader,
+        task=state.task if name == leader else "",
+        truncations=tuple(state.work.proposals_to(name)),
+    )
+
+
+def common_directive(state: JobState, *, save_to: str) -> master_pb2.Directive:
+    """What the directives of all nodes have. `save_to`: where a worker that owns the model writes it at the present
+    barrier.
+    """
     evaluation, barrier = state.evaluation, state.barrier
     can_evaluate = evaluation is not None and state.ledger.leasable(evaluation.dataset)
     return master_pb2.Directive(
@@ -36,13 +57,24 @@ def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Dir
         evaluation=evaluation.number if evaluation and can_evaluate else 0,
         evaluation_step=evaluation.step if evaluation else 0,
         evaluation_to_finish=evaluation.number if evaluation and state.evaluations.waits_for_finisher else 0,
-        truncations=[
-            master_pb2.Truncation(lease_id=lease, end=end) for lease, end in state.work.proposals_to(name)
-        ],
-        drain=node is None or node.draining or not node.alive,
         epochs_ended=epoch_ends(state.epochs_ended[-_EPOCHS_SENT:]),
-        task=state.task if leads else "",
-        finished=over,
-        leader=leads,
+        finished=bool(state.outcome),
         saved=state.saved is not None,
     )
+
+
+def combine(common: master_pb2.Directive, part: NodePart) -> master_pb2.Directive:
+    directive = master_pb2.Directive()
+    directive.CopyFrom(common)
+    directive.drain = part.drain
+    directive.leader = part.leads
+    directive.task = part.task
+    for lease, end in part.truncations:
+        directive.truncations.add(lease_id=lease, end=end)
+    return directive
+
+
+def directive_for(state: JobState, name: str, *, save_to: str) -> master_pb2.Directive:
+    leader = state.leader()
+    part = node_part(state, name, leader=leader.name if leader is not None else "")
+    return combine(common_directive(state, save_to=save_to), part)

@@ -30,7 +30,8 @@ from elasticdl.master.dataset_names import TRAINING
 from elasticdl.master.ledger.ledger import LedgerError, LostLease
 from elasticdl.master.lifecycle import evaluation
 from elasticdl.master.master import Master
-from elasticdl.master.services.directives import directive_for, epoch_ends
+from elasticdl.master.services.directive_board import DirectiveBoard
+from elasticdl.master.services.directives import epoch_ends
 from elasticdl.master.services.scale_limits import CannotScale, scale
 from elasticdl.master.status import job_status
 from elasticdl.ps.checkpoint.checkpoint_folders import SavedFile
@@ -49,6 +50,7 @@ class MasterService(MasterServicer):
     def __init__(self, master: Master) -> None:
         self._master = master
         self._spec_yaml = to_yaml(master.spec)
+        self._board = DirectiveBoard(master)
         # The nodes that have joined this process.
         self._connected: set[str] = set()
 
@@ -135,15 +137,12 @@ class MasterService(MasterServicer):
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:
         sent = None
-        with self._master.supervisor.directive_stream(request.node):
+        with (
+            self._master.supervisor.directive_stream(request.node),
+            self._board.open_stream(request.node) as stream,
+        ):
             while True:
-                directive = directive_for(
-                    self._master.state,
-                    request.node,
-                    save_to=str(self._master.checkpointer.save_folder())
-                    if self._master.state.barrier
-                    else "",
-                )
+                directive = stream.directive()
                 if directive != sent:
                     sent = directive
                     yield _dated(directive, self._master.journal_end)
@@ -151,7 +150,7 @@ class MasterService(MasterServicer):
                         return
                     # Sending gave way to other calls: look again before waiting, or their change would be missed.
                     continue
-                await self._master.changed.wait(_HOLD_SECONDS)
+                await stream.wait(_HOLD_SECONDS)
 
     async def Remark(self, request: pb.RemarkRequest, context: Context) -> pb.RemarkReply:
         await self._check_member(request.node, context)
