@@ -246,7 +246,8 @@ def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: 
         work_of="sample",
     )
     note = f"{comparison.note + '; ' if comparison.note else ''}{tried}; {result.note}"
-    return Result(**{**vars(result), "note": note})
+    verdict = {"target": "", "passed": None} if comparison.target is None else {}
+    return Result(**{**vars(result), **verdict, "note": note})
 
 
 def _median(speeds: Sequence[Speed]) -> float:
