@@ -23,6 +23,7 @@ from benchmarks import stamps, training
 from benchmarks.processes import Stuck, running, tail
 from benchmarks.report import Result
 from benchmarks.turns import Side, Speed, compared, ended, take_turns
+from elasticdl.worker.environment import select_mkl_kernels
 
 NAME = "one_worker"
 # Which framework, by a part of its name; all if it is not set.
@@ -108,7 +109,11 @@ def _job(framework: training.Framework, data: Path) -> Iterator[Trainer]:
 
 @contextlib.contextmanager
 def _plain(framework: training.Framework, data: Path, *, readers: int) -> Iterator[Trainer]:
-    with _started(training.plain_command(framework, data, readers=readers), node=stamps.PLAIN) as side:
+    # The kernels that our worker selects: they are not to differ either.
+    kernels: dict[str, str] = {}
+    select_mkl_kernels(kernels)
+    command = training.plain_command(framework, data, readers=readers)
+    with _started(command, node=stamps.PLAIN, variables=kernels) as side:
         yield side
 
 

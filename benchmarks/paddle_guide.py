@@ -21,6 +21,7 @@ from benchmarks.parameter_servers import progress
 from benchmarks.parameter_servers.missing import Missing, need_paddle
 from benchmarks.processes import ROOT, elasticdl, finish, running
 from benchmarks.report import Result, at_least, at_most_more
+from elasticdl.worker.environment import select_mkl_kernels
 
 NAME = "paddle_guide"
 NODES = 3
@@ -139,7 +140,11 @@ def _by_hand(batches: int) -> Run:
 def _environment(home: Path, batches: int) -> dict[str, str]:
     folder = home / "progress"
     folder.mkdir()
+    # Those that our trainers select, on both sides.
+    kernels: dict[str, str] = {}
+    select_mkl_kernels(kernels)
     return {
+        **kernels,
         progress.FOLDER: str(folder),
         fleet_program.BATCHES: str(batches),
         "OMP_NUM_THREADS": "1",

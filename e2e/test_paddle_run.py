@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,8 +84,8 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _running(job: Path, config_dir: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [*COMMAND, "run", f"--nodes={NODES}", f"--job_path={job.parent}", f"--job_name={job.name}"]
+def _running(job: Path, config_dir: str, *words: str, nodes: int = NODES) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, "run", f"--nodes={nodes}", f"--job_path={job.parent}", f"--job_name={job.name}"]
     command += [f"--train_config_dir={config_dir}", f"--port={_free_port()}", *words]
     with (job / "run.log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, text=True)
@@ -101,6 +102,17 @@ def _run(job: Path, config_dir: str, *words: str) -> tuple[int, str]:
     return code, (job / "run.log").read_text()
 
 
+def _kill_node(run: subprocess.Popen[str], number: int) -> None:
+    """The process that is this node at the moment, unless it has ended. Its trainer and its servers die with it."""
+    found = {}
+    for process in psutil.Process(run.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess, KeyError):
+            _, node, generation = process.environ()["ELASTICDL_PADDLE_UID"].split("-")
+            found[int(node), int(generation)] = process
+    if own := [each for each in found if each[0] == number]:
+        found[max(own)].kill()
+
+
 def _costs(log: str) -> dict[int, float]:
     """The mean cost of each pass, over the data of node 0."""
     return {
@@ -115,10 +127,7 @@ def test_recommendation_goes_on_when_a_node_is_killed(job: Path) -> None:
     words = ("--num_passes=6", "--config_args=size=16,batch_size=100")
     with _running(job, "recommendation", *words) as process:
         wait_until(lambda: (newest_pass(output) or 0) >= 1, "the second pass")
-        nodes = {
-            node.environ()["ELASTICDL_PADDLE_UID"]: node for node in psutil.Process(process.pid).children()
-        }
-        nodes[min(uid for uid in nodes if "-1-" in uid)].kill()
+        _kill_node(process, 1)
         code = process.wait(timeout=DEADLINE)
     log = (job / "run.log").read_text()
     assert code == 0, log
@@ -142,6 +151,33 @@ def test_recommendation_goes_on_when_a_node_is_killed(job: Path) -> None:
         "done",
     } <= {*saved}
     assert np.isfinite(np.frombuffer(saved["_movie_fusion.w2"].read_bytes()[16:], "<f4")).all()
+
+
+def test_node_killed_in_each_phase_of_an_attempt_loses_no_pass(job: Path) -> None:
+    output = job / "output"
+
+    def has(file: str, text: str = "") -> bool:
+        path = output / file
+        return path.exists() and text in path.read_text()
+
+    phases: list[tuple[str, Callable[[], bool], int]] = [
+        ("a node is at the barrier", lambda: any(output.glob("node_*/started")), 1),
+        ("a trainer starts", lambda: has("node_0/train.log", "commandline"), 0),
+        ("a trainer waits for servers", lambda: has("node_0/train.log", "pserver 0"), 1),
+        ("a trainer is done", lambda: any(output.glob("node_*/finished")), 1),
+    ]
+    with _running(job, "quick_start", "--num_passes=3", nodes=2) as process:
+        for name, is_reached, victim in phases:
+            wait_until(is_reached, name)
+            _kill_node(process, victim)
+        code = process.wait(timeout=DEADLINE)
+    log = (job / "run.log").read_text()
+    assert code == 0, log
+    assert log.count("exit code 137") >= len(phases) - 1, log
+    saved = re.findall(
+        r"Saved 2 parameters in \S+/pass-0000(\d)", (output / "node_0" / "train.log").read_text()
+    )
+    assert saved == ["0", "1", "2"], log
 
 
 def test_second_run_of_quick_start_continues_behind_the_first(job: Path) -> None:

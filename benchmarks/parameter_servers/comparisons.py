@@ -97,13 +97,22 @@ def comparisons() -> list[Comparison]:
                 name=f"Paddle's parameter server (Adam), {case}full",
                 size="full",
                 ours=_ours(framework=framework, optimizer="adam"),
-                peers=[
-                    partial(sides.paddle, workers=workers, threads=threads)
-                    for workers, threads in ((1, 2), (2, 1))
-                ],
+                peers=_paddle(),
                 target=2.0,
             )
             for framework, case in (("torch", ""), ("paddle", "Paddle model, "))
+        ),
+        Comparison(
+            name="Paddle's parameter server (Adam), Paddle model and MKL's kernels selected, full",
+            size="full",
+            ours=_ours(framework="paddle", optimizer="adam"),
+            peers=_paddle(selects_kernels=True),
+            target=None,
+            bounds=[
+                partial(sides.model_alone, workers=workers, threads=threads, program="paddle_model_alone")
+                for workers, threads in ((1, 2), (2, 1))
+            ],
+            note="the peer, too, with the kernels of MKL that our workers select",
         ),
         Comparison(
             name="tf.keras, one process, full",
@@ -142,6 +151,13 @@ def comparisons() -> list[Comparison]:
 def _ours(*, framework: str = "torch", optimizer: str = "adagrad") -> list[Start]:
     return [
         partial(sides.ours, workers=workers, threads=threads, framework=framework, optimizer=optimizer)
+        for workers, threads in ((1, 2), (2, 1))
+    ]
+
+
+def _paddle(*, selects_kernels: bool = False) -> list[Start]:
+    return [
+        partial(sides.paddle, workers=workers, threads=threads, selects_kernels=selects_kernels)
         for workers, threads in ((1, 2), (2, 1))
     ]
 
@@ -230,7 +246,8 @@ def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: 
         work_of="sample",
     )
     note = f"{comparison.note + '; ' if comparison.note else ''}{tried}; {result.note}"
-    return Result(**{**vars(result), "note": note})
+    verdict = {"target": "", "passed": None} if comparison.target is None else {}
+    return Result(**{**vars(result), **verdict, "note": note})
 
 
 def _median(speeds: Sequence[Speed]) -> float:

@@ -24,6 +24,7 @@ from benchmarks.parameter_servers.go_server import go_server
 from benchmarks.parameter_servers.missing import need, need_paddle
 from benchmarks.processes import Stuck, elasticdl, free_port, running, tail, wait_until
 from benchmarks.turns import Side, Speed, ended
+from elasticdl.worker.environment import select_mkl_kernels
 
 _PROGRAMS = "benchmarks.parameter_servers"
 # After a halt, until buffers are as full as they are while it runs.
@@ -105,11 +106,13 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 
 
 @contextlib.contextmanager
-def model_alone(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
+def model_alone(
+    setting: Setting, *, workers: int, threads: int, program: str = "model_alone"
+) -> Iterator[Trainers]:
     """Workers with nothing but the model."""
     processes: dict[str, tuple[list[str], dict[str, str]]] = {}
     for number in range(workers):
-        command = _program("model_alone", setting, f"--threads={threads}", f"--number={number}")
+        command = _program(program, setting, f"--threads={threads}", f"--number={number}")
         processes[f"worker-{number}"] = (command, {})
     with _started(f"{workers} × {threads} threads", setting, processes) as side:
         yield side
@@ -142,11 +145,18 @@ def estimator(setting: Setting, *, workers: int, threads: int, unique: bool) -> 
 
 
 @contextlib.contextmanager
-def paddle(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
+def paddle(
+    setting: Setting, *, workers: int, threads: int, selects_kernels: bool = False
+) -> Iterator[Trainers]:
+    """As it is installed; `selects_kernels`: with the kernels of MKL that our workers select, where that matters."""
     need_paddle()
+    kernels: dict[str, str] = {}
+    if selects_kernels:
+        select_mkl_kernels(kernels)
     address = f"127.0.0.1:{free_port()}"
     trainers = [f"127.0.0.1:{free_port()}" for _ in range(workers)]
     common = {
+        **kernels,
         "PADDLE_PSERVERS_IP_PORT_LIST": address,
         "PADDLE_TRAINERS_NUM": str(workers),
         "PADDLE_TRAINER_ENDPOINTS": ",".join(trainers),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import nn
 
 import elasticdl.paddle
 from benchmarks.parameter_servers import clicks
+from benchmarks.parameter_servers.paddle_model import DeepFM
 from benchmarks.parameter_servers.progress import Progress
 from benchmarks.zoo.deepfm import settings
 from elasticdl.jobs.mode import Mode
@@ -17,28 +17,14 @@ from elasticdl.worker.scoring.metrics import Accuracy
 
 
 class Model(nn.Layer):  # type: ignore[misc]
-    """A linear part over numbers and rows, the factorization machine over the rows, and an MLP over both."""
-
     def __init__(self, layers: tuple[int, ...]) -> None:
         super().__init__()
         spread = {"kind": "uniform", "low": -clicks.SPREAD, "high": clicks.SPREAD}
         self.table = elasticdl.paddle.Embedding(clicks.WIDTH, name="table", initializer=spread)
-        above = width = clicks.NUMBERS + clicks.CATEGORIES * clicks.WIDTH
-        self.linear = nn.Linear(width, 1)
-        deep: list[Any] = []
-        for units in layers:
-            deep += [nn.Linear(above, units), nn.ReLU()]
-            above = units
-        self.deep = nn.Sequential(*deep, nn.Linear(above, 1))
-        dense = [*self.linear.parameters(), *self.deep.parameters()]
-        assert sum(int(np.prod(each.shape)) for each in dense) == clicks.dense_parameters(layers)
+        self.rest = DeepFM(layers)
 
     def forward(self, numbers: Any, ids: Any) -> Any:
-        rows = self.table(ids)
-        flat = paddle.concat([numbers, rows.reshape([-1, clicks.CATEGORIES * clicks.WIDTH])], 1)
-        together = rows.sum(1)
-        pairs = 0.5 * (together * together - (rows * rows).sum(1)).sum(1)
-        return self.linear(flat)[:, 0] + self.deep(flat)[:, 0] + pairs
+        return self.rest(numbers, self.table(ids))
 
 
 def custom_model() -> Any:

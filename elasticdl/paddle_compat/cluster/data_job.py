@@ -168,7 +168,10 @@ def read_data_job(environment: Mapping[str, str]) -> DataJob:
         else:
             found[name] = int(text)
     if wrong:
-        raise UserError("; ".join(wrong) + ".", hint="Set it under `env` of the container in the Job's YAML.")
+        raise UserError(
+            "; ".join(wrong) + ".",
+            hint="Set it under `env` of the container in the Job's YAML, or as a flag: --out_dir, --split_count.",
+        )
     return DataJob(
         out_dir=Path(environment["OUT_DIR"]),
         split_count=found["SPLIT_COUNT"],

@@ -34,12 +34,14 @@ from elasticdl.paddle_compat.config.loader import (
     old_modules,
 )
 from elasticdl.paddle_compat.config.provider import Provider
+from elasticdl.worker.environment import select_mkl_kernels
 
 log = logging.getLogger("elasticdl.paddle")
 
 
 def train(arguments: Arguments) -> int:
     config = Path(arguments.text("config"))
+    select_mkl_kernels()
     if arguments.switch("use_gpu"):
         log.warning("--use_gpu=1: this Paddle runs on CPUs")
     if is_fleet_script(config):

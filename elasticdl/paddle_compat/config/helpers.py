@@ -16,6 +16,44 @@ log = logging.getLogger("elasticdl.paddle")
 
 HELPERS, PROVIDERS = "paddle.trainer_config_helpers", "paddle.trainer.PyDataProvider2"
 _ALGORITHMS = ("sgd", "async_sgd")
+# Layers of the original that do not exist here, and what comes closest to them in what they compute.
+_NEAREST = {
+    "bidirectional_gru": "simple_gru",
+    "convex_comb_layer": "interpolation_layer",
+    "conv_shift_layer": "context_projection",
+    "crf_decoding_layer": "maxid_layer",
+    "crf_layer": "classification_cost",
+    "cross_entropy_with_selfnorm": "cross_entropy",
+    "ctc_layer": "classification_cost",
+    "dotmul_operator": "dotmul_projection",
+    "gated_unit_layer": "fc_layer",
+    "gru_group": "simple_gru",
+    "gru_step_layer": "grumemory",
+    "gru_unit": "simple_gru",
+    "hsigmoid": "classification_cost",
+    "huber_cost": "regression_cost",
+    "linear_comb_layer": "interpolation_layer",
+    "lstm_step_layer": "lstmemory",
+    "lstmemory_group": "lstmemory",
+    "lstmemory_unit": "lstmemory",
+    "maxout_layer": "pooling_layer",
+    "nce_layer": "classification_cost",
+    "out_prod_layer": "cos_sim",
+    "rank_cost": "regression_cost",
+    "recurrent_group": "lstmemory",
+    "recurrent_layer": "grumemory",
+    "repeat_layer": "expand_layer",
+    "sampling_id_layer": "maxid_layer",
+    "scaling_projection": "scaling_layer",
+    "selective_fc_layer": "fc_layer",
+    "seq_concat_layer": "concat_layer",
+    "simple_attention": "pooling_layer",
+    "simple_gru2": "simple_gru",
+    "smooth_l1_cost": "regression_cost",
+    "tensor_layer": "fc_layer",
+    "trans_layer": "trans_full_matrix_projection",
+    "warp_ctc_layer": "classification_cost",
+}
 
 
 def settings(
@@ -94,8 +132,8 @@ def names() -> dict[str, Any]:
 
 
 def unsupported(name: str) -> UserError:
-    close = did_you_mean(name, names())
-    layer = name.endswith(("_layer", "_cost", "_projection", "_pool", "_operator"))
+    close = f" The nearest is {_NEAREST[name]}." if name in _NEAREST else did_you_mean(name, names())
+    layer = name in _NEAREST or name.endswith(("_layer", "_cost", "_projection", "_pool", "_operator"))
     return UserError(
         f"{name} is not supported{f' as a layer of {HELPERS}' if layer else ''}.{close}",
         hint="docs/paddle-kubernetes.md lists the layers; a fleet program of Paddle 2.6 can use all of Paddle's.",

@@ -13,6 +13,7 @@ from typing import Any
 
 import paddle
 import paddle.nn.functional as F
+from paddle.base.layer_helper import LayerHelper
 
 from elasticdl.errors import UserError
 from elasticdl.paddle_compat.config.attributes import (
@@ -31,6 +32,9 @@ from elasticdl.paddle_compat.config.graph import LayerOutput, Value, current, re
 Layers = LayerOutput | Sequence[LayerOutput]
 # Subtracted where a step is padding, so that it never is the largest.
 _FAR = 1e9
+# Of a recurrent cell.
+_GATES = {"LSTM": 4, "GRU": 3}
+_CELL_ACTIVATIONS = {"act": TanhActivation, "gate_act": SigmoidActivation, "state_act": TanhActivation}
 
 
 class ProgramBuilder:
@@ -624,6 +628,117 @@ def simple_gru(
     return _described("simple_gru", "gated_recurrent", name, size, [input], build)
 
 
+def lstmemory(
+    input: LayerOutput,  # noqa: A002
+    name: str | None = None,
+    size: int | None = None,
+    reverse: bool = False,
+    param_attr: ParameterAttribute | None = None,
+    bias_attr: ParameterAttribute | bool | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+    **more: Any,
+) -> LayerOutput:
+    """An LSTM whose input has the four gates of each step already, computed by the layer below. No peepholes."""
+    _check_memory("lstmemory", "LSTM", input, size, more)
+
+    def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        return _memory(builder, layer, values[0], "LSTM", reverse, param_attr, bias_attr, layer_attr)
+
+    return _described("lstmemory", "lstmemory", name, _finished(input).size // 4, [input], build)
+
+
+def grumemory(
+    input: LayerOutput,  # noqa: A002
+    name: str | None = None,
+    size: int | None = None,
+    reverse: bool = False,
+    param_attr: ParameterAttribute | None = None,
+    bias_attr: ParameterAttribute | bool | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+    **more: Any,
+) -> LayerOutput:
+    """A GRU whose input has the three gates of each step already, computed by the layer below."""
+    _check_memory("grumemory", "GRU", input, size, more)
+
+    def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        return _memory(builder, layer, values[0], "GRU", reverse, param_attr, bias_attr, layer_attr)
+
+    # The original counts these layers as `gru`.
+    return _described("gru", "gated_recurrent", name, _finished(input).size // 3, [input], build)
+
+
+def _check_memory(
+    function: str, cell: str, below: LayerOutput, size: int | None, options: dict[str, Any]
+) -> None:
+    gates, below = _GATES[cell], _finished(below)
+    if below.size % gates or (size is not None and size * gates != below.size):
+        wanted = f"a multiple of {gates}" if size is None else f"{gates} × {size} = {gates * size}"
+        raise UserError(
+            f"{function} takes an input of size {wanted}, and {below.name} has {below.size}.",
+            hint=f"Put a layer of {gates} times the size below it, or use simple_{cell.lower()}.",
+        )
+    for option, kind in _CELL_ACTIVATIONS.items():
+        given = options.get(option)
+        if given is not None and not isinstance(given, kind):
+            raise UserError(f"{function} has no {option}={type(given).__name__}(): it is {kind.__name__}.")
+
+
+def _memory(
+    builder: ProgramBuilder,
+    layer: LayerOutput,
+    value: Value,
+    cell: str,
+    reverse: bool,
+    param_attr: ParameterAttribute | None,
+    bias_attr: ParameterAttribute | bool | None,
+    layer_attr: ExtraLayerAttribute | None,
+) -> Value:
+    width = value.size
+    weight = builder.weight(f"_{layer.name}.w0", [width, layer.size], param_attr)
+    bias = builder.bias(f"_{layer.name}.wbias", width, bias_attr)
+    # Paddle's operator multiplies its input, too: here by the identity. Its kernel needs a gradient of all weights.
+    identity, zeros = paddle.eye(width), paddle.zeros([width])
+    identity.stop_gradient = zeros.stop_gradient = False
+    weights = [identity, weight, zeros, zeros if bias is None else bias]
+    tensor, lengths = _sequence(value, layer), _lengths(value)
+    states = _recurrent_operator(_reversed(tensor, lengths) if reverse else tensor, lengths, weights, cell)
+    if reverse:
+        states = _reversed(states, lengths)
+    states = states * paddle.unsqueeze(value.mask, -1)
+    return Value(tensor=_dropped(builder, states, layer_attr), size=layer.size, mask=value.mask)
+
+
+def _recurrent_operator(tensor: Any, lengths: Any, weights: list[Any], cell: str) -> Any:
+    """The states of each step. `paddle.nn.LSTM` and `GRU` use the same operator, with parameters only."""
+    helper = LayerHelper("rnn")
+    width, size = weights[1].shape
+    steps_first = paddle.transpose(tensor, [1, 0, 2])
+    start = paddle.zeros([1, paddle.shape(tensor)[0], size])
+    parts = 2 if cell == "LSTM" else 1
+    out, *state = (helper.create_variable_for_type_inference("float32") for _ in range(1 + parts))
+    reserve, dropout = (helper.create_variable_for_type_inference("uint8", True) for _ in range(2))
+    helper.append_op(
+        type="rnn",
+        inputs={
+            "Input": steps_first,
+            "WeightList": weights,
+            "PreState": [start] * parts,
+            "SequenceLength": lengths,
+        },
+        outputs={"Out": out, "State": state, "Reserve": reserve, "DropoutState": dropout},
+        attrs={
+            "dropout_prob": 0.0,
+            "is_bidirec": False,
+            "input_size": width,
+            "hidden_size": size,
+            "num_layers": 1,
+            "mode": cell,
+            "is_test": False,
+        },
+    )
+    return paddle.transpose(out, [1, 0, 2])
+
+
 def bidirectional_lstm(
     input: LayerOutput,  # noqa: A002
     size: int,
@@ -668,12 +783,16 @@ def _recurrent(
     )
     for parameter in made.parameters():
         builder.parameters[parameter.name] = parameter
-    lengths = paddle.cast(paddle.sum(value.mask, axis=1), "int32")
+    lengths = _lengths(value)
     states, _ = made(_reversed(tensor, lengths) if reverse else tensor, sequence_length=lengths)
     if reverse:
         states = _reversed(states, lengths)
     states = states * paddle.unsqueeze(value.mask, -1)
     return Value(tensor=_dropped(builder, states, attribute), size=size, mask=value.mask)
+
+
+def _lengths(value: Value) -> Any:
+    return paddle.cast(paddle.sum(value.mask, axis=1), "int32")
 
 
 def _reversed(tensor: Any, lengths: Any) -> Any:
@@ -795,9 +914,11 @@ __all__ = [
     "fc_layer",
     "first_seq",
     "full_matrix_projection",
+    "grumemory",
     "identity_projection",
     "interpolation_layer",
     "last_seq",
+    "lstmemory",
     "maxid_layer",
     "mixed_layer",
     "mse_cost",

@@ -73,6 +73,8 @@ def train(folder: Path, *words: str) -> tuple[int, str]:
         ("last_seq(simple_lstm(words, size=8))", *ADAM),
         ("bidirectional_lstm(words, size=8)", *ADAM),
         ("last_seq(simple_gru(words, size=8))", *ADAM),
+        ("last_seq(lstmemory(fc_layer([words, lstmemory(fc_layer(words, size=32))], size=32)))", *ADAM),
+        ("first_seq(grumemory(fc_layer(words, size=24), reverse=True))", *ADAM),
         ("pooling_layer(words, pooling_type=SumPooling())", "0.01", "RMSPropOptimizer()"),
         ("pooling_layer(words, pooling_type=SumPooling())", "0.002", "MomentumOptimizer(momentum=0.9)"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import UserError
-from elasticdl.paddle_compat.config.helpers import names
+from elasticdl.paddle_compat.config.helpers import _NEAREST, names
 from elasticdl.paddle_compat.config.loader import is_fleet_script, load_configuration, load_provider
 from elasticdl.paddle_compat.config.program import build_program
 from elasticdl.paddle_compat.config.provider import dense_vector, integer_value, slots_of
@@ -25,7 +25,20 @@ def load(folder: Path, text: str, args: str = "") -> None:
     ("text", "message"),
     [
         ("outputs(fc_layr(x, size=2))", r"config.py:3: fc_layr is not supported. Did you mean fc_layer\?"),
-        ("outputs(lstmemory_layer(x))", "config.py:3: lstmemory_layer is not supported as a layer"),
+        (
+            "outputs(crf_layer(x))",
+            "crf_layer is not supported as a layer of .* The nearest is classification_cost",
+        ),
+        (
+            "outputs(recurrent_group(x))",
+            "recurrent_group is not supported as a layer of .* nearest is lstmemory",
+        ),
+        ("outputs(lstmemory(x))", "lstmemory takes an input of size a multiple of 4, and x has 3"),
+        ("outputs(grumemory(x, size=2))", "grumemory takes an input of size 3 × 2 = 6, and x has 3"),
+        (
+            "outputs(lstmemory(fc_layer(x, size=4), act=ReluActivation()))",
+            r"lstmemory has no act=ReluActivation\(\): it is TanhActivation",
+        ),
         ("import os\nx = os.nothing", "config.py:4: AttributeError"),
         ("from paddle.trainer_config_helpers import poling_layer", r"Did you mean pooling_layer\?"),
         ("from paddle.trainer_config_helpers.evaluators import *", "config.py:3: No module named"),
@@ -59,6 +72,11 @@ def test_all_supported_names_are_known_to_configurations(tmp_path: Path) -> None
         "text_conv_pool define_py_data_sources2 AdamOptimizer RMSPropOptimizer L2Regularization ParamAttr ExtraAttr"
     )
     assert set(used.split()) <= names().keys()
+
+
+def test_nearest_layers_are_supported_and_stand_for_others() -> None:
+    assert {*_NEAREST.values()} <= names().keys()
+    assert not {*_NEAREST} & names().keys()
 
 
 @pytest.mark.parametrize(

@@ -149,12 +149,41 @@ def test_context_projection_has_zeros_beyond_the_ends(compute: Any) -> None:
         np.testing.assert_allclose(out[: len(rows)], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_lstm_memory_takes_the_gates_of_the_layer_below(compute: Any) -> None:
+    size = 2
+    (found,) = compute(
+        "s = data_layer('s', 3)\n"
+        "gates = fc_layer(s, size=8, act=LinearActivation(), name='gates')\n"
+        "out = lstmemory(gates, name='out')\noutputs(sum_cost(last_seq(out)))",
+        {"s": dense_vector_sequence(3)},
+        [{"s": rows} for rows in SEQUENCES],
+    )
+    weight, bias = found.parameters["_out.w0"], found.parameters["_out.wbias"]
+    for gates, out in zip(found["gates"], found["out"], strict=True):
+        state, cell = np.zeros(size), np.zeros(size)
+        for step, expected in zip(gates, out, strict=True):
+            if not expected.any():
+                # Padding.
+                break
+            enter, keep, new, leave = np.split(step + weight @ state + bias, 4)
+            cell = _sigmoid(keep) * cell + _sigmoid(enter) * np.tanh(new)
+            state = _sigmoid(leave) * np.tanh(cell)
+            np.testing.assert_allclose(expected, state, rtol=1e-4, atol=1e-6)
+    assert {"_out.w0", "_out.wbias"} == {name for name in found.parameters if name.startswith("_out")}
+
+
+def _sigmoid(values: Any) -> Any:
+    return 1 / (1 + np.exp(-values))
+
+
 @pytest.mark.parametrize(
     "layer",
     [
         "sequence_conv_pool(words, context_len=5, hidden_size=4)",
         "last_seq(simple_lstm(words, size=4))",
         "last_seq(simple_gru(words, size=4))",
+        "first_seq(lstmemory(fc_layer(words, size=8), reverse=True))",
+        "last_seq(grumemory(fc_layer(words, size=6)))",
         "bidirectional_lstm(words, size=4)",
         "pooling_layer(expand_layer(last_seq(words), expand_as=words), pooling_type=SumPooling())",
         "pooling_layer(concat_layer([words, words]), pooling_type=AvgPooling())",
