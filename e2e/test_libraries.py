@@ -14,7 +14,7 @@ import pytest
 from e2e import programs
 from e2e.conftest import Gates, Job, wait_until
 
-SIZE, EPOCHS = 1437, 3
+SIZE, EPOCHS = 1437, 2
 # Batches of 16, two a step.
 STEPS = 45
 _UNNAMED = "_EDL_DEFAULT_TRAINING_DATA"
@@ -24,28 +24,37 @@ def _needs(library: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
 
 
+# With the accuracy that two epochs reach at least.
 LIBRARIES = [
-    pytest.param("elastic_loop", "{folder}/{program}.pt", id="plain"),
-    pytest.param("accelerate_loop", "{folder}/{program}.pt", id="accelerate", marks=_needs("accelerate")),
+    pytest.param("elastic_loop", "{folder}/{program}.pt", 0.7, id="plain"),
     pytest.param(
-        "transformers_trainer", "{folder}/{program}", id="transformers", marks=_needs("transformers")
+        "accelerate_loop", "{folder}/{program}.pt", 0.7, id="accelerate", marks=_needs("accelerate")
     ),
-    pytest.param("lightning_trainer", "{folder}/{program}", id="lightning", marks=_needs("lightning")),
+    pytest.param(
+        "transformers_trainer", "{folder}/{program}", 0.3, id="transformers", marks=_needs("transformers")
+    ),
+    pytest.param("lightning_trainer", "{folder}/{program}", 0.7, id="lightning", marks=_needs("lightning")),
 ]
 
 
-@pytest.mark.parametrize(("program", "output"), LIBRARIES)
+@pytest.mark.parametrize(("program", "output", "accuracy"), LIBRARIES)
 def test_worker_killed_and_another_drained(
-    start_job: Callable[..., Job], gates: Gates, tmp_path: Path, program: str, output: str
+    start_job: Callable[..., Job],
+    gates: Gates,
+    tmp_path: Path,
+    program: str,
+    output: str,
+    accuracy: float,
 ) -> None:
     """Killed in the first epoch; its replacement joins in the second, in which another one is drained."""
     output = output.format(folder=tmp_path, program=program)
     (gates.folder / "hold").write_text("0")
     # Transformers imports the compiler itself.
-    compiler = "--with_compiler " if program == "transformers_trainer" else ""
+    gated = "e2e.gated_loop" + (" --with_compiler" if program == "transformers_trainer" else "")
+    arguments = f"--num_epochs={EPOCHS} --output={output}"
     job = start_job(
         "train",
-        f"--job_command={sys.executable} -m e2e.gated_loop {compiler}model_zoo.digits.{program} --output={output}",
+        f"--job_command={sys.executable} -m {gated} model_zoo.digits.{program} {arguments}",
         "--num_workers=2",
         "--distribution_strategy=AllreduceStrategy",
         "--job_name=library",
@@ -66,7 +75,7 @@ def test_worker_killed_and_another_drained(
     text = programs.log(job, "worker-0") + programs.log(job, "worker-2")
     accuracies = [float(found) for found in re.findall(r"accuracy ([\d.]+)", text)]
     assert accuracies, text
-    assert max(accuracies) >= 0.75
+    assert max(accuracies) >= accuracy
     assert Path(output).exists()
     # Those of the training, also in the worker that joined late: what is printed is printed at the ends of epochs.
     steps = {int(step) for step in re.findall(r"\bstep (\d+)", text)}

@@ -135,7 +135,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self.controller.close()
+        self.controller.finish()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         # The others need not wait for this worker until it has ended.

@@ -353,6 +353,20 @@ class ElasticController:
             self._line.close()
             self._line = None
 
+    def finish(self) -> None:
+        """As `close`, for loops that may stop by themselves: to stop before the last epoch is an error in a job.
+
+        Raises:
+            elasticai_api.errors.ElasticError: The loop was stopped early. The job would miss the rest of the samples.
+        """
+        stopped = isinstance(self._team, Team) and not self.is_over
+        self.close()
+        if stopped:
+            raise ElasticError(
+                "The loop was stopped before its last epoch (early stopping, max_time or the like), and the job "
+                "expects every sample of every epoch. Give fewer epochs, and keep the best of the checkpoints."
+            )
+
     # -- where it is -----------------------------------------------------------------------------------------
 
     @property

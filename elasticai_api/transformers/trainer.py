@@ -62,7 +62,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._controller.close()
+        self._controller.finish()
 
 
 class _TeamLoader:
@@ -124,6 +124,10 @@ class ElasticTrainerMixin:
                 "resume_from_checkpoint: the job knows which batches are done, and a worker gets the model from the "
                 "others. To begin with the model of a checkpoint, load it: Model.from_pretrained(checkpoint)."
             )
+        if self._is_shared:
+            raise ElasticError(
+                "train() was called before: the epochs of this Trainer's data set are trained."
+            )
         return super().train(*arguments, **keywords)  # type: ignore[misc]
 
     def get_train_dataloader(self) -> Any:
@@ -148,13 +152,12 @@ class ElasticTrainerMixin:
         return _TeamLoader(self.controller, dataset)
 
     def set_initial_training_values(self, args: Any, dataloader: Any, *more: Any) -> Any:
-        if not self._is_shared:
-            self._is_shared = True
-            self.create_optimizer()  # type: ignore[attr-defined]
-            self.controller.set_broadcast_model(self.model)
-            self.controller.set_broadcast_optimizer(self.optimizer)
-            if args.max_grad_norm:
-                self.controller.before_step(self._clip)
+        self._is_shared = True
+        self.create_optimizer()  # type: ignore[attr-defined]
+        self.controller.set_broadcast_model(self.model)
+        self.controller.set_broadcast_optimizer(self.optimizer)
+        if args.max_grad_norm:
+            self.controller.before_step(self._clip)
         found = super().set_initial_training_values(args, dataloader, *more)  # type: ignore[misc]
         epochs, _, examples, samples, batch_size, _, _ = found
         steps = self.controller.steps_per_epoch

@@ -84,6 +84,8 @@ def test_transformers_trainer_steps_once_for_batches_of_all_workers(
     # The schedule goes by steps, down to 0 at the end.
     assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
     assert len(norms) == 4
+    with pytest.raises(ElasticError, match="called before"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Epochs of an elastic training as a loop around its batches: without a master, and cut off by one that drains."""
+"""Epochs of an elastic training as a loop around its batches, without a master."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from elasticai_api.errors import Drained, ElasticError
+from elasticai_api.errors import ElasticError
 from elasticai_api.pytorch.controller import create_elastic_controller
-from elasticai_api.pytorch.place import MicroBatch
 from tests.elasticai_api.pytorch.test_solo import _data, _model, _train
 
 SIZE = 50
@@ -151,32 +150,6 @@ def test_loop_left_early_is_an_error() -> None:
     next(iter(next(epochs)))
     with pytest.raises(ElasticError, match="epoch 0 was left before its end"):
         next(epochs)
-
-
-def test_drained_worker_leaves_without_what_follows_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The master's word, as `_next` takes it from the team; e2e has a real one."""
-    model, optimizer = _parts()
-    controller = create_elastic_controller(
-        model=model, optimizer=optimizer, loader=DataLoader(_data(), batch_size=10)
-    )
-    following = controller._next
-
-    def drained() -> MicroBatch | None:
-        if controller.step == 2:
-            controller._is_drained = True
-            return None
-        return following()
-
-    monkeypatch.setattr(controller, "_next", drained)
-    batches = iter(next(controller.epochs()))
-    for _ in range(2):
-        features, targets = next(batches)
-        _loss(model, features, targets).backward()
-        optimizer.step()
-    with pytest.raises(Drained) as raised:
-        next(batches)
-    assert raised.value.code == 0
-    assert controller._team is None
 
 
 class _Stream(IterableDataset[int]):
