@@ -155,7 +155,7 @@ clean:  ## remove environments, data and results
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
-	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,kubernetes,datasets,dev]'
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,libraries,kubernetes,datasets,dev]'
 	touch $@
 
 $(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)

@@ -15,10 +15,12 @@ ROOT = Path(__file__).resolve().parent
 FRAMEWORKS = {
     "estimator": "keras",
     "keras": "keras",
+    "lightning": "torch",
     "paddle": "paddle",
     "pytorch": "torch",
     "tensorflow": "keras",
     "torch": "torch",
+    "transformers": "torch",
 }
 
 

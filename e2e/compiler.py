@@ -20,4 +20,6 @@ def leave_out() -> None:
     compiler: Any = types.ModuleType("torch._dynamo")
     compiler.disable = lambda function, *_, **__: function
     compiler.graph_break = lambda *_, **__: None
+    # Lightning asks whether a module is one that was compiled.
+    compiler.OptimizedModule = type("OptimizedModule", (), {})
     sys.modules["torch._dynamo"] = torch._dynamo = compiler

@@ -1,4 +1,4 @@
-"""`python -m e2e.gated_loop MODULE ARGUMENTS...`: a loop with an elastic controller, unchanged, that can be held.
+"""`python -m e2e.gated_loop [--with_compiler] MODULE ARGUMENTS...`: a loop with an elastic controller that can be held.
 
 Runs the module as `python -m MODULE` would. When it has made as many steps as the file `hold` says, while there is
 one, it does not go on to the next batch, and says so by a file `held-STEPS-NODE`. Who is sent away meanwhile does go
@@ -30,7 +30,10 @@ def _held_at() -> float:
 
 
 def main(module: str, arguments: list[str]) -> None:
-    leave_out()
+    if module == "--with_compiler":
+        module, *arguments = arguments
+    else:
+        leave_out()
     following = ElasticController._next
 
     def gated(controller: Any) -> Any:

@@ -25,3 +25,13 @@ class TokenError(MasterError):
 
 class RecordIOError(ElasticError):
     """A RecordIO file is damaged, or stored in a way that cannot be read here."""
+
+
+class Drained(SystemExit):
+    """This worker is drained: it has finished its step and left the others. Ends the program with exit code 0.
+
+    Not an `ElasticError`, for nothing is wrong. A program that has something to do before it ends may catch it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)

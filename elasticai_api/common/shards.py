@@ -19,10 +19,11 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from elasticai_api.common.account import HeldShards
 from elasticai_api.common.constants import DefaultDatasetName
+from elasticai_api.common.epochs import ShardEpoch, ShardEpochs
 from elasticai_api.common.master import DatasetParams, FetchedShard, Master, check_batch_size
 from elasticai_api.common.master_client import build_master_client
 from elasticai_api.common.reports import Reports
@@ -128,6 +129,17 @@ class DataShardService:
         """
         task = self.get_task()
         return task.shard if task.type == self._task_type else None
+
+    def epochs(self) -> Iterator[ShardEpoch]:
+        """Yields this worker's part of one epoch after the other, so that there is a place for what is done in between.
+
+        Example:
+            >>> for epoch in service.epochs():
+            ...     for indices in epoch.batches():
+            ...         train(samples[indices])
+            ...     save(model, epoch.number)
+        """
+        return iter(ShardEpochs(self))
 
     def get_task(self, task_type: int | None = None) -> pb.Task:
         """The next shard together with its number; of type NONE when there is nothing more for this worker."""

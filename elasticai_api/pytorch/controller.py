@@ -1,5 +1,21 @@
 """Elastic all-reduce for a training loop of the user's own.
 
+    controller = create_elastic_controller(model=model, optimizer=optimizer, loader=loader, num_epochs=10)
+    for epoch in controller.epochs():
+        for data, target in epoch:
+            optimizer.zero_grad()
+            loss = loss_function(model(data), target)
+            loss.backward()
+            optimizer.step()
+        evaluate(model)
+
+The body of the loop is what it would be in one process: `zero_grad` and `step` do nothing by themselves. When the
+batches of a step have been computed, by whichever workers there are, their gradients are averaged and the optimizer
+steps in all of them. A step is as many batches as the job was started with workers, however many there are at the
+moment, so that the training is the same. Without a master the program trains in one process.
+
+The same with a function of one batch, in one loop over all epochs:
+
     controller = create_elastic_controller(batch_size=64, num_epochs=10, dataset_size=len(dataset), shuffle=True)
     controller.set_broadcast_model(model)
     controller.set_broadcast_optimizer(optimizer)
@@ -7,31 +23,28 @@
     with controller.scope():
         for data, target in controller.loader(dataset, num_workers=2):
             loss = train(model, optimizer, data, target)
-
-`train_one_batch` is what it would be in one process: zero_grad, forward, backward, step. Inside of it the optimizer
-does nothing. When the batches of a step have been computed, by whichever workers there are, their gradients are
-averaged and the optimizer steps in all of them. A step is as many batches as the job was started with workers, however
-many there are at the moment, so that the training is the same. Without a master the program trains in one process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
 
 from elasticai_api.common.constants import DefaultDatasetName, PodEnv
-from elasticai_api.errors import ElasticError
+from elasticai_api.errors import Drained, ElasticError
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.pytorch.devices import AUTO, wanted_backend
+from elasticai_api.pytorch.epochs import Epoch
 from elasticai_api.pytorch.group import MeetingPoint
-from elasticai_api.pytorch.loading import Batches
+from elasticai_api.pytorch.loading import Batches, plan_of
 from elasticai_api.pytorch.place import MicroBatch
 from elasticai_api.pytorch.replica import ModuleReplica
 from elasticai_api.pytorch.solo import Solo
@@ -42,19 +55,50 @@ _NODE = "ELASTICDL_NODE"
 
 
 def create_elastic_controller(
-    batch_size: int,
+    batch_size: int | None = None,
     num_epochs: int | None = None,
     dataset_size: int | None = None,
     shuffle: bool = False,
     *,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    loader: Any = None,
     dataset_name: str | None = None,
     backend: str | None = None,
 ) -> ElasticController:
-    """`batch_size` is that of one call of the training function; the global one is so many times more as the job was
-    started with workers. Without `dataset_size` it is the length of the data set that is loaded. `backend`: "gloo" or
-    "nccl", by which gradients are exchanged; if not given, NCCL where every worker has its model on a GPU of its own.
+    """Returns the controller by which a training loop shares its steps with other workers.
+
+    Args:
+        batch_size: Samples of one batch; a step has so many batches as the job was started with workers.
+        num_epochs: How often the data set is gone through; once, if not given.
+        dataset_size: Samples in the data set; if not given, the length of the one that is loaded.
+        shuffle: Whether batches come in another order in every epoch.
+        model: What all workers train, as by `set_broadcast_model`.
+        optimizer: As by `set_broadcast_optimizer`.
+        scheduler: A learning-rate schedule that goes by steps, as by `set_broadcast_scheduler`.
+        loader: A `DataLoader` with `batch_size` and perhaps `shuffle`: the batches of `epochs()` are made as by it.
+        dataset_name: By which all workers mean the same data set.
+        backend: "gloo" or "nccl", by which gradients are exchanged; if not given, NCCL where every worker has its model
+            on a GPU of its own.
+
+    Raises:
+        elasticai_api.errors.ElasticError: A value is missing or out of range, or the loader cannot be shared.
+
+    Example:
+        >>> controller = create_elastic_controller(model=model, optimizer=optimizer, loader=loader, num_epochs=10)
     """
-    return ElasticController(
+    plan = None
+    if loader is not None:
+        if batch_size is not None or dataset_size is not None or shuffle:
+            raise ElasticError(
+                "Give the loader, or batch_size, dataset_size and shuffle: the loader says them too."
+            )
+        plan = plan_of(loader)
+        batch_size, dataset_size, shuffle = plan.batch_size, plan.size, plan.shuffle
+    if batch_size is None:
+        raise ElasticError("Give the batch_size, or a loader that has one.")
+    controller = ElasticController(
         batch_size=batch_size,
         num_epochs=1 if num_epochs is None else num_epochs,
         dataset_size=dataset_size,
@@ -62,6 +106,15 @@ def create_elastic_controller(
         dataset_name=dataset_name or DefaultDatasetName.TRAINING,
         backend=wanted_backend(backend, os.environ),
     )
+    if plan is not None:
+        controller.load(plan.dataset, **plan.options)
+    if model is not None:
+        controller.set_broadcast_model(model)
+    if optimizer is not None:
+        controller.set_broadcast_optimizer(optimizer)
+    if scheduler is not None:
+        controller.set_broadcast_scheduler(scheduler)
+    return controller
 
 
 class ElasticController:
@@ -99,6 +152,12 @@ class ElasticController:
         self._team: Team | Solo | None = None
         self._reports = 0
         self._current: MicroBatch | None = None
+        # What `epochs()` reads its batches from.
+        self._batches: Batches | None = None
+        # Whether the batch in hand is done when the optimizer steps, and not when a function returns.
+        self._loops = False
+        self._loss: float | None = None
+        self._is_drained = False
         self._changed = threading.Event()
         # Whether this worker was the first, once the training is closed.
         self._was_first: bool | None = None
@@ -117,19 +176,126 @@ class ElasticController:
                 "LBFGS computes the loss several times a step, which workers that share one can't do."
             )
         self._optimizer = _SteppedByTeam(optimizer)
-        # A method, as schedules expect it to be.
-        optimizer.step = types.MethodType(_closure_only, optimizer)
+
+        def step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
+            """In place of the optimizer's step, which comes when all gradients are there."""
+            result = closure() if closure is not None else None
+            optimizer._opt_called = True
+            if self._loops:
+                self.report_loss(result)
+                self.finish_batch()
+            return result
+
+        # A method, known to schedules as one that they have marked: they would warn of one made after them.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = _ignore
 
     def set_broadcast_scheduler(self, scheduler: Any) -> None:
-        """A learning-rate schedule that goes by steps: it is stepped after the optimizer, in all workers alike."""
-        self._schedulers.append(scheduler)
+        """A learning-rate schedule that goes by steps: it is stepped after the optimizer, in all workers alike.
+
+        The program's own calls of its `step` do nothing from now on.
+        """
+        self._schedulers.append(_SteppedByTeam(scheduler))
+        scheduler.step = _ignore
 
     def before_step(self, function: Callable[[], object]) -> None:
         """Called with the averaged gradients of a step in place, before the optimizer uses them: to clip them, say."""
         self._before_step.append(function)
 
     # -- training --------------------------------------------------------------------------------------------
+
+    def load(self, dataset: Any, **options: Any) -> None:
+        """Names the map-style data set of `epochs()`. Options are those of `loader`."""
+        if self._size is None:
+            self._size = len(dataset)
+        self._batches = Batches(dataset, **options)
+
+    def epochs(self) -> Generator[Epoch, None, None]:
+        """Yields the epochs of the training, each of which yields the batches that this worker has to compute.
+
+        What follows the inner loop runs once an epoch, in every worker, with the same model in all of them. At the end
+        the others and the master know what this worker has done.
+
+        Raises:
+            elasticai_api.errors.Drained: This worker is drained. Ends the program with exit code 0.
+            elasticai_api.errors.ElasticError: The inner loop was left early.
+
+        Example:
+            >>> for epoch in controller.epochs():
+            ...     for data, target in epoch:
+            ...         train_one_batch(model, optimizer, data, target)
+            ...     if controller.first:
+            ...         torch.save(model.state_dict(), f"model-{epoch.number}.pt")
+        """
+        try:
+            while (epoch := self.next_epoch()) is not None:
+                yield epoch
+                if self.get_current_epoch() <= epoch.number and not self.is_over:
+                    raise ElasticError(
+                        f"The loop over epoch {epoch.number} was left before its end; the rest of it would not be "
+                        "trained. Let it end by itself."
+                    )
+        finally:
+            self._loops = False
+            self.close()
+
+    def next_epoch(self) -> Epoch | None:
+        """The epoch that is trained now; None at the end of the training. Waits for the other workers.
+
+        For frameworks with loops of their own; `epochs()` is for programs.
+
+        Raises:
+            elasticai_api.errors.Drained: This worker is drained.
+        """
+        self._loops = True
+        micro = self.begin_batch()
+        if micro is None and self._is_drained:
+            self.close()
+            raise Drained
+        return None if micro is None else Epoch(self, micro.epoch)
+
+    def epoch_batches(self, epoch: Epoch) -> Iterator[Any]:
+        """The batches of one epoch, for `for batch in epoch`."""
+        if self._batches is None:
+            raise ElasticError(
+                "There is no data set: give create_elastic_controller a loader, or call controller.load(dataset)."
+            )
+        while (micro := self.begin_batch()) is not None and micro.epoch <= epoch.number:
+            epoch.number = micro.epoch
+            yield self.batch_of(micro)
+        if micro is None and self._is_drained:
+            self.close()
+            raise Drained
+
+    def begin_batch(self) -> MicroBatch | None:
+        """What this worker has to compute next; None at the end of the training, or when it is drained.
+
+        What was computed before counts as trained by now.
+        """
+        self.finish_batch()
+        return self._next()
+
+    def batch_of(self, micro: MicroBatch) -> Any:
+        """Reads a batch, and expects that its gradients are computed next."""
+        assert self._team is not None
+        assert self._batches is not None
+        batch = self._batches.of(self._team, micro)
+        _seed(micro)
+        self._team.expect(micro.samples)
+        self._current, self._loss = micro, None
+        return batch
+
+    def finish_batch(self) -> None:
+        """The gradients of the batch in hand (if any) are computed. With a step's last one the optimizer steps."""
+        micro, self._current = self._current, None
+        if micro is not None and self._team is not None:
+            self._team.done(micro.samples, math.nan if self._loss is None else self._loss)
+
+    def report_loss(self, loss: Any) -> None:
+        """The loss of the batch in hand, for people who look at the job: a number, or a tensor with one."""
+        if loss is not None:
+            self._loss = _loss_of(loss)
 
     def elastic_run(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The training function of one batch, made to share its gradients. To be called once a batch."""
@@ -140,8 +306,7 @@ class ElasticController:
                 raise ElasticError(
                     "The function of elastic_run is to be called once for each batch of controller.loader(...)."
                 )
-            # Dropout and the like depend on what is computed, not on who computes it.
-            torch.manual_seed(hash((micro.epoch, micro.place)) & (2**63 - 1))
+            _seed(micro)
             team.expect(micro.samples)
             result = function(*arguments, **keywords)
             self._current = None
@@ -188,6 +353,20 @@ class ElasticController:
             self._line.close()
             self._line = None
 
+    def finish(self) -> None:
+        """As `close`, for loops that may stop by themselves: to stop before the last epoch is an error in a job.
+
+        Raises:
+            elasticai_api.errors.ElasticError: The loop was stopped early. The job would miss the rest of the samples.
+        """
+        stopped = isinstance(self._team, Team) and not self.is_over
+        self.close()
+        if stopped:
+            raise ElasticError(
+                "The loop was stopped before its last epoch (early stopping, max_time or the like), and the job "
+                "expects every sample of every epoch. Give fewer epochs, and keep the best of the checkpoints."
+            )
+
     # -- where it is -----------------------------------------------------------------------------------------
 
     @property
@@ -197,8 +376,9 @@ class ElasticController:
 
     @property
     def last_loss(self) -> float | None:
-        """The mean loss of the last step, over all workers."""
-        return self._team.last_loss if self._team is not None else None
+        """The mean loss of the last step, over all workers; None if the program does not report it."""
+        loss = self._team.last_loss if self._team is not None else None
+        return None if loss is None or math.isnan(loss) else loss
 
     @property
     def first(self) -> bool:
@@ -208,6 +388,17 @@ class ElasticController:
         if self._team is not None:
             return self._team.first
         return not os.environ.get(PodEnv.MASTER_ADDR) if self._was_first is None else self._was_first
+
+    @property
+    def is_drained(self) -> bool:
+        """This worker is drained: it gets no more batches, though the training goes on."""
+        return self._is_drained
+
+    @property
+    def is_over(self) -> bool:
+        """This worker has nothing more to train."""
+        team = self._team
+        return team is None or team.complete or self._is_drained or (isinstance(team, Team) and team.over)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -222,14 +413,33 @@ class ElasticController:
             raise ElasticError("The size of the data set is not known yet.")
         return -(-self._size // self._batch_size)
 
+    @property
+    def progress(self) -> float:
+        """Epochs done so far, with the part of the current one."""
+        if self._team is None or self._team.place is None or self._size is None:
+            return 0.0
+        place = self._team.place
+        return place.epoch + place.at / self.get_minibatch_count_per_epoch()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of the optimizer in an epoch, by all workers together."""
+        return -(-self.get_minibatch_count_per_epoch() // self._per_step())
+
     # -- inside ----------------------------------------------------------------------------------------------
+
+    def _per_step(self) -> int:
+        """Batches of a step."""
+        team = self._team or self._begin()
+        return team.standing().per_step if isinstance(team, Team) else team.per_step
 
     def _next(self) -> MicroBatch | None:
         while True:
             team = self._team or self._begin()
             self._changed.clear()
             if isinstance(team, Team) and team.between_steps and team.standing().leaving:
-                # Drained: for the program that is the end of the data.
+                # For the program that is the end of the data.
+                self._is_drained = True
                 return None
             micro = team.next()
             if micro is not None:
@@ -336,12 +546,12 @@ class _ProgramReplica(ModuleReplica):
 
 
 class _SteppedByTeam:
-    """The optimizer as it was before the program's own calls of it were made to do nothing."""
+    """The optimizer or schedule as it was before the program's own calls of it were made to do nothing."""
 
-    def __init__(self, optimizer: Any) -> None:
-        self._step = optimizer.step
-        self.state_dict = optimizer.state_dict
-        self.load_state_dict = optimizer.load_state_dict
+    def __init__(self, stepped: Any) -> None:
+        self._step = stepped.step
+        self.state_dict = stepped.state_dict
+        self.load_state_dict = stepped.load_state_dict
 
     def step(self) -> None:
         self._step()
@@ -351,9 +561,9 @@ def _ignore(*arguments: object, **keywords: object) -> None:
     """In place of what would undo the sums of a step that is not complete."""
 
 
-def _closure_only(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-    """In place of the optimizer's step, which comes when all gradients are there."""
-    return closure() if closure is not None else None
+def _seed(micro: MicroBatch) -> None:
+    """Dropout and the like depend on what is computed, not on who computes it."""
+    torch.manual_seed(hash((micro.epoch, micro.place)) & (2**63 - 1))
 
 
 def _loss_of(result: Any) -> float:

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 
 from elasticai_api.errors import ElasticError
 from elasticai_api.pytorch.place import MicroBatch
@@ -39,6 +47,67 @@ class _MicroBatches(Sampler[list[int]]):  # type: ignore[misc]
         for micro in self.team.upcoming(self.version):
             self.issued.append(micro)
             yield list(range(micro.start, micro.end))
+
+
+# Attributes of a `DataLoader` that are arguments of its constructor, and that do not decide which samples come next.
+_OPTIONS = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderPlan:
+    """What a program's own `DataLoader` says about its batches."""
+
+    dataset: Any
+    batch_size: int
+    # Without the last samples, where the loader drops them.
+    size: int
+    shuffle: bool
+    options: dict[str, Any]
+
+
+def plan_of(loader: Any) -> LoaderPlan:
+    """Reads a `DataLoader` of a program, whose batches are to be divided among workers.
+
+    Raises:
+        ElasticError: The loader has an order or batches of its own, which several workers cannot share.
+    """
+    if isinstance(loader.dataset, IterableDataset):
+        raise ElasticError(
+            "The loader's data set is a stream (IterableDataset), whose samples have no index. Give a map-style one."
+        )
+    sampler = loader.sampler
+    if type(loader.batch_sampler) is not BatchSampler or type(sampler) not in (
+        RandomSampler,
+        SequentialSampler,
+    ):
+        raise ElasticError(
+            "The loader has a sampler of its own. The order of samples is shared by all workers: give a DataLoader "
+            "with batch_size and shuffle only."
+        )
+    if type(sampler) is RandomSampler and (sampler.replacement or sampler.num_samples != len(loader.dataset)):
+        raise ElasticError(
+            "The loader's sampler draws with replacement, or not all samples: an epoch here has each once."
+        )
+    size = len(loader.dataset)
+    if loader.drop_last:
+        size -= size % loader.batch_size
+    return LoaderPlan(
+        dataset=loader.dataset,
+        batch_size=loader.batch_size,
+        size=size,
+        shuffle=type(sampler) is RandomSampler,
+        options={name: getattr(loader, name) for name in _OPTIONS},
+    )
 
 
 class Batches:

@@ -24,7 +24,7 @@ class Solo:
         self._size = size
         self._batch_size = batch_size
         self._epochs = epochs
-        self._per_step = per_step
+        self.per_step = per_step
         self._shuffle = shuffle
         self._gradients = Gradients(replica.parameters())
         self._done = 0
@@ -80,7 +80,7 @@ class Solo:
             place, done = self._after(place), 0
 
     def _step_size(self, place: Place) -> int:
-        return min(self._per_step, self.count - place.at)
+        return min(self.per_step, self.count - place.at)
 
     def _after(self, place: Place) -> Place:
         at = place.at + self._step_size(place)

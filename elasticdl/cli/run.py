@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from elasticdl.catalog.job import Job, StartReport
 from elasticdl.catalog.result import JobResult, exit_code
 from elasticdl.cli.output.display import Display, make_display
-from elasticdl.errors import ExitCode
+from elasticdl.errors import ExitCode, UserError
 from elasticdl.jobs.job_store import JobStore, new_suffix
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus
@@ -31,7 +31,8 @@ def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
     Args:
         kind: "train", "evaluate" or "predict".
         quiet: Print nothing. False prints what the command `elasticdl train` prints.
-        flags: The flags of the command, as keyword arguments.
+        flags: The flags of the command, as keyword arguments. `model` may be a function or class of this notebook or
+            script in place of model_zoo and model_def, and so may feed, loss, optimizer and the other functions.
 
     Returns:
         How the job ended. A job that fails raises nothing.
@@ -43,7 +44,15 @@ def run(kind: str = "train", *, quiet: bool = True, **flags: Any) -> JobResult:
         result = elasticdl.run(model_zoo="zoo", model_def="digits.cnn.custom_model", training_data="data")
         print(result.succeeded, result.metrics)
     """
-    spec = JobSpec.build(kind=kind, name_suffix=new_suffix(), **flags)
+    from elasticdl.jobs.definition_source import ship_objects
+
+    shipped = ship_objects(flags, folder=JobStore().home / "definitions")
+    spec = JobSpec.build(kind=kind, name_suffix=new_suffix(), **shipped)
+    if "model" in flags and not spec.runs_here:
+        raise UserError(
+            "model: functions and classes are shipped to workers on this machine; pods have the files of their image.",
+            hint="Write it into a model zoo, and give model_zoo and model_def.",
+        )
     display = make_display(quiet=quiet)
     if spec.runs_here:
         return JobResult.of(_run_here(spec, display))

@@ -117,3 +117,27 @@ def test_a_stream(num_workers: int) -> None:
     assert Counter(seen) == Counter(list(range(50)) * 2)
     left = _checkpoint(service)
     assert left["todo"] == left["doing"] == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_epochs_of_a_loader_that_makes_its_own_service(num_workers: int) -> None:
+    loader = ElasticDataLoader(
+        Squares(50),
+        batch_size=4,
+        num_epochs=2,
+        shuffle=True,
+        num_minibatches_per_shard=2,
+        num_workers=num_workers,
+    )
+    epochs = []
+    for epoch in loader.epochs():
+        seen: list[int] = []
+        for numbers, squares in epoch:
+            assert torch.equal(numbers * numbers, squares)
+            seen += numbers.tolist()
+        assert sorted(seen) == list(range(50))
+        epochs.append((epoch.number, seen))
+    assert [number for number, _ in epochs] == [0, 1]
+    assert epochs[0][1] != epochs[1][1]
+    left = _checkpoint(loader.service)
+    assert left["todo"] == left["doing"] == []

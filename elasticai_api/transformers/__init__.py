@@ -1,0 +1,1 @@
+"""For programs with the `Trainer` of Hugging Face Transformers."""
