@@ -60,7 +60,7 @@ async def create_training_job(cluster: Cluster, spec: JobSpec) -> None:
             raise
         raise UserError(
             f"The job name {spec.job_name} is in use in namespace {cluster.namespace}.",
-            hint="Choose another --job_name, or remove that job: "
+            hint="Choose another --job_name, take its place with --replace, or remove that job: "
             f"`kubectl delete tj {spec.job_name} --namespace={cluster.namespace}`.",
         ) from None
 

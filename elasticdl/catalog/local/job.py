@@ -7,19 +7,25 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from elasticdl.catalog.job import Job, JobSummary, LogLine, StartReport
+from elasticdl.catalog.job import Job, JobInterrupted, JobSummary, LogLine, StartReport
 from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.observer import SILENT, JobObserver
-from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 from elasticdl.platforms.local.log_files import LogReader
 
 LOCATION = "here"
 _FOLLOW_SECONDS = 0.3
+_START_POLL_SECONDS = 0.1
 _STOP_POLL_SECONDS = 0.1
 _STATUS_POLL_SECONDS = 0.5
+_RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
+
+
+def resume_hint(name: str) -> str:
+    return f"To continue job {name}: elasticdl jobs resume {name}"
 
 
 class LocalJob(Job):
@@ -53,10 +59,13 @@ class LocalJob(Job):
 
     @property
     def recovery_hint(self) -> str:
-        return "Start a new one from its last checkpoint with --checkpoint_dir_for_init."
+        return f"`{self.command('resume')}` continues it from its newest checkpoint."
 
     def command(self, name: str) -> str:
         return f"elasticdl jobs {name} {self.name}"
+
+    def resume_hint(self, state: RunState | None) -> str:
+        return resume_hint(self.name) if state in _RESUMABLE else ""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -71,6 +80,9 @@ class LocalJob(Job):
             message=record.message,
             location=LOCATION,
         )
+
+    async def spec(self) -> JobSpec:
+        return self.folder.spec()
 
     async def status(self) -> JobStatus:
         from elasticdl.catalog.local.master_client import current_status
@@ -106,8 +118,18 @@ class LocalJob(Job):
             await asyncio.sleep(_FOLLOW_SECONDS)
 
     async def wait_until_started(self, *, retry: bool = False) -> StartReport:
-        # A local job that cannot start is not submitted in the first place.
-        return StartReport()
+        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
+
+        while self.folder.is_running():
+            with contextlib.suppress(MasterAway):
+                if (await in_thread(lambda: current_status(self.folder))).has_report:
+                    return StartReport()
+            await asyncio.sleep(_START_POLL_SECONDS)
+        status = last_status(self.folder)
+        if status.state is RunState.SUCCEEDED or status.has_report:
+            # It was over within a moment.
+            return StartReport(has_failed=status.state is RunState.FAILED)
+        return StartReport(problem=status.message or f"it has {status.state}", has_failed=True)
 
     async def wait(self) -> JobStatus:
         if self._hosted is not None:
@@ -123,7 +145,7 @@ class LocalJob(Job):
             await asyncio.sleep(_STATUS_POLL_SECONDS)
         status = last_status(self.folder)
         if not status.state.is_final:
-            raise UserError(
+            raise JobInterrupted(
                 f"Job {self.name} is interrupted: the process that ran it is gone.", hint=self.recovery_hint
             )
         self._observer.ended(status, self.logs_location)
@@ -158,10 +180,9 @@ class LocalJob(Job):
             await asyncio.sleep(_STOP_POLL_SECONDS)
 
     async def resume(self) -> None:
-        raise UserError(
-            f"Job {self.name} ran on this machine: it ended with the command that ran it.",
-            hint=self.recovery_hint,
-        )
+        from elasticdl.catalog.local import background_host
+
+        await in_thread(lambda: background_host.resume(self.name, store=self._store))
 
     async def delete(self) -> None:
         self._store.delete(self.name)
