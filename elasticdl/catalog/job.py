@@ -30,6 +30,8 @@ class JobSummary:
     message: str
     # "here", or the namespace on the cluster.
     location: str
+    # On the cluster; empty for a job of this machine.
+    namespace: str = ""
 
 
 class JobInterrupted(UserError):

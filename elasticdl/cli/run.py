@@ -133,6 +133,17 @@ def stop_running(spec: JobSpec, display: Display) -> None:
     run_async(stop)
 
 
+async def remove_former(catalog: KubernetesCatalog, name: str, display: Display) -> None:
+    """Stops the job of that name, if it runs, and removes it: a cluster has one record for each name."""
+    former = await catalog.find(name)
+    if former is None:
+        return
+    if await former.is_running():
+        display.note(f"Stopping job {former.name}, to replace it.")
+        await former.stop("replaced by a new run of that name")
+    await former.delete()
+
+
 def _run_here(spec: JobSpec, display: Display, *, replace: bool) -> JobStatus:
     from elasticdl.catalog.local.runner import LocalRunner
 
@@ -184,7 +195,7 @@ class _Submission:
     async def _run(self, *, wait: bool) -> ExitCode:
         async with self._catalog() as catalog:
             if self._replace:
-                await self._remove_former(catalog)
+                await remove_former(catalog, self._spec.job_name, self._display)
             job = self._job = await catalog.submit(self._spec)
             start = await job.wait_until_started(retry=wait)
             if start.problem:
@@ -193,16 +204,6 @@ class _Submission:
                 under_way = not start.problem or start.is_waiting
                 return ExitCode.SUCCESS if under_way else ExitCode.JOB_FAILED
             return exit_code(await job.wait())
-
-    async def _remove_former(self, catalog: KubernetesCatalog) -> None:
-        """Stops the job of that name, if it runs, and removes it: a cluster has one record for each name."""
-        former = await catalog.find(self._spec.job_name)
-        if former is None:
-            return
-        if await former.is_running():
-            self._display.note(f"Stopping job {former.name}, to replace it.")
-            await former.stop("replaced by a new run of that name")
-        await former.delete()
 
     def _catalog(self) -> KubernetesCatalog:
         from elasticdl.catalog.kubernetes.catalog import KubernetesCatalog

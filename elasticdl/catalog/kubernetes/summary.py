@@ -27,6 +27,7 @@ def summarize(job: ObservedJob, *, location: str) -> JobSummary:
         ended=ended,
         message=message,
         location=location,
+        namespace=job.document["metadata"].get("namespace", ""),
     )
 
 
