@@ -137,9 +137,14 @@ def test_closed_terminal_saves_a_checkpoint_and_the_job_is_resumed(
 
 
 def test_job_killed_with_all_its_processes_is_resumed_exact(
-    start_gated: Callable[..., Job], machine: Machine, gates: Gates
+    start_gated: Callable[..., Job], machine: Machine, gates: Gates, tmp_path: Path
 ) -> None:
-    job = start_gated("--checkpoint_steps=10", "--num_epochs=4", environment={"ELASTICDL_TEST_SLOW": "0.05"})
+    job = start_gated(
+        "--checkpoint_steps=10",
+        f"--checkpoint_dir={tmp_path / 'saved'}",
+        "--num_epochs=4",
+        environment={"ELASTICDL_TEST_SLOW": "0.05"},
+    )
     wait_until(lambda: job.status().get("checkpoint"), "a checkpoint")
     gates.hold("train")
     gates.wait_for_held("train")
@@ -213,7 +218,11 @@ def test_detached_job_survives_its_terminal(machine: Machine, gates: Gates, digi
 
 def test_job_that_fails_at_once_is_reported_by_detach(machine: Machine) -> None:
     failed = machine.run(
-        "train", "--job_command=exit 3", "--job_name=job", "--relaunch_on_worker_failure=0", "--detach"
+        "train",
+        "--job_command=sh -c 'exit 3'",
+        "--job_name=job",
+        "--relaunch_on_worker_failure=0",
+        "--detach",
     )
     # It may have been under way before it failed.
     assert failed.returncode in (0, 1)

@@ -86,13 +86,14 @@ class JobStore:
         return draft
 
     def get(self, name: str) -> JobFolder:
-        """Returns the newest run of that name, or the one that NAME.NUMBER means."""
+        """Returns the newest run of that name, or the one that NAME.NUMBER means. It is called as in `list`."""
         found = self._find(name)
         if found is None:
             names = [folder.name for folder in self.list()]
             hint = f"The jobs of this machine are in {self.path}; `elasticdl jobs list` lists them."
             raise UserError(f"There is no job {name!r}.{did_you_mean(name, names)}", hint=hint)
-        return self._folder(found, name=name)
+        is_newest = found == self._runs(found.job)[-1]
+        return self._folder(found, name=found.job if is_newest else found.exact_name)
 
     def list(self) -> tuple[JobFolder, ...]:
         """All runs of all jobs, the oldest first. The newest run of a job has its name, an older one NAME.NUMBER."""

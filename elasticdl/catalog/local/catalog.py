@@ -56,7 +56,7 @@ class LocalCatalog(Catalog):
 
     def job(self, name: str) -> LocalJob:
         """Returns the job of that name. Raises `UserError` with the nearest name if there is none."""
-        return LocalJob(self._store.get(name), store=self._store, observer=self._observer)
+        return LocalJob(self._store.get(name), store=self._store, observer=self._observer, reference=name)
 
     async def list(self) -> tuple[JobSummary, ...]:
         return tuple([await self._summary(folder.name) for folder in self._store.list()])

@@ -29,7 +29,9 @@ def resume_hint(name: str) -> str:
 
 
 class LocalJob(Job):
-    """`hosted`: resolves to the last status of a job that this process hosts."""
+    """`hosted`: resolves to the last status of a job that this process hosts. `reference`: how it was asked for: NAME,
+    or NAME.NUMBER for one run.
+    """
 
     def __init__(
         self,
@@ -38,12 +40,14 @@ class LocalJob(Job):
         store: JobStore,
         observer: JobObserver = SILENT,
         hosted: asyncio.Future[JobStatus] | None = None,
+        reference: str = "",
     ) -> None:
         self.name = folder.name
         self.folder = folder
         self._store = store
         self._observer = observer
         self._hosted = hosted
+        self._reference = reference or folder.name
 
     @property
     def location(self) -> str:
@@ -182,10 +186,10 @@ class LocalJob(Job):
     async def resume(self) -> None:
         from elasticdl.catalog.local import background_host
 
-        await in_thread(lambda: background_host.resume(self.name, store=self._store))
+        await in_thread(lambda: background_host.resume(self._reference, store=self._store))
 
     async def delete(self) -> None:
-        self._store.delete(self.name)
+        self._store.delete(self._reference)
 
 
 class _LineReader:

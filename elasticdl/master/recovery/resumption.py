@@ -2,7 +2,7 @@
 
 The journal is the one of the attempts before, so the ledger and the audit are about all attempts together. What was in
 processes is gone. A training goes back to its newest checkpoint, and the audit counts what was done since as trained
-again. Samples that an evaluation or a prediction has finished stay done, predictions too; an evaluation begins anew.
+again. Samples that an evaluation or a prediction has finished stay done, predictions too; an evaluation begins again.
 A program with its own training loop gets the shards that were not reported, as after the loss of all its workers.
 
 What ended the attempt before is forgotten: its error, and how often nodes and shards have failed, since the cause may

@@ -186,7 +186,7 @@ def test_failed_export_is_repeated(toy_job: Callable[..., Any]) -> None:
 
 
 def test_same_attempt_again_changes_nothing(toy_job: Callable[..., Any]) -> None:
-    """A master that was killed is told its attempt once more."""
+    """A master that was killed gets its attempt once more."""
     job = begun(toy_job, steps=50)
     lose_all(job, 2)
     job.start_nodes()
@@ -211,7 +211,7 @@ def test_job_goes_back_to_the_checkpoint_found_on_disk(toy_job: Callable[..., An
 # -- the master ----------------------------------------------------------------------------------------------
 
 
-def test_master_resumes_the_attempt_it_is_told_once(
+def test_master_resumes_its_attempt_once(
     new_master: Callable[..., Master], tmp_path: Path, nowhere: Platform
 ) -> None:
     first = new_master()
