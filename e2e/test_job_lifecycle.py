@@ -216,19 +216,6 @@ def test_detached_job_survives_its_terminal(machine: Machine, gates: Gates, digi
     wait_until(lambda: not host.is_running(), "the host has ended")
 
 
-def test_job_that_fails_at_once_is_reported_by_detach(machine: Machine) -> None:
-    failed = machine.run(
-        "train",
-        "--job_command=sh -c 'exit 3'",
-        "--job_name=job",
-        "--relaunch_on_worker_failure=0",
-        "--detach",
-    )
-    # It may have been under way before it failed.
-    assert failed.returncode in (0, 1)
-    assert machine.run("jobs", "wait", "job").returncode == 1
-
-
 # -- run again -----------------------------------------------------------------------------------------------
 
 
@@ -244,7 +231,7 @@ def test_name_is_reused_and_a_running_job_is_replaced(machine: Machine) -> None:
     listed = machine.run("jobs", "list").stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == ["job.1", "job.2", "job"]
     assert [line.split()[2] for line in listed] == ["stopped", "succeeded", "succeeded"]
-    said = {name: machine.run("jobs", "logs", name, "worker-0").stdout for name in ("job.1", "job.2", "job")}
-    assert said == {"job.1": "first\n", "job.2": "second\n", "job": "third\n"}
+    for name, word in (("job.1", "first"), ("job.2", "second"), ("job", "third")):
+        assert machine.run("jobs", "logs", name, "worker-0").stdout.splitlines()[0] == word
     assert machine.run("jobs", "delete", "job").returncode == 0
     assert machine.store.list() == ()
