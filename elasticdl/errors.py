@@ -16,6 +16,8 @@ class ExitCode(enum.IntEnum):
     SUCCESS = 0
     JOB_FAILED = 1
     BAD_INPUT = 2
+    # As timeout(1) reports it: `elasticdl jobs wait --timeout`.
+    TIMED_OUT = 124
     # EX_SOFTWARE of sysexits.h: a defect of elasticdl.
     CRASHED = 70
     # As shells report a process that SIGINT has terminated.

@@ -10,7 +10,8 @@ import abc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from elasticdl.errors import UserError
+from elasticdl.errors import ExitCode, UserError
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 
 
@@ -62,7 +63,15 @@ class JobSummary:
     message: str
     # "here", or the namespace on the cluster.
     location: str
+    # On the cluster; empty for a job of this machine.
+    namespace: str = ""
     progress: JobProgress = field(default_factory=JobProgress)
+
+
+class JobInterrupted(UserError):
+    """A job has lost the process that ran it, and goes on only when it is resumed."""
+
+    exit_code = ExitCode.JOB_FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +127,14 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def command(self, name: str) -> str:
         """Returns the shell command `elasticdl jobs NAME` for this job, for hints."""
+
+    def resume_hint(self, state: RunState | None) -> str:
+        """Says how to continue the job after it has ended in this state. Empty if it cannot be continued."""
+        return ""
+
+    @abc.abstractmethod
+    async def spec(self) -> JobSpec:
+        """Returns the job as it was submitted, with all defaults."""
 
     @abc.abstractmethod
     async def summary(self) -> JobSummary: ...
@@ -177,7 +194,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     async def resume(self) -> None:
-        """Restarts the master of an interrupted job."""
+        """Restarts the master of an interrupted job; on this machine, continues any job that has not succeeded."""
 
     @abc.abstractmethod
     async def delete(self) -> None:

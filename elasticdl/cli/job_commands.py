@@ -22,10 +22,20 @@ from elasticdl.jobs.spec import JobSpec, to_yaml
 
 
 def _command(kind: JobKind, help_text: str) -> JobCommand:
-    def run(file: str | None, dry_run: bool, yaml: str | None, wait: bool, **_: Any) -> int:
+    def run(
+        file: str | None,
+        dry_run: bool,
+        yaml: str | None,
+        wait: bool,
+        detach: bool,
+        replace: bool,
+        **_: Any,
+    ) -> int:
         spec = _job(kind, click.get_current_context(), file)
         if not spec.runs_here:
-            return _on_a_cluster(spec, dry_run=dry_run, yaml=yaml, wait=wait)
+            if detach and wait:
+                raise UserError("--detach and --wait exclude each other.")
+            return _on_a_cluster(spec, dry_run=dry_run, yaml=yaml, wait=wait, replace=replace)
         if yaml or wait:
             flag = "--yaml" if yaml else "--wait"
             raise UserError(f"{flag} is for jobs on a cluster: this one has no --image_name and runs here.")
@@ -34,9 +44,9 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
                 check_definition(spec)
             click.echo(to_yaml(spec), nl=False)
             return 0
-        from elasticdl.cli.run import run_local
+        from elasticdl.cli.run import run_detached, run_local
 
-        return run_local(spec)
+        return (run_detached if detach else run_local)(spec, replace=replace)
 
     options = [
         click.Option(
@@ -57,11 +67,21 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
         click.Option(
             ["--wait"], is_flag=True, help="On a cluster: show the job until it ends, as a job here is shown."
         ),
+        click.Option(
+            ["--detach"],
+            is_flag=True,
+            help="Return when the job has started; it goes on without this terminal. A job on a cluster always does.",
+        ),
+        click.Option(
+            ["--replace"],
+            is_flag=True,
+            help="Stop a running job of the same name first. On a cluster, remove an ended one, too.",
+        ),
     ]
     return JobCommand(kind=kind, options=options, callback=run, help=help_text)
 
 
-def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool) -> int:
+def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool, replace: bool) -> int:
     if yaml:
         _write_manifests(spec, Path(yaml))
         click.echo(f"The manifests of job {spec.job_name} are in {yaml}: kubectl apply -f {yaml}")
@@ -71,7 +91,7 @@ def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool)
         return 0
     from elasticdl.cli.run import submit
 
-    return submit(spec, wait=wait)
+    return submit(spec, wait=wait, replace=replace)
 
 
 def _manifests(spec: JobSpec, *, is_preview: bool = False) -> str:

@@ -18,6 +18,7 @@ import click
 
 from elasticdl.catalog.job import Job
 from elasticdl.catalog.lookup import JobList, JobLookup
+from elasticdl.cli.attach import attach, resume, wait
 from elasticdl.cli.job_names import complete_jobs, complete_nodes, complete_running_nodes
 from elasticdl.cli.moments import DURATION, MOMENT
 from elasticdl.cli.output.job_list import job_document, print_jobs, select_jobs
@@ -55,6 +56,10 @@ def _status(job: str, namespace: str) -> JobStatus:
 @click.group(context_settings=_CONTEXT)
 def jobs() -> None:
     """Look at jobs, change their size, end them."""
+
+
+for _command in (attach, wait, resume):
+    jobs.add_command(_command)
 
 
 @jobs.command("list", context_settings=_CONTEXT)
@@ -112,14 +117,17 @@ def status(job: str, as_json: bool, namespace: str) -> None:
     """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
     from elasticdl.cli.output.job_status import print_status
 
-    async def read(found: Job) -> tuple[JobStatus, str]:
-        return await found.status(), found.logs_location
+    async def read(found: Job) -> tuple[JobStatus, str, str]:
+        status = await found.status()
+        return status, found.logs_location, found.resume_hint(status.state)
 
-    current, logs = _with_job(job, namespace, read)
+    current, logs, hint = _with_job(job, namespace, read)
     if as_json:
         click.echo(json.dumps(current.to_json(), indent=1))
     else:
         print_status(current, logs)
+        if hint:
+            note(hint)
 
 
 @jobs.command(context_settings=_CONTEXT)
@@ -309,21 +317,16 @@ def scale(
 def stop(job: str, namespace: str) -> None:
     """Save a checkpoint and end a running job."""
 
-    async def apply(found: Job) -> str:
+    async def apply(found: Job) -> tuple[str, str]:
         await found.check_running()
         await found.stop("elasticdl jobs stop")
-        return str((await found.summary()).state)
+        state = (await found.summary()).state
+        return str(state), found.resume_hint(state)
 
-    click.echo(f"Job {job}: {_with_job(job, namespace, apply)}.")
-
-
-@jobs.command(context_settings=_CONTEXT)
-@click.argument("job", shell_complete=complete_jobs)
-@_namespaced
-def resume(job: str, namespace: str) -> None:
-    """Bring back the master of a job on the cluster, if its pod is gone."""
-    _with_job(job, namespace, lambda found: found.resume())
-    click.echo(f"Job {job}: its master is started again.")
+    state, hint = _with_job(job, namespace, apply)
+    click.echo(f"Job {job}: {state}.")
+    if hint:
+        note(hint)
 
 
 @jobs.command(context_settings=_CONTEXT)
@@ -336,7 +339,9 @@ def resume(job: str, namespace: str) -> None:
 )
 @_namespaced
 def delete(job: tuple[str, ...], older_than: float | None, namespace: str) -> None:
-    """Remove all that is left of finished jobs: record, logs, pods. Checkpoints and models elsewhere stay."""
+    """Remove all that is left of finished jobs: record, logs, pods, and their earlier runs; of NAME.NUMBER only that
+    run. Checkpoints and models elsewhere stay.
+    """
     if bool(job) == (older_than is not None):
         raise UserError(
             "Name the jobs to delete, or say which by --older_than; not both.",

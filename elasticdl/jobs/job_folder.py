@@ -1,4 +1,4 @@
-"""The folder of one job on this machine: all that is known of it, while it runs and afterwards.
+"""The folder of one run of a job on this machine: all that is known of it, while it runs and afterwards.
 
 A job runs as long as a process holds the lock in its folder. The lock is the kernel's and goes with the
 process that took it, however that ends; the record is not consulted for that. So a job whose record
@@ -16,7 +16,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -39,18 +39,27 @@ class JobEntry:
     created: float
     ended: float | None = None
     message: str = ""
+    # 1, and one more for each time that the job was resumed.
+    attempts: int = 1
+    # Where it was started: paths in its flags are relative to this. Empty in records of older versions.
+    directory: str = ""
 
 
 class JobFolder:
-    """The files of a job by their meaning."""
+    """The files of a job by their meaning. `name`: what commands call it (`JobStore`), by default as its folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, name: str = "") -> None:
         self.path = path
+        self._name = name
         self._lock: int | None = None
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self._name or self.path.name
+
+    def moved(self, path: Path, *, name: str) -> None:
+        """The folder is in another place now."""
+        self.path, self._name = path, name
 
     @property
     def spec_path(self) -> Path:
@@ -89,6 +98,11 @@ class JobFolder:
         return self.path / "status.json"
 
     @property
+    def host_log_path(self) -> Path:
+        """The output of a host in the background."""
+        return self.path / "host.log"
+
+    @property
     def lock_path(self) -> Path:
         return self.path / "lock"
 
@@ -122,10 +136,17 @@ class JobFolder:
 
     def finish(self, state: RecordedState, *, message: str = "", now: float) -> None:
         """Writes down how the job ended."""
+        self.write_record(replace(self.record(), state=state, ended=now, message=message))
+
+    def reopen(self) -> None:
+        """Begins another attempt of a run that has ended. The lock must be held."""
         before = self.record()
-        self.write_record(
-            JobEntry(kind=before.kind, state=state, created=before.created, ended=now, message=message)
-        )
+        attempts = before.attempts + 1
+        self.write_record(replace(before, state="running", ended=None, message="", attempts=attempts))
+        with file_errors_as_user_errors(self.path):
+            # Of the attempt before.
+            self.status_path.unlink(missing_ok=True)
+            self.master_address_path.unlink(missing_ok=True)
 
     def state(self) -> RunState:
         # The lock first: a job that ends between the two looks is then seen as ended, not as interrupted.
@@ -146,6 +167,17 @@ class JobFolder:
                 raise UserError(f"Job {self.name} is running already.") from None
             self._lock = lock
 
+    def adopt_lock(self, lock: int) -> None:
+        """Takes over the lock from the process that started this one, and passed on its descriptor."""
+        os.set_inheritable(lock, False)
+        self._lock = lock
+
+    @property
+    def lock(self) -> int:
+        """The descriptor of the lock, for a process that takes over the job. The lock is held until both close it."""
+        assert self._lock is not None
+        return self._lock
+
     def release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -153,27 +185,24 @@ class JobFolder:
 
     def is_running(self) -> bool:
         with self._guard():
-            try:
-                lock = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return False
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(lock)
-            return False
+            return self.is_locked()
 
-    @contextlib.contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Serializes checks of the lock, which take it for a moment and would look like a running job."""
-        guard = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    def is_locked(self) -> bool:
+        """As `is_running`, for a caller that holds the guard of the jobs."""
         try:
-            fcntl.flock(guard, fcntl.LOCK_EX)
-            yield
+            lock = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
         finally:
-            os.close(guard)
+            os.close(lock)
+        return False
+
+    def _guard(self) -> contextlib.AbstractContextManager[None]:
+        return guarded_jobs(self.path.parent)
 
     # -- the socket ------------------------------------------------------------------------------------------
 
@@ -200,6 +229,19 @@ class JobFolder:
             raise UserError(f"Job {self.name} has no {path.name} ({path}).") from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+@contextlib.contextmanager
+def guarded_jobs(folder: Path) -> Iterator[None]:
+    """Serializes checks of the locks of the jobs in a folder, which take them for a moment and would look like running
+    jobs. Not reentrant.
+    """
+    guard = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(guard)
 
 
 @contextlib.contextmanager

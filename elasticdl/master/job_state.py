@@ -46,7 +46,7 @@ from elasticdl.master.commands.checkpoints import (
 )
 from elasticdl.master.commands.command import Command, Handler
 from elasticdl.master.commands.evaluations import ClaimEvaluation, FinishEvaluation, ReportEvaluation
-from elasticdl.master.commands.job import AddRemarks, FinishTask, StopJob
+from elasticdl.master.commands.job import AddRemarks, FinishTask, ResumeJob, StopJob
 from elasticdl.master.commands.nodes import (
     AssignAddresses,
     JoinNode,
@@ -90,6 +90,7 @@ from elasticdl.master.lifecycle.unreadable_samples import UnreadableSampleLimit
 from elasticdl.master.programs.program_completion import ProgramCompletion
 from elasticdl.master.programs.program_datasets import ProgramDatasets
 from elasticdl.master.recovery.reclaim import Reclaim
+from elasticdl.master.recovery.resumption import resume
 from elasticdl.master.servers.bucket_placement import BucketPlacement
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.training_schedule import TrainingSchedule
@@ -316,6 +317,7 @@ class JobState:
             FinishTask.handled_by(self.schedule.finish_task),
             AddRemarks.handled_by(self._add_remarks),
             StopJob.handled_by(self._stop),
+            ResumeJob.handled_by(self._resume),
             AnnounceDataset.handled_by(self.schedule.announce),
             LeaseShards.handled_by(self.work.lease),
             ReportProgress.handled_by(self.work.report),
@@ -519,6 +521,13 @@ class JobState:
 
     def _stop(self, command: StopJob) -> None:
         self.ending.stop(command.reason)
+
+    def _resume(self, command: ResumeJob) -> None:
+        resume(self, command)
+
+    def forget_errors(self) -> None:
+        """Errors that workers have reported, of an attempt that is over."""
+        self.failed.clear()
 
     # -- what it amounts to ----------------------------------------------------------------------------------
 

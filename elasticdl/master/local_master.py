@@ -1,6 +1,7 @@
 """The master on this machine: everything it needs is in the job's folder (ELASTICDL_JOB_DIR): the JobSpec, the token,
-the journal. The host reserves its ports and passes them on (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT):
-started again after a kill it takes the same ones, so that workers find it where it was.
+the journal. The host reserves its ports and passes them on (ELASTICDL_MASTER_PORT, ELASTICDL_PUBLIC_PORT): started
+again after a kill it takes the same ones, so that workers find it where it was. ELASTICDL_ATTEMPT is above 1 in a job
+that was resumed after its end.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ async def _serve(folder: Path) -> int:
     if servers.public is not None:
         environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, "ELASTICDL_PUBLIC_PORT", public=True)
     address = environment["MASTER_ADDR"] = _bind(servers.own, "ELASTICDL_MASTER_PORT")
-    master.recover()
+    master.recover(attempt=int(os.environ.get("ELASTICDL_ATTEMPT", "1")))
     await servers.start()
     (folder / "master.addr").write_text(address)
     log.info("Job %s: the master listens at %s.", spec.job_name, address)

@@ -28,6 +28,7 @@ from elasticdl.master.checkpointing.checkpointer import Checkpointer
 from elasticdl.master.checkpointing.snapshot_collector import SnapshotCollector
 from elasticdl.master.command_log import CommandLog
 from elasticdl.master.commands.command import Command
+from elasticdl.master.commands.job import ResumeJob
 from elasticdl.master.commands.nodes import AssignAddresses
 from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
@@ -123,9 +124,9 @@ class Master:
 
     # -- commands --------------------------------------------------------------------------------------------
 
-    def recover(self, kept: str | None = None) -> None:
+    def recover(self, kept: str | None = None, *, attempt: int = 1) -> None:
         """Continues where the journal ends; if there is none, from a snapshot `kept` elsewhere
-        (`remote_snapshot.py`).
+        (`remote_snapshot.py`). `attempt`: above 1 for a job that was resumed after its end.
         """
         end, records = self._journal.end, self.commands.replay()
         has_run_before = has_run(self.folder)
@@ -147,7 +148,22 @@ class Master:
             )
         else:
             self.checkpointer.begin()
+        if attempt > self.state.ending.attempt:
+            self._resume(attempt)
         self.commands.compact()
+
+    def _resume(self, attempt: int) -> None:
+        """Begins another attempt, from the newest checkpoint on disk. Raises `UserError` if it is gone."""
+        before = self.state.saved
+        saved = self._recovery.newest_checkpoint(before)
+        if before is not None and saved is None:
+            raise UserError(
+                f"The checkpoint {before.path}, from which job {self.spec.job_name} would be resumed, is gone.",
+                hint="Start the job again under the same name: it begins with the first epoch.",
+            )
+        self.do(ResumeJob(attempt=attempt, saved=saved))
+        start = f"checkpoint {saved.path}" if saved else "the beginning: there is no checkpoint"
+        log.info("Resuming the job: attempt %d, from %s.", attempt, start)
 
     def record(self) -> str:
         """The snapshot to be kept where it outlives this machine."""

@@ -63,16 +63,21 @@ def test_submitted_job_runs_to_its_end_and_is_listed(place: Place, recorder: Rec
         assert summary.location == job.location
         assert not await job.is_running()
         assert (await job.status()).state is RunState.SUCCEEDED
+        assert (await job.spec()).job_name == "job"
 
     inside(place, recorder, action)
 
 
-def test_name_in_use_is_refused_and_the_job_stays(place: Place, recorder: Recorder) -> None:
+def test_name_of_a_running_job_is_refused_and_the_job_stays(place: Place, recorder: Recorder) -> None:
     async def action(catalog: Catalog) -> None:
-        await (await catalog.submit(place.spec(SUCCEEDS))).wait()
-        with pytest.raises(UserError, match="The job name job is in use"):
+        job = await catalog.submit(place.spec(WAITS))
+        await until_it_reports(job)
+        with pytest.raises(UserError, match="The job name job is in use") as refused:
             await catalog.submit(place.spec(SUCCEEDS))
+        assert "--replace" in refused.value.hint
         assert [job.job for job in await catalog.list()] == ["job"]
+        assert await job.is_running()
+        await job.stop("the test")
 
     inside(place, recorder, action)
 
@@ -131,7 +136,8 @@ def test_finished_job_cannot_be_resumed(place: Place, recorder: Recorder) -> Non
     async def action(catalog: Catalog) -> None:
         job = await catalog.submit(place.spec(SUCCEEDS))
         await job.wait()
-        with pytest.raises(UserError, match=r"Job job (is over|ran on this machine)"):
+        with pytest.raises(UserError, match="Job job is over"):
             await job.resume()
+        assert not job.resume_hint((await job.summary()).state)
 
     inside(place, recorder, action)

@@ -59,17 +59,13 @@ def test_the_end_of_a_job(store: JobStore, job: Build) -> None:
     assert record.message == "it broke"
 
 
-def test_a_name_is_used_once(store: JobStore, job: Build) -> None:
+def test_name_of_a_running_job_is_refused(store: JobStore, job: Build) -> None:
     folder = store.create(job(job_name="one"))
     with pytest.raises(UserError, match="a job of that name is running") as caught:
         store.create(job(job_name="one"))
-    assert "elasticdl jobs stop one" in caught.value.hint
-    folder.finish("succeeded", now=1.0)
-    folder.release()
-    with pytest.raises(UserError, match="a job of that name has run before") as caught:
-        store.create(job(job_name="one"))
-    assert "`elasticdl jobs delete one`" in caught.value.hint
+    assert "--replace" in caught.value.hint
     assert [child.name for child in store.path.iterdir()] == ["one"]
+    assert folder.is_running()
 
 
 def test_jobs_are_listed_by_age(store: JobStore, job: Build) -> None:

@@ -34,6 +34,7 @@ from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.job_record import status_entry
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document, uid_of
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, ROLE_LABEL, master_name, record_name
@@ -87,6 +88,9 @@ class KubernetesJob(Job):
                 hint=f"`kubectl describe tj {self.name} --namespace={self._cluster.namespace}` shows more.",
             )
         return ObservedJob(name=self.name, document=document, master=master, now=self._cluster.now)
+
+    async def spec(self) -> JobSpec:
+        return (await self.observe()).record.spec()
 
     async def summary(self) -> JobSummary:
         return summarize(await self.observe(), location=self.location)

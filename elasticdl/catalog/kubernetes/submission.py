@@ -119,7 +119,7 @@ async def create_job(
         if error.reason == "AlreadyExists":
             raise UserError(
                 f"The job name {spec.job_name} is in use in namespace {cluster.namespace}.",
-                hint="Choose another --job_name, or remove that job: "
+                hint="Choose another --job_name, take its place with --replace, or remove that job: "
                 f"`elasticdl jobs delete {spec.job_name} --namespace={cluster.namespace}`.",
             ) from None
         raise

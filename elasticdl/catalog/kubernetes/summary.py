@@ -30,6 +30,7 @@ def summarize(job: ObservedJob, *, location: str) -> JobSummary:
         message=message,
         location=location,
         progress=progress,
+        namespace=job.document["metadata"].get("namespace", ""),
     )
 
 

@@ -70,7 +70,7 @@ async def create_training_job(
             raise
         raise UserError(
             f"The job name {spec.job_name} is in use in namespace {cluster.namespace}.",
-            hint="Choose another --job_name, or remove that job: "
+            hint="Choose another --job_name, take its place with --replace, or remove that job: "
             f"`kubectl delete tj {spec.job_name} --namespace={cluster.namespace}`.",
         ) from None
     if not spec.nodes.envs:

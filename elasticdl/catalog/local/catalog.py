@@ -2,7 +2,7 @@
 
 A job that is submitted here runs inside this process, in a thread: the job ends with the process, and the interpreter
 does not exit before the job is over. The command line runs its job in the main thread instead (`runner.py`), where it
-can handle signals.
+can handle signals. A job that is to survive this process is submitted to a process of its own (`background_host.py`).
 """
 
 from __future__ import annotations
@@ -41,14 +41,23 @@ class LocalCatalog(Catalog):
             hosted=asyncio.wrap_future(runner.done),
         )
 
+    async def submit_detached(self, spec: JobSpec) -> LocalJob:
+        """As `submit`, for a job that goes on when this process ends."""
+        from elasticdl.catalog.local import background_host
+
+        folder = await in_thread(lambda: background_host.submit(spec, store=self._store))
+        return self.job(folder.name)
+
     async def find(self, name: str) -> LocalJob | None:
-        if name not in (folder.name for folder in self._store.list()):
+        """NAME is the newest run of that name, NAME.NUMBER an earlier one."""
+        try:
+            return self.job(name)
+        except UserError:
             return None
-        return self.job(name)
 
     def job(self, name: str) -> LocalJob:
         """Returns the job of that name. Raises `UserError` with the nearest name if there is none."""
-        return LocalJob(self._store.get(name), store=self._store, observer=self._observer)
+        return LocalJob(self._store.get(name), store=self._store, observer=self._observer, reference=name)
 
     async def list(self) -> tuple[JobSummary, ...]:
         """Jobs that run are asked at the same time: one whose master is away holds up no other."""

@@ -9,7 +9,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from elasticdl.catalog.job import Job, JobProgress, JobSummary, LogLine, NodeUsage, StartReport
+from elasticdl.catalog.job import (
+    Job,
+    JobInterrupted,
+    JobProgress,
+    JobSummary,
+    LogLine,
+    NodeUsage,
+    StartReport,
+)
 from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.local.process_usage import ProcessUsage
 from elasticdl.catalog.log_order import LineClock, lines_since, place
@@ -17,19 +25,28 @@ from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
+from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import DesiredResult, JobStatus, RunState, StatusError
 from elasticdl.platforms.local.log_files import LogReader
 
 LOCATION = "here"
 _FOLLOW_SECONDS = 0.3
+_START_POLL_SECONDS = 0.1
 _STOP_POLL_SECONDS = 0.1
 _STATUS_POLL_SECONDS = 0.5
 # A list does not wait longer for the progress of one job.
 _PROGRESS_TIMEOUT_SECONDS = 1.0
+_RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
+
+
+def resume_hint(name: str) -> str:
+    return f"To continue job {name}: elasticdl jobs resume {name}"
 
 
 class LocalJob(Job):
-    """`hosted`: resolves to the last status of a job that this process hosts."""
+    """`hosted`: resolves to the last status of a job that this process hosts. `reference`: how it was asked for: NAME,
+    or NAME.NUMBER for one run.
+    """
 
     def __init__(
         self,
@@ -38,6 +55,7 @@ class LocalJob(Job):
         store: JobStore,
         observer: JobObserver = SILENT,
         hosted: asyncio.Future[JobStatus] | None = None,
+        reference: str = "",
     ) -> None:
         self.name = folder.name
         self.folder = folder
@@ -45,6 +63,7 @@ class LocalJob(Job):
         self._observer = observer
         self._hosted = hosted
         self._usage = ProcessUsage(folder)
+        self._reference = reference or folder.name
 
     @property
     def location(self) -> str:
@@ -60,10 +79,13 @@ class LocalJob(Job):
 
     @property
     def recovery_hint(self) -> str:
-        return "Start a new one from its last checkpoint with --checkpoint_dir_for_init."
+        return f"`{self.command('resume')}` continues it from its newest checkpoint."
 
     def command(self, name: str) -> str:
         return f"elasticdl jobs {name} {self.name}"
+
+    def resume_hint(self, state: RunState | None) -> str:
+        return resume_hint(self.name) if state in _RESUMABLE else ""
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -78,6 +100,9 @@ class LocalJob(Job):
             message=record.message,
             location=LOCATION,
         )
+
+    async def spec(self) -> JobSpec:
+        return self.folder.spec()
 
     async def status(self) -> JobStatus:
         from elasticdl.catalog.local.master_client import current_status
@@ -135,8 +160,18 @@ class LocalJob(Job):
             await asyncio.sleep(_FOLLOW_SECONDS)
 
     async def wait_until_started(self, *, retry: bool = False) -> StartReport:
-        # A local job that cannot start is not submitted in the first place.
-        return StartReport()
+        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
+
+        while self.folder.is_running():
+            with contextlib.suppress(MasterAway):
+                if (await in_thread(lambda: current_status(self.folder))).has_report:
+                    return StartReport()
+            await asyncio.sleep(_START_POLL_SECONDS)
+        status = last_status(self.folder)
+        if status.state is RunState.SUCCEEDED or status.has_report:
+            # It was over within a moment.
+            return StartReport(has_failed=status.state is RunState.FAILED)
+        return StartReport(problem=status.message or f"it has {status.state}", has_failed=True)
 
     async def wait(self) -> JobStatus:
         if self._hosted is not None:
@@ -152,7 +187,7 @@ class LocalJob(Job):
             await asyncio.sleep(_STATUS_POLL_SECONDS)
         status = last_status(self.folder)
         if not status.state.is_final:
-            raise UserError(
+            raise JobInterrupted(
                 f"Job {self.name} is interrupted: the process that ran it is gone.", hint=self.recovery_hint
             )
         self._observer.ended(status, self.logs_location)
@@ -187,13 +222,12 @@ class LocalJob(Job):
             await asyncio.sleep(_STOP_POLL_SECONDS)
 
     async def resume(self) -> None:
-        raise UserError(
-            f"Job {self.name} ran on this machine: it ended with the command that ran it.",
-            hint=self.recovery_hint,
-        )
+        from elasticdl.catalog.local import background_host
+
+        await in_thread(lambda: background_host.resume(self._reference, store=self._store))
 
     async def delete(self) -> None:
-        self._store.delete(self.name)
+        self._store.delete(self._reference)
 
 
 class _LineReader:

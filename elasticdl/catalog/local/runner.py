@@ -5,7 +5,8 @@ an observer, and records how the job ended. `run` blocks until then; `start` doe
 rather than an event loop, because notebooks call it from inside a loop of their own.
 
 Failure modes
-    The first `interrupt` (Ctrl-C) asks the master to save a checkpoint and stop, the second one kills all nodes.
+    The first `interrupt` (Ctrl-C) asks the master to save a checkpoint and stop, the second one kills all nodes. When
+    the terminal is closed, the job saves a checkpoint and stops, too, and the observer prints nowhere from then on.
     However this process ends, no process of the job survives it (`elasticdl.platforms.local.host`). A master that
     crashes by itself is restarted a limited number of times, one that is killed without limit.
 """
@@ -23,9 +24,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from elasticdl.catalog.local.free_cores import free_cores, with_free_cores
+from elasticdl.catalog.local.job import resume_hint
 from elasticdl.catalog.local.master_client import MasterAway, MasterClient, last_status, read_status
 from elasticdl.catalog.local.preflight import check_job, reserve_port
-from elasticdl.catalog.local.signals import stop_signals
+from elasticdl.catalog.local.signals import hang_ups, leave_terminal, stop_signals
+from elasticdl.catalog.local.terminal_observer import TerminalObserver
 from elasticdl.catalog.observer import JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder, RecordedState, write_atomically
@@ -59,8 +62,9 @@ class LocalRunner:
     def __init__(self, spec: JobSpec, folder: JobFolder, observer: JobObserver) -> None:
         self.folder = folder
         self._spec = spec
-        self._observer = observer
+        self._observer = TerminalObserver(observer)
         self._interrupts = 0
+        self._stop_reason = ""
         self._stop_sent = False
         # Not an event: its lock may be held by the very code that a signal interrupts.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -81,6 +85,17 @@ class LocalRunner:
         check_job(spec)
         sized = with_free_cores(spec, cores())
         return cls(sized, store.create(sized), observer)
+
+    @classmethod
+    def resume(cls, name: str, *, store: JobStore, observer: JobObserver) -> LocalRunner:
+        """Begins another attempt of a job that has ended without success, in its folder, whose lock this process holds
+        from now on. To be called in the directory where the job was started.
+        """
+        folder = store.get(name)
+        store.check_resumable(folder)
+        spec = folder.spec()
+        check_job(spec)
+        return cls(spec, store.reopen(name), observer)
 
     def run(self) -> JobStatus:
         """Runs the job to its end and returns its last status. Raises `UserError` if it cannot be started."""
@@ -112,15 +127,26 @@ class LocalRunner:
         self.done.set_running_or_notify_cancel()
         threading.Thread(target=run, name=f"elasticdl-job-{self.folder.name}").start()
 
-    def interrupt(self) -> None:
+    def interrupt(self, reason: str = "Ctrl-C") -> None:
         """Stops the job after a checkpoint; called again, kills it. Safe in a signal handler."""
         self._interrupts += 1
         if self._interrupts == 1:
+            self._stop_reason = reason
             what = "Stopping." if self._spec.program == "command" else "Saving a checkpoint and stopping."
             self._observer.note(f"{what} Ctrl-C again kills at once.")
         self._wake.put(None)
 
+    def hang_up(self) -> None:
+        """Stops the job after a checkpoint: its terminal was closed. Kills nothing, however often it is called."""
+        leave_terminal()
+        if not self._interrupts:
+            self.interrupt("the terminal was closed")
+
     def _run(self, host: Host, *, ports: tuple[int, int]) -> None:
+        with hang_ups(self.hang_up):
+            self._run_to_end(host, ports)
+
+    def _run_to_end(self, host: Host, ports: tuple[int, int]) -> None:
         self._observer.started(self._spec, f"logs and record in {self.folder.path}")
         if self._spec.cluster.volume:
             self._observer.note(
@@ -144,6 +170,7 @@ class LocalRunner:
                 "ELASTICDL_HOST_SOCKET": str(self.folder.socket_path()),
                 "ELASTICDL_MASTER_PORT": str(ports[0]),
                 "ELASTICDL_PUBLIC_PORT": str(ports[1]),
+                "ELASTICDL_ATTEMPT": str(self.folder.record().attempts),
             },
         )
         host.spawn(request, again=again)
@@ -210,7 +237,7 @@ class LocalRunner:
     def _poll(self, client: MasterClient) -> None:
         try:
             if self._interrupts and not self._stop_sent:
-                client.stop("Ctrl-C")
+                client.stop(self._stop_reason)
                 self._stop_sent = True
             self._observer.progressed(client.status(timeout_seconds=_STATUS_TIMEOUT_SECONDS, brief=True))
         except MasterAway:
@@ -234,6 +261,8 @@ class LocalRunner:
             # A full disk is the reason for both: a job that failed, and a record that does not say so.
             final = dataclasses.replace(status, state=RunState(state), message=message)
             self._observer.ended(final, str(self.folder.logs_path))
+            if state != "succeeded":
+                self._observer.note(resume_hint(self.folder.name))
 
     def _final_status(self, master: NodeStatus, host: Host) -> JobStatus:
         with contextlib.suppress(UserError):

@@ -57,6 +57,11 @@ class Display(JobObserver):
 def make_display(*, quiet: bool) -> Display:
     if quiet:
         return Display()
+    if "IPython" in sys.modules:
+        from elasticdl.cli.output.notebook import NotebookDisplay, is_notebook
+
+        if is_notebook():
+            return NotebookDisplay()
     if sys.stdout.isatty():
         return _Panel()
     return _Lines()

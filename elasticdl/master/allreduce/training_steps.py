@@ -85,6 +85,11 @@ class TrainingSteps:
         return not self.holders and not self.is_concluded
 
     @property
+    def is_saved(self) -> bool:
+        """The worker that saves the model of a program has done so."""
+        return self._saved
+
+    @property
     def is_concluded(self) -> bool:
         """The program has trained what it trains. Workers that never received the state have nothing left to do."""
         return self.dataset in self._announced and (self._saved or self._ledger.finished(self.dataset))

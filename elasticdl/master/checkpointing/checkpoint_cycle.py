@@ -204,6 +204,10 @@ class CheckpointCycle:
         """The checkpoint that the job starts from, or that was found on disk after the journal was lost."""
         self._saved = saved
 
+    def forget_stop(self) -> None:
+        """The job was resumed: its next stop needs a checkpoint of its own."""
+        self._saved_for_stop = False
+
     def start_at(self, epoch: int) -> None:
         """The ledger continues in this epoch of a checkpoint."""
         self._closed_epoch = epoch - 1

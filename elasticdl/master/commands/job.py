@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.master.commands.checkpoints import SavedCheckpoint
 from elasticdl.master.commands.command import Command
 
 
@@ -26,3 +27,13 @@ class AddRemarks(Command[None]):
 @dataclass(frozen=True, kw_only=True)
 class StopJob(Command[None]):
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeJob(Command[None]):
+    """The job runs once more, after it was stopped, has failed or was interrupted. No node of before is left.
+    `attempt`: 2 for the first time; the same attempt again changes nothing. `saved`: the checkpoint to continue from.
+    """
+
+    attempt: int
+    saved: SavedCheckpoint | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from elasticdl.master.ledger.bad_ranges import BadRanges
@@ -249,6 +250,9 @@ class DatasetAccount:
             )
         self.queue.extendleft(reversed(remainders))
         return [self._returned(remainder) for remainder in remainders]
+
+    def forget_failures(self) -> None:
+        self.queue = deque(replace(remainder, failures=0) for remainder in self.queue)
 
     def truncate(self, holding: Holding, end: int) -> Returned | None:
         """Takes [end, holding.end) back; the lease is forgotten if nothing remains to do in it."""

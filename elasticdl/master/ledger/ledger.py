@@ -269,6 +269,11 @@ class Ledger:
             self.leases.forget(holding)
         return returned
 
+    def forget_failures(self) -> None:
+        """Shards that the program has failed on may fail again, as often as any other."""
+        for account in self.accounts:
+            account.forget_failures()
+
     # -- what cannot be done, and what must be done again ----------------------------------------------------
 
     def mark_bad(

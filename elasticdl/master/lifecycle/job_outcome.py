@@ -1,4 +1,6 @@
-"""How a job ends: its result, the reason for it, and a stop that was asked for."""
+"""How a job ends: its result, the reason for it, and a stop that was asked for; and how often it was resumed after an
+end.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ class JobOutcome:
         self.last_error = ""
         # Not empty: the job saves a checkpoint and ends.
         self.stop_reason = ""
+        # How many times the job has been started: 1, and one more for each time it was resumed.
+        self.attempt = 1
 
     def finish(self, result: str) -> None:
         self.result = result
@@ -32,6 +36,11 @@ class JobOutcome:
     def stop(self, reason: str) -> None:
         self.stop_reason = self.stop_reason or reason
 
+    def reopen(self, attempt: int) -> None:
+        """The job is resumed: how the attempt before ended does not count any more."""
+        self.attempt = attempt
+        self.result = self.message = self.traceback = self.last_error = self.stop_reason = ""
+
     def note_error(self, error: str) -> None:
         self.last_error = error
 
@@ -42,6 +51,7 @@ class JobOutcome:
             "traceback": self.traceback,
             "last_error": self.last_error,
             "stopping": self.stop_reason,
+            "attempt": self.attempt,
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -50,3 +60,5 @@ class JobOutcome:
         self.traceback = snapshot["traceback"]
         self.last_error = snapshot["last_error"]
         self.stop_reason = snapshot["stopping"]
+        # Journals from before jobs could be resumed do not have it.
+        self.attempt = snapshot.get("attempt", 1)

@@ -171,6 +171,11 @@ class Roster:
         for name in [n.name for n in self.nodes.of_role(role) if not n.alive]:
             del self.nodes[name]
 
+    def clear(self) -> None:
+        """All nodes are gone, and their failures are forgotten. Numbers continue."""
+        self.nodes.clear()
+        self.closing = False
+
     def _add(self, role: str, slot: int) -> Node:
         number = self.next_number.get(role, 0)
         self.next_number[role] = number + 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,6 +130,11 @@ class JournalRecovery:
             StartReclaim(lineage=uuid.uuid4().hex, saved=master.state.saved, is_incomplete=not all_known)
         )
         log.warning("Recovering the end of the journal: %s", why)
+
+    def newest_checkpoint(self, saved: SavedCheckpoint | None) -> SavedCheckpoint | None:
+        """Returns the newest checkpoint of this job on disk, else `saved`. None if neither is there."""
+        known = asdict(saved) if saved is not None else None
+        return _find_checkpoint(known, self._checkpoint_folder(), run=self._master.run_id)
 
     async def run(self) -> None:
         """From listing the nodes to the last report, or until the patience is over."""

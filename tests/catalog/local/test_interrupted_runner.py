@@ -39,7 +39,10 @@ def test_interrupted_job_is_stopped(tmp_path: Path, times: int, message: str) ->
     status = runner.run()
     assert status.state is RunState.STOPPED
     assert status.message == message
-    assert observer.notes == ["Stopping. Ctrl-C again kills at once."]
+    assert observer.notes == [
+        "Stopping. Ctrl-C again kills at once.",
+        "To continue job job: elasticdl jobs resume job",
+    ]
     assert observer.last is not None
     assert observer.last.state is RunState.STOPPED
     assert not runner.folder.is_running()
