@@ -6,8 +6,8 @@ descriptors and threads of all processes of the job and its files, and paces the
 when the time is over.
 
 Failure modes: exit code 1 if the job fails, the audit is not exact, a parameter is wrong, or something grew. Replaced
-processes start anew, so growth is looked for by role: the median of the last quarter against that of the second.
-The command and its supervisor live as long as the job.
+processes begin from nothing, so growth is looked for by role: the median of the last quarter against that of the
+second. The command and its supervisor live as long as the job.
 """
 
 from __future__ import annotations

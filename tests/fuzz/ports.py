@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from elasticdl.master.commands.shards import AnnounceDataset
 from elasticdl.master.master import Master
 from elasticdl.master.services.endpoints import Servers as MasterServers
 from elasticdl.ps.embedding.table import TableSpec
+from elasticdl.ps.protocol import call_codec
 from elasticdl.ps.storage.bucket_store import ServerSettings
 from elasticdl.wire import master_pb2, ps_pb2
 from elasticdl.wire.channel import add_port, open_channel
@@ -74,9 +76,17 @@ def _nonsense(source: random.Random) -> bytes:
         lambda: _header(source),
         lambda: source.randbytes(source.choice((1, 16, 300))),
         lambda: mutated(_push(), source),
+        lambda: _call(source),
         lambda: bytes(64),
     )
     return b"".join(source.choice(pieces)() for _ in range(source.randint(1, 3)))
+
+
+def _call(source: random.Random) -> bytes:
+    """A frame of the right length, so that what is in it is read: of any call, REPLICATE and EXPORT too."""
+    head, body = mutated(_push(), source), source.randbytes(source.choice((0, 16, 300)))
+    header = (source.randint(call_codec.INITIALIZE, call_codec.EXPORT), len(head), len(body))
+    return struct.pack("<IIQ", *header) + head + body
 
 
 def _push() -> bytes:
