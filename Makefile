@@ -30,7 +30,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master/health master/ledger scheduling wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
+.PHONY: help quickstart test lint unit unit-keras3 soak coverage e2e chaos chaos-kubernetes fuzz e2e-keras3 e2e-kubernetes \
   kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release clean $(PUBLIC_CLIENT)
 
@@ -85,6 +85,11 @@ e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on
 # Jobs whose parameters say how often each sample was applied, with kills that a seed decides.
 chaos: $(TEST_ENV)/$(STAMP)  ## a hundred runs of jobs with random kills (ELASTICDL_CHAOS_RUNS)
 	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-100} $(TEST_ENV)/bin/python -m pytest -n 2 e2e/test_oracle.py
+
+# A run takes four minutes.
+chaos-kubernetes: $(TEST_ENV)/$(STAMP)  ## random faults under a controller, in the cluster and outside (ELASTICDL_CHAOS_RUNS)
+	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-5} $(TEST_ENV)/bin/python -m e2e.cluster with \
+	  $(TEST_ENV)/bin/python -m pytest -s e2e/kubernetes/test_controller_chaos.py
 
 # The TensorFlow of Keras 3 comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3
