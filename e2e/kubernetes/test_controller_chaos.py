@@ -84,7 +84,7 @@ class ControllerProcesses:
         lease = f"lease/{CONTROLLER}"
         name = self._kubectl("get", lease, "--ignore-not-found", "--output=jsonpath={.spec.holderIdentity}")
         if name not in self._running:
-            # Nobody has taken over from one that was killed.
+            # The lease of one that was killed has not expired yet.
             return ""
         self._running.pop(name).kill()
         self._start()
