@@ -179,6 +179,13 @@ class TrainingJobs:
 
         wait_until(is_there, f"{name} has the condition {kind}={value} for {reason}")
 
+    def wait_for_event(self, name: str, reason: str) -> None:
+        """The controller writes events after the status."""
+        wait_until(
+            lambda: any(event.startswith(f"{reason}: ") for event in self.events(name)),
+            f"{name} has an event for {reason}",
+        )
+
     def wait_for_phase(self, name: str, phase: str) -> None:
         self.wait_for(name, lambda status: status.get("phase") == phase, f"is {phase}")
 
