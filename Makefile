@@ -32,7 +32,8 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master/health master/ledger scheduling wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e chaos fuzz e2e-keras3 e2e-kubernetes \
+.PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e chaos chaos-kubernetes fuzz e2e-keras3 \
+  e2e-kubernetes \
   kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
@@ -93,6 +94,11 @@ chaos: $(TEST_ENV)/$(STAMP)  ## a hundred jobs of all strategies with kills, par
 SOAK_MINUTES ?= 120
 soak: $(TEST_ENV)/$(STAMP)  ## one job for two hours with a kill every 20 seconds, and what grows meanwhile (SOAK_MINUTES)
 	$(TEST_ENV)/bin/python -m e2e.campaign.soak --minutes=$(SOAK_MINUTES)
+
+# A run takes four minutes.
+chaos-kubernetes: $(TEST_ENV)/$(STAMP)  ## random faults under a controller, in the cluster and outside (ELASTICDL_CHAOS_RUNS)
+	ELASTICDL_CHAOS_RUNS=$${ELASTICDL_CHAOS_RUNS:-5} $(TEST_ENV)/bin/python -m e2e.cluster with \
+	  $(TEST_ENV)/bin/python -m pytest -s e2e/kubernetes/test_controller_chaos.py
 
 # The TensorFlow of Keras 3 comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3

@@ -33,7 +33,7 @@ NAMES = (
     "controller_scale",
 )
 # Only where it is asked for: there has to be a cluster.
-MORE_NAMES = ("kubernetes",)
+MORE_NAMES = ("kubernetes", "elastic_cluster")
 
 
 def main() -> int:

@@ -12,15 +12,15 @@ no other pods use it, and none are preempted.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.kubernetes.devices import offered
 from benchmarks.kubernetes.place import GLANCE_SECONDS, Document, Place, Seen, image, load
 from benchmarks.processes import Stuck, wait_until
 from benchmarks.report import Result
@@ -53,7 +53,7 @@ class Pace:
 
 def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
     times = min(repeat, 3)
-    with _slots(place):
+    with offered(place, SLOT, WORKERS):
         found = [_preempt(place, f"job{number}", quick=quick) for number in range(times)]
     ours, bare = ([each[side] for each in found] for side in (0, 1))
     ratios = [worker.dip / loop.dip for worker, loop in found]
@@ -220,20 +220,3 @@ def _deployment(job: str) -> Document:
             },
         },
     }
-
-
-@contextlib.contextmanager
-def _slots(place: Place) -> Iterator[None]:
-    """Slots for exactly the workers, on one node."""
-    node = place.machines()[0]
-    _offer(place, node, str(WORKERS))
-    try:
-        yield
-    finally:
-        _offer(place, node, None)
-
-
-def _offer(place: Place, node: str, amount: str | None) -> None:
-    """Publishes an extended resource, as a device plugin does."""
-    room = {SLOT: amount}
-    place.change(f"/api/v1/nodes/{node}/status", {"status": {"capacity": room, "allocatable": room}})

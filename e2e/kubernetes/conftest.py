@@ -222,10 +222,13 @@ def own_namespace() -> Iterator[Kubectl]:
         f"--filename={MANIFESTS}/{name}.yaml" for name in ("elasticdl-rbac", "priority-high", "priority-low")
     ]
     kubectl("apply", *files)
-    yield kubectl
-    kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
-    # Nothing is left that would replace them, nor anything that a notice would help.
-    kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+    try:
+        yield kubectl
+    finally:
+        # Else the tests that wait for the whole cluster would wait for these pods.
+        kubectl("delete", "namespace", kubectl.namespace, "--wait=false")
+        # Nothing is left that would replace them, nor anything that a notice would help.
+        kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
 
 
 @pytest.fixture

@@ -50,6 +50,5 @@ def leader(kubectl: Kubectl) -> str:
     return next((pod for pod in pods(kubectl) if holder.startswith(pod)), "")
 
 
-def wait_for_leader(kubectl: Kubectl, *, other_than: str = "") -> str:
-    wait_until(lambda: leader(kubectl) not in ("", other_than), "a controller leads")
-    return leader(kubectl)
+def wait_for_leader(kubectl: Kubectl) -> str:
+    return str(wait_until(lambda: leader(kubectl), "a controller leads"))

@@ -1,4 +1,7 @@
-"""The controller from its manifest: two replicas, one of which leads, with the rights that it needs and no more."""
+"""The controller from its manifest: two replicas, one of which leads, with the rights that it needs and no more.
+
+That the other one takes over when the leader is killed is shown in `test_controller_chaos.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import Kubectl
-from e2e.kubernetes.controller import IMAGE, NAME, installed_controller, log_of, pods, wait_for_leader
+from e2e.kubernetes.controller import IMAGE, installed_controller, log_of, pods, wait_for_leader
 
 PROGRAM = """
 from elasticai_api.common.data_shard_service import DataShardService
@@ -58,26 +61,13 @@ def logs(controller: Kubectl) -> str:
     return "".join(log_of(controller, pod) for pod in pods(controller))
 
 
-def test_one_of_two_replicas_leads_and_the_other_takes_over(controller: Kubectl) -> None:
+def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, kubectl: Kubectl) -> None:
     first = wait_for_leader(controller)
     assert len(pods(controller)) == 2
     wait_until(lambda: "Cluster resources: NodeCount:" in log_of(controller, first), "resources are logged")
     path = f"/api/v1/namespaces/{controller.namespace}/services/training-job-controller:metrics/proxy/metrics"
     allocatable = 'elasticdl_cluster_allocatable{resource="cpu",unit="core"}'
     wait_until(lambda: allocatable in controller("get", "--raw", path), "the metrics show the resources")
-    configuration = "validatingwebhookconfiguration/training-job-controller"
-    bundle = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}"
-    wait_until(lambda: controller("get", configuration, bundle), "the leader has registered the authority")
-    assert "forbidden" not in logs(controller).lower()
-    controller("delete", "pod", first, "--grace-period=0", "--force")
-    wait_for_leader(controller, other_than=first)
-    # Of a pod whose container is being created there is no log.
-    controller("rollout", "status", f"deployment/{NAME}", "--timeout=90s")
-    assert "Traceback" not in logs(controller)
-
-
-def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, kubectl: Kubectl) -> None:
-    wait_for_leader(controller)
     kubectl("create", "configmap", "programs", f"--from-literal=program.py={PROGRAM}")
     kubectl("create", "--filename=-", text=json.dumps(training_job("job")))
     wait_until(lambda: status_of(kubectl, "job").get("phase") == "Succeeded", "the job has ended")

@@ -7,7 +7,7 @@ They compete for an extended resource of this test, on one machine: no other pod
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -28,13 +28,14 @@ def slots(kubectl: Kubectl) -> Iterator[None]:
         yield
 
 
-def service() -> dict[str, Any]:
+def service(replicas: int, needs: Mapping[str, str]) -> dict[str, Any]:
+    """A Deployment of a high priority. `needs`: what each of its pods requests."""
     container = {
         "name": "main",
         "image": "elasticdl-test:light",
         "imagePullPolicy": "Never",
         "command": ["sleep", "infinity"],
-        "resources": {"limits": {SLOT: "1"}},
+        "resources": {"limits": needs},
     }
     pod = {"priorityClassName": "high", "terminationGracePeriodSeconds": 1, "containers": [container]}
     labels = {"service": "busy"}
@@ -43,7 +44,7 @@ def service() -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": {"name": "busy"},
         "spec": {
-            "replicas": REPLICAS,
+            "replicas": replicas,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
@@ -60,7 +61,7 @@ def test_three_of_four_workers(held: HeldJob) -> None:
     )
     held.wait_for_held(3, *first)
 
-    held.kubectl("create", "--filename=-", text=json.dumps(service()))
+    held.kubectl("create", "--filename=-", text=json.dumps(service(REPLICAS, {SLOT: "1"})))
 
     def left() -> set[str]:
         staying = held.pods().keys() & {*first}

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,17 +83,19 @@ class ControllerProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobs:
-    """Those of one namespace, whose trainers run the slow program and need one `device` each."""
+    """Those of one namespace, whose trainers run the slow program. `needs`: what each of them requests besides."""
 
     kubectl: Kubectl
     hall: Hall
-    device: str
+    needs: Mapping[str, str]
 
     @classmethod
-    def prepared(cls, kubectl: Kubectl, *, device: str, hall: Hall | None = None) -> TrainingJobs:
+    def prepared(
+        cls, kubectl: Kubectl, *, needs: Mapping[str, str], hall: Hall | None = None
+    ) -> TrainingJobs:
         """`hall`: that of another namespace, by default one of this."""
         kubectl("create", "configmap", "held", f"--from-file={ROOT}/e2e/zoo/held")
-        return cls(kubectl=kubectl, hall=hall or Hall.opened(kubectl, programs="held"), device=device)
+        return cls(kubectl=kubectl, hall=hall or Hall.opened(kubectl, programs="held"), needs=needs)
 
     def slow_down(self) -> None:
         """All trainers take their time until `release`."""
@@ -102,7 +104,11 @@ class TrainingJobs:
     def release(self) -> None:
         self.hall.ask("DELETE", "limit")
 
-    def document(self, name: str, low: int, high: int, **spec: Any) -> dict[str, Any]:
+    def document(
+        self, name: str, low: int, high: int, *, batch_seconds: float = 0.5, **spec: Any
+    ) -> dict[str, Any]:
+        """`batch_seconds`: how long a batch takes until `release`."""
+        variables = f"ELASTICDL_TEST_HALL={self.hall.address} ELASTICDL_TEST_BATCH_SECONDS={batch_seconds}"
         # Limits are what is requested.
         small = {"cpu": "200m", "memory": "128Mi"}
         return {
@@ -115,10 +121,10 @@ class TrainingJobs:
                 "volumes": [{"name": "held", "configMap": {"name": "held"}}],
                 "volumeMounts": [{"name": "held", "mountPath": "/held"}],
                 "trainer": {
-                    "entrypoint": f"ELASTICDL_TEST_HALL={self.hall.address} exec python3 /held/slow.py",
+                    "entrypoint": f"{variables} exec python3 /held/slow.py",
                     "min-instance": low,
                     "max-instance": high,
-                    "resources": {"requests": {**small, self.device: 1}},
+                    "resources": {"requests": {**small, **self.needs}},
                 },
                 "master": {"resources": {"requests": small}},
                 **spec,
@@ -172,6 +178,13 @@ class TrainingJobs:
             return (found.get("status"), found.get("reason")) == (value, reason)
 
         wait_until(is_there, f"{name} has the condition {kind}={value} for {reason}")
+
+    def wait_for_event(self, name: str, reason: str) -> None:
+        """The controller writes events after the status."""
+        wait_until(
+            lambda: any(event.startswith(f"{reason}: ") for event in self.events(name)),
+            f"{name} has an event for {reason}",
+        )
 
     def wait_for_phase(self, name: str, phase: str) -> None:
         self.wait_for(name, lambda status: status.get("phase") == phase, f"is {phase}")

@@ -3,6 +3,7 @@
 Unlike a held worker it ends its shard when it is drained, so that jobs can be resized while they wait.
 """
 
+import os
 import time
 
 from gate import HALL, is_limited
@@ -10,7 +11,7 @@ from gate import HALL, is_limited
 from elasticai_api.common.data_shard_service import DataShardService
 
 BATCH, SAMPLES = 10, 20_000
-_SECONDS = 0.5
+_SECONDS = float(os.environ.get("ELASTICDL_TEST_BATCH_SECONDS", "0.5"))
 
 print("hall", HALL, flush=True)
 shards = DataShardService(

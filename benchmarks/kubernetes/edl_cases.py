@@ -1,0 +1,304 @@
+"""The two published experiments of PaddlePaddle EDL on a small cluster, beside what the simulator predicts.
+
+The workloads are `scenarios.edl_case1` and `edl_case2` at about a 130th of their machines: jobs that arrive one after
+the other and outlast the experiment, alone in the cluster, or beside a service that shrinks and grows back. The
+parameter servers of a job are in the request of its master: what matters here is their room.
+
+What the simulator cannot know is measured first, on the empty cluster: how long a job takes from its creation to its
+first trainer, and a trainer from the decision to drain it until it is gone. Everything else is the planner's doing, and
+how the controller applies it. The simulator's clock has whole seconds, so it gets tenths of a second in their place.
+
+Compared are the mean time until a job trains, and the mean share of the CPUs that is requested by pods which run or are
+being terminated, over the whole experiment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.kubernetes.elastic_jobs import PRIORITY, create_job, delete_jobs, is_pod_of, training_job
+from benchmarks.kubernetes.place import Document, Place, Seen, image, load
+from benchmarks.report import Result
+from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of
+from elasticdl.controller.controller import ControllerTiming
+from elasticdl.scheduling.cluster import Machine
+from elasticdl.scheduling.demand import DEFAULT_RESIZE_COST_SECONDS, RoleGroup
+from elasticdl.scheduling.planner_settings import PlannerSettings
+from elasticdl.simulator.engine import Simulation
+from elasticdl.simulator.policies.elasticdl import PlannerPolicy
+from elasticdl.simulator.work import LinearWork
+from elasticdl.simulator.workload import CPU, Rules, Service, Workload, WorkloadJob
+
+NAME = "elastic_cluster"
+# The simulator's seconds in a second.
+TENTHS = 10.0
+WITHIN = 0.15
+# In thousandths of a CPU. As in EDL's experiments a job needs 51 CPUs to start, of which 10 are its fewest trainers.
+MASTER, TRAINER, MOST_TRAINERS = 1_250, 750, 12
+REPLICA = 1_150
+_TIMING = ControllerTiming()
+# A change is planned for at once, or when the time after the last plan is over: half of it on average.
+REACTION = _TIMING.plan_interval_seconds / 2
+# Far more than any job does in the experiment.
+_WORK_SECONDS = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Jobs arrive `gap` seconds apart, the first at `first`. `replicas`: of the service, from which second on."""
+
+    name: str
+    jobs: int
+    gap: float
+    seconds: float
+    first: float = 0.0
+    replicas: tuple[tuple[float, int], ...] = ()
+
+    def arrival(self, number: int) -> float:
+        return self.first + number * self.gap
+
+
+CASES = (
+    Case(name="EDL case 1", jobs=5, gap=12.0, seconds=120.0),
+    Case(
+        name="EDL case 2",
+        jobs=2,
+        gap=8.0,
+        seconds=220.0,
+        first=15.0,
+        replicas=((0.0, 8), (50.0, 6), (75.0, 4), (100.0, 2), (125.0, 4), (150.0, 6), (175.0, 8)),
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Seconds from the creation of a job until it trains, and from the decision to drain a trainer until it is gone."""
+
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    waiting: float
+    utilisation: float
+
+
+def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
+    machines = _machines(place)
+    calibration = _calibrate(place, times=1 if quick else 3)
+    results = []
+    for case in CASES:
+        short = dataclasses.replace(case, seconds=20.0, jobs=1, replicas=case.replicas[:1]) if quick else case
+        measured = _measure(place, short, machines)
+        predicted = simulate(short, machines, calibration)
+        note = (
+            f"peer: the simulator, with {calibration.start:.1f} s until a job alone trains and "
+            f"{calibration.stop:.1f} s until a pod is gone; {load()}"
+        )
+        for what, unit, ours, theirs in (
+            ("mean time until a job trains", "s", measured.waiting, predicted.waiting),
+            ("utilisation", "%", 100 * measured.utilisation, 100 * predicted.utilisation),
+        ):
+            ratio = ours / theirs
+            results.append(
+                Result(
+                    benchmark=NAME,
+                    case=f"{short.name}, scaled down: {what}",
+                    unit=unit,
+                    us=ours,
+                    peer=theirs,
+                    compared=f"{ratio:.2f}×",
+                    target=f"within {WITHIN:.0%}",
+                    passed=None if quick else abs(ratio - 1.0) <= WITHIN,
+                    note=note,
+                )
+            )
+    return results
+
+
+# -- the simulator's side ------------------------------------------------------------------------------------
+
+
+def simulate(case: Case, machines: Sequence[Machine], calibration: Calibration) -> Outcome:
+    """What the simulator predicts, with the controller's own planner and delays."""
+    groups = (
+        RoleGroup(role="master", minimum=1, maximum=1, requests={CPU: MASTER}),
+        RoleGroup(role="worker", minimum=1, maximum=MOST_TRAINERS, requests={CPU: TRAINER}),
+    )
+    workload = Workload(
+        name=case.name,
+        machines=tuple(machines),
+        jobs=tuple(
+            WorkloadJob(
+                name=f"job-{number}",
+                submitted_at_seconds=case.arrival(number) * TENTHS,
+                groups=groups,
+                requested=MOST_TRAINERS,
+                work=LinearWork(seconds=_WORK_SECONDS * TENTHS),
+            )
+            for number in range(case.jobs)
+        ),
+        services=(
+            Service(
+                name="service",
+                requests={CPU: REPLICA},
+                targets=tuple((at * TENTHS, count) for at, count in case.replicas),
+            ),
+        )
+        if case.replicas
+        else (),
+        rules=Rules(
+            interval=_TIMING.resync_seconds * TENTHS,
+            reacts=True,
+            reaction=REACTION * TENTHS,
+            resize_cost=DEFAULT_RESIZE_COST_SECONDS * TENTHS,
+            pod_start=max(calibration.start - REACTION, 0.0) * TENTHS,
+            pod_stop=calibration.stop * TENTHS,
+        ),
+        horizon=case.seconds * TENTHS,
+    )
+    usual = PlannerSettings()
+    settings = dataclasses.replace(
+        usual,
+        horizon_seconds=usual.horizon_seconds * TENTHS,
+        unknown_work_seconds=usual.unknown_work_seconds * TENTHS,
+    )
+    policy = PlannerPolicy(settings=settings, interval_seconds=_TIMING.resync_seconds * TENTHS)
+    found = Simulation(workload, policy).run()
+    return Outcome(
+        waiting=statistics.fmean(job.waiting_seconds(found.end) for job in found.jobs) / TENTHS,
+        utilisation=found.average("utilisation"),
+    )
+
+
+# -- the cluster's side --------------------------------------------------------------------------------------
+
+
+def _machines(place: Place) -> list[Machine]:
+    """As the planner sees them; the pods of others are no part of this."""
+    nodes = json.loads(place.kubectl("get", "nodes", "--output=json"))["items"]
+    names = set(place.machines())
+    return [machine_of(node) for node in nodes if node["metadata"]["name"] in names]
+
+
+def _calibrate(place: Place, *, times: int) -> Calibration:
+    """Of jobs of two trainers, alone in the cluster, that are scaled to one."""
+    found = [_start_and_stop(place, f"alone-{number}") for number in range(times)]
+    starts, stops = zip(*found, strict=True)
+    return Calibration(start=statistics.median(starts), stop=statistics.median(stops))
+
+
+def _start_and_stop(place: Place, name: str) -> tuple[float, float]:
+    def is_worker(seen: Seen) -> bool:
+        return is_pod_of(name, "worker", seen)
+
+    since, begun = place.now(), _create(place, name, most=2)
+    first = place.wait(
+        lambda seen: is_worker(seen) and seen.phase == "Running", f"{name} trains", since=since
+    )
+    place.wait(
+        lambda seen: is_worker(seen) and seen.phase == "Running" and seen.name != first.name,
+        f"{name} has a second trainer",
+        since=since,
+    )
+    since, scaled = place.now(), time.monotonic()
+    place.change(
+        f"/apis/elasticdl.org/v1/namespaces/{place.namespace}/trainingjobs/{name}/scale",
+        {"spec": {"replicas": 1}},
+    )
+    ended = place.wait(lambda seen: is_worker(seen) and seen.ended, f"a trainer of {name} ends", since=since)
+    delete_jobs(place)
+    return first.seconds - begun, max(ended.seconds - scaled - REACTION, 0.0)
+
+
+def _create(place: Place, name: str, *, most: int = MOST_TRAINERS) -> float:
+    trainer, master = {"cpu": f"{TRAINER}m"}, {"cpu": f"{MASTER}m"}
+    return create_job(place, training_job(name, low=1, high=most, trainer=trainer, master=master))
+
+
+def _measure(place: Place, case: Case, machines: Sequence[Machine]) -> Outcome:
+    since, created = place.now(), {}
+    service = "service"
+    events = [(case.arrival(number), f"job-{number}", 0) for number in range(case.jobs)]
+    events += [(at, service, count) for at, count in case.replicas]
+    begun = time.monotonic()
+    if case.replicas:
+        place.create(
+            f"/apis/apps/v1/namespaces/{place.namespace}/deployments",
+            _deployment(service, case.replicas[0][1]),
+        )
+    for at, name, count in sorted(events):
+        time.sleep(max(0.0, begun + at - time.monotonic()))
+        if name != service:
+            created[name] = _create(place, name)
+        elif at > 0:
+            place.change(
+                f"/apis/apps/v1/namespaces/{place.namespace}/deployments/{service}",
+                {"spec": {"replicas": count}},
+            )
+    time.sleep(max(0.0, begun + case.seconds - time.monotonic()))
+    seen = place.seen()[since:]
+    end = begun + case.seconds
+    if case.replicas:
+        place.kubectl("delete", "deployment", service, "--wait=false")
+    delete_jobs(place)
+    return Outcome(
+        waiting=statistics.fmean(_trains_at(name, seen, end) - at for name, at in created.items()),
+        utilisation=utilisation(seen, begun, end) / sum(machine.allocatable[CPU] for machine in machines),
+    )
+
+
+def _trains_at(name: str, seen: Sequence[Seen], end: float) -> float:
+    """When its master and its first trainer both ran; the end, if they never did."""
+    first = dict.fromkeys(("master", "worker"), end)
+    for change in seen:
+        for role in first:
+            if is_pod_of(name, role, change) and change.phase == "Running":
+                first[role] = min(first[role], change.seconds)
+    return max(first.values())
+
+
+def utilisation(seen: Sequence[Seen], begun: float, end: float) -> float:
+    """Thousandths of a CPU that pods requested which ran or were being terminated, on average from `begun` to `end`."""
+    holds: dict[str, tuple[float, int]] = {}
+    total = 0.0
+    for change in seen:
+        if not begun <= change.seconds <= end:
+            continue
+        ended = change.ended or change.phase in ("Succeeded", "Failed")
+        if change.name in holds and ended:
+            since, request = holds.pop(change.name)
+            total += (change.seconds - since) * request
+        elif change.name not in holds and not ended and change.phase == "Running":
+            holds[change.name] = (change.seconds, pod_of(change.pod).requests.get(CPU, 0))
+    total += sum((end - since) * request for since, request in holds.values())
+    return total / (end - begun)
+
+
+def _deployment(name: str, replicas: int) -> Document:
+    container = {
+        "name": "main",
+        "image": image("light"),
+        "imagePullPolicy": "Never",
+        "command": ["sleep", "infinity"],
+        "resources": {"requests": {"cpu": f"{REPLICA}m"}},
+    }
+    labels = {"deployment": name}
+    pod = {"priorityClassName": PRIORITY, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
