@@ -101,13 +101,15 @@ def test_stopped_job_ends_exact_when_resumed(
     assert_exact(job)
 
 
-def test_nothing_is_trained_again_after_a_stop(toy_job: Callable[..., Any]) -> None:
+def test_at_most_the_shards_held_during_a_stop_are_trained_again(toy_job: Callable[..., Any]) -> None:
+    """Workers go on with them while the checkpoint is written."""
     job = begun(toy_job, steps=60)
     job.do(StopJob(reason="Ctrl-C"))
     job.run()
     lose_all(job, 2)
     job.run()
-    assert {row.again for row in audit_ledger(job.state.ledger).rows} == {0}
+    again = sum(row.again for row in audit_ledger(job.state.ledger).rows)
+    assert again <= TRAINING.workers * TRAINING.shard_size
 
 
 def test_second_stop_saves_a_checkpoint_of_its_own(toy_job: Callable[..., Any]) -> None:
