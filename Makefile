@@ -33,8 +33,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e chaos chaos-kubernetes fuzz e2e-keras3 \
-  e2e-kubernetes \
-  kubernetes-prepared kernels \
+  e2e-kubernetes kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
