@@ -36,6 +36,7 @@ _STOP_POLL_SECONDS = 0.1
 _STATUS_POLL_SECONDS = 0.5
 # A list does not wait longer for the progress of one job.
 _PROGRESS_TIMEOUT_SECONDS = 1.0
+_POLL_TIMEOUT_SECONDS = 1.0
 _RESUMABLE = (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
 
 
@@ -109,6 +110,12 @@ class LocalJob(Job):
 
         return await in_thread(lambda: current_status(self.folder))
 
+    def _polled_status(self) -> JobStatus:
+        """For those who ask again: a master that ends during the call does not hold them up."""
+        from elasticdl.catalog.local.master_client import current_status
+
+        return current_status(self.folder, timeout_seconds=_POLL_TIMEOUT_SECONDS)
+
     async def is_running(self) -> bool:
         return self.folder.is_running()
 
@@ -160,11 +167,11 @@ class LocalJob(Job):
             await asyncio.sleep(_FOLLOW_SECONDS)
 
     async def wait_until_started(self, *, retry: bool = False) -> StartReport:
-        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
+        from elasticdl.catalog.local.master_client import MasterAway, last_status
 
         while self.folder.is_running():
             with contextlib.suppress(MasterAway):
-                if (await in_thread(lambda: current_status(self.folder))).has_report:
+                if (await in_thread(self._polled_status)).has_report:
                     return StartReport()
             await asyncio.sleep(_START_POLL_SECONDS)
         status = last_status(self.folder)
@@ -176,12 +183,12 @@ class LocalJob(Job):
     async def wait(self) -> JobStatus:
         if self._hosted is not None:
             return await asyncio.shield(self._hosted)
-        from elasticdl.catalog.local.master_client import MasterAway, current_status, last_status
+        from elasticdl.catalog.local.master_client import MasterAway, last_status
 
         while self.folder.is_running():
             # A master that does not answer is restarted by its host, which still holds the lock.
             with contextlib.suppress(MasterAway):
-                status = await in_thread(lambda: current_status(self.folder))
+                status = await in_thread(self._polled_status)
                 if status.has_report:
                     self._observer.progressed(status)
             await asyncio.sleep(_STATUS_POLL_SECONDS)

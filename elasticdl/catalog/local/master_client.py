@@ -78,12 +78,12 @@ class MasterClient:
         self.close()
 
 
-def current_status(folder: JobFolder) -> JobStatus:
+def current_status(folder: JobFolder, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> JobStatus:
     """Returns the newest status of a job: from its master if it runs, else the last one that was written."""
     if folder.is_running() and folder.master_address() is not None:
         try:
             with MasterClient(folder) as master:
-                return master.status()
+                return master.status(timeout_seconds=timeout_seconds)
         except MasterAway:
             if folder.is_running():
                 raise
