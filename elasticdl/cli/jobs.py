@@ -362,6 +362,6 @@ def _ended_before(moment: float, namespace: str) -> tuple[str, ...]:
         async with JobLookup(namespace=namespace, observer=NoteObserver()) as lookup:
             return await (lookup.list() if namespace else lookup.list_here())
 
-    return tuple(
-        found.job for found in asyncio.run(main()).jobs if found.ended is not None and found.ended < moment
-    )
+    jobs = [found for found in asyncio.run(main()).jobs if found.ended is not None and found.ended < moment]
+    # Deleting the newest run of a name deletes the earlier ones too.
+    return tuple(found.job for found in sorted(jobs, key=lambda found: found.ended or 0.0))

@@ -107,6 +107,14 @@ def find_not_finite(arrays: Mapping[str, Array]) -> str | None:
     return next((name for name, array in arrays.items() if not _is_finite(array)), None)
 
 
+def find_nan(arrays: Mapping[str, Array]) -> str | None:
+    """The name of an array with a NaN in it, if there is one. Infinities are allowed, as in masks."""
+    return next(
+        (name for name, array in arrays.items() if not _is_finite(array) and bool(np.isnan(array).any())),
+        None,
+    )
+
+
 def _is_finite(array: Array) -> bool:
     if array.dtype.kind != "f":
         return True

@@ -20,7 +20,7 @@ from elasticdl.ps.checkpoint.array_file import ArrayFile, ArrayFileWriter
 from elasticdl.ps.checkpoint.checkpoint_folders import Checkpoint, SavedFile, chain, find_checkpoint
 from elasticdl.ps.checkpoint.resharding import TABLE_PREFIX
 from elasticdl.ps.checkpoint.table_files import SavedTables
-from elasticdl.ps.core.tensors import find_not_finite
+from elasticdl.ps.core.tensors import find_nan, find_not_finite
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.trainer import Array, Batch, Parameters, Trainer
@@ -201,6 +201,13 @@ def save(trainer: Trainer, folder: Path, *, with_optimizer: bool, skipped_batche
         raise UserError(
             f"The parameter {bad} is not finite (NaN or infinity): the model is not saved.",
             hint=f"{_NON_FINITE_HINT} The last checkpoint is from before.",
+        )
+    bad = find_nan(values.state)
+    if bad is not None:
+        raise UserError(
+            f"{bad}, which is not trained, has a NaN: the model is not saved.",
+            hint="Moving averages become NaN by one batch with a NaN or infinity in it, though its loss may be finite. "
+            "The last checkpoint is from before.",
         )
     groups = {TRAINABLE: values.trainable, STATE: values.state}
     if with_optimizer:

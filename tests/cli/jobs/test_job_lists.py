@@ -152,6 +152,14 @@ def test_jobs_older_than_a_duration_are_deleted(elasticdl: Any) -> None:
     assert elasticdl("jobs", "delete", "--older_than=7d").out == "There are no such jobs.\n"
 
 
+@pytest.mark.usefixtures("_history")
+def test_all_old_runs_of_a_name_are_deleted(elasticdl: Any) -> None:
+    now = time.time()
+    finished("old", created=now - 28 * DAY, ended=now - 27 * DAY)
+    result = elasticdl("jobs", "delete", "--older-than=7d")
+    assert (result.code, result.out) == (0, "Job old.1 deleted.\nJob old deleted.\n")
+
+
 def test_jobs_of_a_cluster_are_deleted_by_age_only_where_a_namespace_is_named(
     elasticdl: Any, job: ApiServer
 ) -> None:

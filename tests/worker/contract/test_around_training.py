@@ -234,6 +234,23 @@ def test_non_finite_parameters_are_not_saved(
     assert not (tmp_path / "new").exists()
 
 
+def test_nan_in_moving_averages_is_not_saved(
+    trainer: Callable[..., Trainer], batches: Batches, tmp_path: Path
+) -> None:
+    made = trainer("normalized")
+    made.build(batches(made)[0])
+    values = made.parameters()
+    name, array = next((name, array) for name, array in values.state.items() if array.dtype.kind == "f")
+    array[...] = np.inf
+    made.set_parameters(values)
+    save(made, tmp_path / "masked", with_optimizer=True)
+    array[...] = np.nan
+    made.set_parameters(values)
+    with pytest.raises(UserError, match=f"{re.escape(name)}, which is not trained, has a NaN"):
+        save(made, tmp_path / "new", with_optimizer=True)
+    assert not (tmp_path / "new").exists()
+
+
 def copied(batch: Any) -> Any:
     """A copy of the arrays, so that they can be compared with later ones."""
     return {name: np.array(array) for name, array in batch.items()}
