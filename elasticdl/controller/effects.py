@@ -30,7 +30,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
-from elasticdl.controller.started_spec import started_annotations
+from elasticdl.controller.reconcile.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_record import desired_entry
 from elasticdl.jobs.training_job.resource import KIND, TrainingJob

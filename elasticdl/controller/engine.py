@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from elasticdl.backoff import Backoff
-from elasticdl.controller.admitted_size import with_admitted_size
 from elasticdl.controller.cluster_resources import ClusterResources
 from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
 from elasticdl.controller.planned import Planned
 from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
+from elasticdl.controller.reconcile.admitted_size import with_admitted_size
 from elasticdl.controller.reconcile.job import reconcile
 from elasticdl.controller.reconcile.job_view import JobView, written_phase
-from elasticdl.controller.started_spec import read_started_spec, started_text
+from elasticdl.controller.reconcile.started_spec import read_started_spec, started_text
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.training_job.edits import followed, unapplied_edits

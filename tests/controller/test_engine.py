@@ -17,7 +17,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
-from elasticdl.controller.started_spec import started_annotations
+from elasticdl.controller.reconcile.started_spec import started_annotations
 from elasticdl.errors import UserError
 from elasticdl.jobs.status import DesiredResult, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time

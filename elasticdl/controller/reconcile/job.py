@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elasticdl.controller.admitted_size import is_admitted_again
 from elasticdl.controller.demands import PS, WORKER, server_range, servers_for, size_range, trainer_range
 from elasticdl.controller.reconcile.actions import (
     Action,
@@ -30,6 +29,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteDesired,
     WriteStatus,
 )
+from elasticdl.controller.reconcile.admitted_size import is_admitted_again
 from elasticdl.controller.reconcile.job_status import next_status
 from elasticdl.controller.reconcile.job_view import ENDED_PHASES, JobView
 from elasticdl.errors import UserError

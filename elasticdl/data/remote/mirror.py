@@ -58,8 +58,13 @@ def fetch(location: Location, file: RemoteFile) -> Path:
     # The other processes of this machine want the same copy.
     with machine_lock(path.with_name(f".{path.name}.lock")):
         if not _is_copy(path, file):
-            retried(lambda: _copy(location, file, path), doing=f"read {file.path}")
+            copy(location, file, path)
     return path
+
+
+def copy(location: Location, file: RemoteFile, path: Path) -> None:
+    """Copies the file to a path, whatever is there."""
+    retried(lambda: _copy(location, file, path), doing=f"read {file.path}")
 
 
 def _is_copy(path: Path, file: RemoteFile) -> bool:

@@ -84,7 +84,7 @@ class Node:
 class NodeTable(dict[str, Node]):
     """Nodes by name, and by role: what is asked of the few servers must not go through thousands of workers.
 
-    Nodes are set and deleted one by one; a node keeps its role.
+    Nodes are set and deleted one by one, or all deleted; a node keeps its role.
     """
 
     def __init__(self) -> None:
@@ -98,6 +98,10 @@ class NodeTable(dict[str, Node]):
     def __delitem__(self, name: str) -> None:
         del self._by_role[self[name].role][name]
         super().__delitem__(name)
+
+    def clear(self) -> None:
+        self._by_role.clear()
+        super().clear()
 
     def of_role(self, role: str) -> Iterable[Node]:
         return self._by_role.get(role, {}).values()

@@ -8,10 +8,11 @@ taken for a checkpoint that is there.
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 from elasticdl.data.remote.location import Location, RemoteFile, open_location
-from elasticdl.data.remote.mirror import fetch_all, mirror_folder
+from elasticdl.data.remote.mirror import copy, fetch_all, local_path, mirror_folder
 
 
 def fetch_folder(url: str, *, small: frozenset[str]) -> RemoteFolder:
@@ -20,7 +21,7 @@ def fetch_folder(url: str, *, small: frozenset[str]) -> RemoteFolder:
     files = location.files(missing_ok=True)
     folder = RemoteFolder(location=location, files=files)
     folder.remove_stale()
-    fetch_all(location, [file for file in files if file.relative.rpartition("/")[2] in small])
+    folder.refresh(small)
     return folder
 
 
@@ -38,12 +39,30 @@ class RemoteFolder:
         wanted = [file for file in self._files if prefix == "." or file.relative.startswith(f"{prefix}/")]
         fetch_all(self._location, wanted)
 
+    def refresh(self, names: frozenset[str]) -> None:
+        """Copies the files of these names again. Where one has changed, so has what is beside it.
+
+        Stores tell the time of a change in seconds: by time and size alone, a checkpoint that has replaced another one
+        would be taken for that.
+        """
+        with tempfile.TemporaryDirectory() as fresh:
+            for number, file in enumerate(file for file in self._files if _name(file) in names):
+                new, known = Path(fresh, str(number)), local_path(self._location, file)
+                copy(self._location, file, new)
+                if not known.exists() or known.read_bytes() != new.read_bytes():
+                    shutil.rmtree(known.parent, ignore_errors=True)
+        fetch_all(self._location, [file for file in self._files if _name(file) in names])
+
     def remove_stale(self) -> None:
         """Removes folders that are not at the URL any more."""
         there = {file.relative.partition("/")[0] for file in self._files}
         for child in self.path.iterdir() if self.path.is_dir() else ():
             if child.is_dir() and child.name not in there:
                 shutil.rmtree(child, ignore_errors=True)
+
+
+def _name(file: RemoteFile) -> str:
+    return file.relative.rpartition("/")[2]
 
 
 def sibling_url(url: str, suffix: str) -> str:

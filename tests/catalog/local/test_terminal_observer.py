@@ -36,7 +36,11 @@ def test_output_to_a_closed_terminal_is_dropped() -> None:
         [sys.executable, "-c", HOST], stdin=subprocess.PIPE, stdout=its, stderr=subprocess.PIPE, text=True
     ) as host:
         os.close(its)
-        assert os.read(ours, 100) == b"open\r\n"
+        with open(os.dup(ours), "rb", buffering=0) as terminal:
+            text = b""
+            while not text.endswith(b"\n"):
+                text += terminal.read(100)
+        assert text == b"open\r\n"
         os.close(ours)
         _, errors = host.communicate("go on\n")
     assert (host.returncode, errors) == (0, "")

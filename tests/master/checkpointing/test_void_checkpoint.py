@@ -59,8 +59,8 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(cutting.save())
     write = checkpoint_folders.write_manifest
 
-    def write_and_lose(*given: Any) -> None:
-        write(*given)
+    def write_and_lose(*given: Any, **options: Any) -> None:
+        write(*given, **options)
         master.lose_model()
 
     monkeypatch.setattr(checkpoint_folders, "write_manifest", write_and_lose)
