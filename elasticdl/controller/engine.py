@@ -17,7 +17,7 @@ from elasticdl.controller.cluster_view import ClusterView, ManagedJob
 from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
 from elasticdl.controller.planned import Planned
 from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
-from elasticdl.controller.reconcile.job import reconcile
+from elasticdl.controller.reconcile.job import pause_ends_at, reconcile
 from elasticdl.controller.reconcile.job_view import JobView, written_phase
 from elasticdl.controller.started_spec import read_started_spec, started_text
 from elasticdl.errors import UserError
@@ -246,7 +246,9 @@ class Engine:
         phase = view.written_status.phase
         if not phase.is_final and view.record is not None:
             interval = self._progress_interval()
-            return now + interval if written_at + interval <= now else written_at + interval
+            regular = now + interval if written_at + interval <= now else written_at + interval
+            ends_at = pause_ends_at(view, now) if view.desired.pause else now
+            return min(regular, ends_at) if ends_at > now else regular
         ttl = view.managed.job.spec.ttl_seconds_after_finished
         ended = parse_time(view.written_status.completion_time)
         if phase.is_final and ttl is not None and ended is not None:
