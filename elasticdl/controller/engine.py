@@ -7,6 +7,7 @@ nothing depends on having seen every state in between.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
@@ -182,6 +183,11 @@ class Engine:
             if found := self._reconcile(job_id, view, now):
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
+
+    def seconds_to_pause_end(self, now: float) -> float:
+        """Returns how soon a step is due because a job has had its time to save a checkpoint; infinite if none is."""
+        ends = (pause_ends_at(view, now) for view in self._views.values() if view.desired.pause)
+        return min((end - now for end in ends if end > now), default=math.inf)
 
     def _follow_clock(self, now: float) -> None:
         """Moves what is to come with a clock that has jumped back: else nothing would be due until it has caught up."""

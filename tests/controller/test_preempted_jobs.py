@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -81,7 +82,15 @@ def test_end_of_the_pause_is_on_time_where_jobs_are_looked_at_seldom() -> None:
     """The more jobs there are, the less often a controller writes the progress of each."""
     cluster, _, _ = paused(Engine(progress_seconds=60.0))
     assert not of_kind(DeletePod, cluster.actions(now=NOW + 1))
+    assert cluster.engine.seconds_to_pause_end(NOW + 1) == PREEMPTION_PAUSE_SECONDS - 1
     assert len(of_kind(DeletePod, cluster.actions(now=NOW + PREEMPTION_PAUSE_SECONDS))) == 5
+
+
+def test_pause_that_is_over_and_jobs_without_one_need_no_early_step() -> None:
+    cluster, _, _ = paused()
+    cluster.step(NOW + 1)
+    assert cluster.engine.seconds_to_pause_end(NOW + PREEMPTION_PAUSE_SECONDS) == math.inf
+    assert running()[0].engine.seconds_to_pause_end(NOW) == math.inf
 
 
 def test_job_resumes_if_the_urgent_pod_goes_away_before_the_checkpoint() -> None:
