@@ -137,8 +137,10 @@ class Controller:
 
     async def _loop(self) -> None:
         while True:
+            # On a quiet cluster nothing else tells that a pause is over.
+            pause = self.engine.seconds_to_pause_end(self._wall_clock())
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._timing.resync_seconds)
+                await asyncio.wait_for(self._wake.wait(), min(self._timing.resync_seconds, pause))
             self._wake.clear()
             self._looped_at = self._clock()
             if self.is_synced:

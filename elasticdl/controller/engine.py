@@ -7,6 +7,7 @@ nothing depends on having seen every state in between.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from elasticdl.controller.demands import SpeedHistory, demand_of, priority_class
 from elasticdl.controller.planned import Planned
 from elasticdl.controller.reconcile.actions import Action, EmitEvent, WriteStatus
 from elasticdl.controller.reconcile.admitted_size import with_admitted_size
-from elasticdl.controller.reconcile.job import reconcile
+from elasticdl.controller.reconcile.job import pause_ends_at, reconcile
 from elasticdl.controller.reconcile.job_view import JobView, written_phase
 from elasticdl.controller.reconcile.started_spec import read_started_spec, started_text
 from elasticdl.errors import UserError
@@ -183,6 +184,11 @@ class Engine:
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
 
+    def seconds_to_pause_end(self, now: float) -> float:
+        """Returns how soon a step is due because a job has had its time to save a checkpoint; infinite if none is."""
+        ends = (pause_ends_at(view, now) for view in self._views.values() if view.desired.pause)
+        return min((end - now for end in ends if end > now), default=math.inf)
+
     def _follow_clock(self, now: float) -> None:
         """Moves what is to come with a clock that has jumped back: else nothing would be due until it has caught up."""
         back, self._stepped_at = self._stepped_at - now, now
@@ -246,7 +252,9 @@ class Engine:
         phase = view.written_status.phase
         if not phase.is_final and view.record is not None:
             interval = self._progress_interval()
-            return now + interval if written_at + interval <= now else written_at + interval
+            regular = now + interval if written_at + interval <= now else written_at + interval
+            ends_at = pause_ends_at(view, now) if view.desired.pause else now
+            return min(regular, ends_at) if ends_at > now else regular
         ttl = view.managed.job.spec.ttl_seconds_after_finished
         ended = parse_time(view.written_status.completion_time)
         if phase.is_final and ttl is not None and ended is not None:

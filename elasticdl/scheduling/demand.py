@@ -113,8 +113,8 @@ class JobDemand:
     """One job, waiting or running; which of the two is decided by its pods.
 
     largest_run_size: the largest number of elastic instances that it has run with (0: never ran).
-    whole_machines: sizes beyond one machine come in whole machines, because the workers synchronise. None means:
-    if the elastic group requests an accelerator.
+    whole_machines: sizes on one machine and of whole machines are preferred, because the workers synchronise; what
+    else is free is used too, rather than left idle. None means: if the elastic group requests an accelerator.
     is_pinned: a user has asked for the maximum of the elastic group: the job grows to it whatever its speed.
     bounded_exploration: refuse sizes beyond twice `largest_run_size` (at first: beyond the minimum). None means: if
     the job has measurements or a choice of batch size. Fair shares of a job without either are no bet on speed.

@@ -141,10 +141,19 @@ class Planner:
         self._tables = tables
 
     def _table(self, run: Run, model: SpeedModel) -> SpeedTable | None:
-        sizes = candidate_sizes(
-            max(run.minimum, 1), max(run.largest, 1), run.per_machine, whole_machines=run.whole_machines
+        smallest, largest = max(run.minimum, 1), max(run.largest, 1)
+        sizes = candidate_sizes(smallest, largest, run.per_machine, whole_machines=run.whole_machines)
+        spread_sizes = None
+        if run.whole_machines and run.per_machine > 0:
+            spread_sizes = candidate_sizes(smallest, largest, run.per_machine, whole_machines=False)
+        return speed_table(
+            run.job,
+            model,
+            sizes,
+            run.per_machine,
+            self.settings.unknown_work_seconds,
+            spread_sizes=spread_sizes,
         )
-        return speed_table(run.job, model, sizes, run.per_machine, self.settings.unknown_work_seconds)
 
     def _grow(self, work: Workspace) -> bool:
         """One round of growth, highest priority first; returns whether anything changed."""

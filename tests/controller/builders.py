@@ -7,6 +7,7 @@ from typing import Any
 
 from elasticdl.controller.engine import Engine, Step
 from elasticdl.controller.reconcile.actions import Action, StartJob, WriteDesired, WriteStatus
+from elasticdl.jobs.desired import Desired
 from elasticdl.jobs.job_record import desired_entry, new_record, status_entry
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus, NodeReport, RunState
@@ -66,6 +67,21 @@ def training_job(
     }
 
 
+def with_model(**fields: Any) -> Document:
+    """A job with a model definition: its master has checkpoints to save."""
+    document = training_job(high=3, **fields)
+    resources = {"cpu": "1", "memory": "1Gi"}
+    for name in ("image", "trainer", "master", "fault_tolerant"):
+        del document["spec"][name]
+    document["spec"]["job"] = {
+        "model": {"model_zoo": "/zoo", "model_def": "a.b.c"},
+        "data": {"training_data": "/data"},
+        "nodes": {"min_workers": 1, "max_workers": 3, "worker_resource_request": resources},
+        "cluster": {"image_name": "image:1"},
+    }
+    return document
+
+
 def record(
     spec: JobSpec,
     *,
@@ -73,8 +89,6 @@ def record(
     report: JobStatus | None = None,
     **desired: Any,
 ) -> Document:
-    from elasticdl.jobs.desired import Desired
-
     namespace = spec.cluster.namespace
     data = new_record(spec)
     if report is not None:
@@ -144,8 +158,8 @@ def report(workers: int, *, state: RunState = RunState.RUNNING, **fields: Any) -
 class FakeCluster:
     """An engine and the objects that it has been shown. Nothing is carried out by itself."""
 
-    def __init__(self, *, machines: int = 1, **node_fields: str) -> None:
-        self.engine = Engine()
+    def __init__(self, *, machines: int = 1, engine: Engine | None = None, **node_fields: str) -> None:
+        self.engine = engine or Engine()
         for number in range(machines):
             self.show(node(f"m{number}", **node_fields))  # type: ignore[arg-type]
 
@@ -182,6 +196,22 @@ class FakeCluster:
             *(pod(spec, f"worker-{number}", machine=machine) for number in range(count)),
         )
         return spec
+
+
+def with_status(document: Document, status: TrainingJobStatus) -> Document:
+    return {**document, "status": status.to_document()}
+
+
+def show_record(cluster: FakeCluster, spec: JobSpec, desired: Desired, status: JobStatus) -> None:
+    cluster.show(
+        record(
+            spec,
+            report=status,
+            generation=desired.generation,
+            nodes=desired.nodes,
+            pause=desired.pause,
+        )
+    )
 
 
 def of_kind(kind: type, actions: tuple[Action, ...]) -> list[Any]:

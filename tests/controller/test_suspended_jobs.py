@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from elasticdl.controller.engine import PROGRESS_SECONDS
 from elasticdl.controller.reconcile.actions import DeletePod, EmitEvent, StartJob, StartMaster, WriteDesired
 from elasticdl.controller.reconcile.job import PAUSE_SECONDS
 from elasticdl.jobs.desired import Desired
-from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.status import JobStatus
-from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus
+from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase
 from tests.controller.builders import (
     NOW,
     Document,
@@ -22,26 +18,14 @@ from tests.controller.builders import (
     pod,
     record,
     report,
+    show_record,
     status_of,
     training_job,
+    with_model,
+    with_status,
 )
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-
-
-def with_model(**fields: Any) -> Document:
-    """A job with a model definition: its master has checkpoints to save."""
-    document = training_job(high=3, **fields)
-    resources = {"cpu": "1", "memory": "1Gi"}
-    for name in ("image", "trainer", "master", "fault_tolerant"):
-        del document["spec"][name]
-    document["spec"]["job"] = {
-        "model": {"model_zoo": "/zoo", "model_def": "a.b.c"},
-        "data": {"training_data": "/data"},
-        "nodes": {"min_workers": 1, "max_workers": 3, "worker_resource_request": resources},
-        "cluster": {"image_name": "image:1"},
-    }
-    return document
 
 
 def queued(document: Document) -> Document:
@@ -52,22 +36,6 @@ def queued(document: Document) -> Document:
 def sized(document: Document, size: int) -> Document:
     trainer = {**document["spec"]["trainer"], "replicas": size}
     return {**document, "spec": {**document["spec"], "trainer": trainer}}
-
-
-def with_status(document: Document, status: TrainingJobStatus) -> Document:
-    return {**document, "status": status.to_document()}
-
-
-def show_record(cluster: FakeCluster, spec: JobSpec, desired: Desired, status: JobStatus) -> None:
-    cluster.show(
-        record(
-            spec,
-            report=status,
-            generation=desired.generation,
-            nodes=desired.nodes,
-            pause=desired.pause,
-        )
-    )
 
 
 def test_suspended_job_saves_a_checkpoint_before_its_pods_go() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.scheduling.cluster import ClusterState, Machine, PodPhase
+from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase
 from elasticdl.scheduling.decisions import Admit, Grow, Move, Preempt, Reject, Shrink
 from elasticdl.scheduling.demand import (
     BatchLimits,
@@ -55,6 +55,20 @@ def _job(rng: random.Random, number: int, *, gpu: bool) -> JobDemand:
         "weight": rng.choice((1.0, 1.0, 2.0)),
         "submitted_at_seconds": float(rng.randrange(900)),
     }
+    if gpu and rng.random() < 0.4:
+        # Of unknown speed.
+        least = rng.choice((1, 1, 2, 3))
+        return JobDemand(
+            groups=(
+                RoleGroup(
+                    role="worker",
+                    minimum=least,
+                    maximum=least + rng.randrange(0, 12),
+                    requests={"cpu": 1, "gpu": 1},
+                ),
+            ),
+            **common,  # type: ignore[arg-type]
+        )
     if gpu:
         largest = rng.choice((0, 1, 2, 4, 8))
         return JobDemand(
@@ -105,6 +119,8 @@ def _cluster(seed: int) -> ClusterState:
     pods = [pod for pod in after.pods if rng.random() > 0.05]
     pods = [replace(pod, phase=PodPhase.FAILED) if rng.random() < 0.03 else pod for pod in pods]
     pods = [replace(pod, machine=None) if rng.random() < 0.05 else pod for pod in pods]
+    if rng.random() < 0.3:
+        pods = _spread(rng, nodes, pods)
     pods += [
         foreign(f"f{n}", priority=rng.choice((-1, 0, 1, 5)), cpu=rng.randrange(1, 6))
         for n in range(rng.randrange(0, 5))
@@ -114,6 +130,16 @@ def _cluster(seed: int) -> ClusterState:
     )
     later = tuple(_job(rng, 10 + n, gpu=with_gpus and rng.random() < 0.5) for n in range(rng.randrange(0, 6)))
     return replace(after, machines=nodes, pods=tuple(pods), jobs=first + later)
+
+
+def _spread(rng: random.Random, nodes: tuple[Machine, ...], pods: list[Pod]) -> list[Pod]:
+    """Puts every pod on any machine with room, as the scheduler of a cluster may."""
+    placed: list[Pod] = []
+    for pod in rng.sample(pods, len(pods)):
+        options = [replace(pod, machine=node.name) for node in nodes]
+        fitting = [each for each in options if not overcommitted(state(nodes, (), (*placed, each)))]
+        placed.append(rng.choice(fitting) if fitting else replace(pod, machine=None))
+    return placed
 
 
 _clusters = st.integers(min_value=0, max_value=2**32).map(_cluster)

@@ -5,8 +5,9 @@
     master ended or lost           → DeletePod first; its end is an event that comes back here
     planned size ≠ desired size    → WriteDesired; the job's master scales, and drains the victims first
     other machines are planned     → WriteDesired with victims only; the master replaces them
-    suspended                      → WriteDesired with a pause; the master saves a checkpoint, then as preempted
-    preempted                      → DeletePod for all pods; the record stays, and a later master recovers from it
+    suspended                      → WriteDesired with a pause; the master saves a checkpoint; DeletePod for all pods
+    preempted                      → the same, with less time for the checkpoint: something of higher priority waits
+    its pods are gone              → the record stays, and a later master recovers from it
     finished                       → the final status, which stays; DeleteTrainingJob after the time to live
 
 The status is written whenever something but the progress has changed; progress only if `progress_is_due`. Every change
@@ -49,6 +50,8 @@ from elasticdl.scheduling.decisions import Decision, Hold, Move
 
 # How long a suspended job may take to save a checkpoint. Queues wait for its pods to go.
 PAUSE_SECONDS = 60.0
+# The same for a job that stops for one of higher priority, which should run within 15 s: pods need the rest to go.
+PREEMPTION_PAUSE_SECONDS = 5.0
 
 
 def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tuple[Action, ...]:
@@ -109,7 +112,7 @@ def _changes(view: JobView, now: float) -> tuple[Action, ...]:
         # A running job goes on as it was before an edit that cannot be run.
         return ()
     if view.managed.is_suspended:
-        return _suspend(view, now)
+        return _pause(view, "the job is suspended", now)
     if admitted := _admitted_size(view):
         return admitted
     decision = view.decision
@@ -118,7 +121,7 @@ def _changes(view: JobView, now: float) -> tuple[Action, ...]:
     if decision.size < 1:
         # A waiting job has no pods; one that is preempted has.
         is_preempted = not isinstance(decision, Hold) or view.record is not None
-        return _stop_pods(view, decision.reason) if is_preempted and view.pods else ()
+        return _pause(view, decision.reason, now) if is_preempted and view.pods else ()
     if view.record is None:
         spec = sized(view, view.spec, view.planned_size)
         return (StartJob(job=job, spec=spec, started_from=view.managed.document["spec"]),)
@@ -151,24 +154,29 @@ def _admitted_size(view: JobView) -> tuple[Action, ...]:
     return (WriteDesired(job=view.managed.job, record=view.record.document, desired=desired),)
 
 
-def _suspend(view: JobView, now: float) -> tuple[Action, ...]:
+def _pause(view: JobView, reason: str, now: float) -> tuple[Action, ...]:
     """Stops the pods, after the master has saved a checkpoint if the job has one to save."""
     record, desired = view.record, view.desired
-    if record is not None and _may_save(view) and now - _suspended_since(view, now) < PAUSE_SECONDS:
+    if record is not None and _may_save(view) and now < pause_ends_at(view, now):
         if not desired.pause:
-            after = desired.with_pause("the job is suspended")
+            after = desired.with_pause(reason)
             return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)
         if not record.status.is_ready_to_pause or not record.record.has_observed(desired.generation):
             return ()
-    return _stop_pods(view, "the job is suspended")
+    return _stop_pods(view, reason)
 
 
-def _suspended_since(view: JobView, now: float) -> float:
-    condition = view.written_status.condition(ConditionType.SUSPENDED)
-    if condition is None or not condition.is_true:
-        return now
+def pause_ends_at(view: JobView, now: float) -> float:
+    """Returns until when the pods of a job that is suspended or preempted may wait for its checkpoint."""
+    if view.managed.is_suspended:
+        kind, is_begun, limit = ConditionType.SUSPENDED, True, PAUSE_SECONDS
+    else:
+        kind, is_begun, limit = ConditionType.ADMITTED, False, PREEMPTION_PAUSE_SECONDS
+    condition = view.written_status.condition(kind)
+    if condition is None or condition.is_true is not is_begun:
+        return now + limit
     since = parse_time(condition.last_transition_time)
-    return now if since is None else since
+    return (now if since is None else since) + limit
 
 
 def _may_save(view: JobView) -> bool:

@@ -7,18 +7,25 @@ of small jobs where needed. Then all changes together are weighed:
     gain = Σ over jobs of value·(S(new size) − S(old size)),  value = v·H
     cost = Σ over jobs that restart, displaced ones included, of resize seconds · v · S(new size)
 
-If the gain does not exceed the cost, everything is rolled back, and only growth into free room is tried, job by
-job. Values do not depend on the current allocation, and a second plan starts from the first one's result, where
-every further change costs a resize; so planning again changes nothing.
+If the gain does not exceed the cost, everything is rolled back, and only growth into free room is tried, job by job.
+
+Whole machines are a preference. What is still free goes in single instances to jobs of whole machines, wherever there
+is room, if that pays at their speed across machines: a cluster whose scheduler spreads pods has few whole machines.
+
+Values do not depend on the current allocation, and a second plan starts from the first one's result, where every
+further change costs a resize; so planning again changes nothing.
 """
 
 from __future__ import annotations
+
+import heapq
 
 import numpy as np
 
 from elasticdl.scheduling.growth.resize import resize_whole, shrink_to
 from elasticdl.scheduling.growth.shares import LoadLimit, allowed
 from elasticdl.scheduling.growth.target_sizes import Bids, Market, SpeedTable
+from elasticdl.scheduling.inventory import Spots
 from elasticdl.scheduling.workspace import Run, Workspace
 
 
@@ -44,7 +51,7 @@ class MarketAllocator:
             return False
         work = self._work
         tables = [
-            _limited(run, run.size + allowed(work, self._limit, run, run.largest - run.size)) for run in runs
+            _choices(run, run.size + allowed(work, self._limit, run, run.largest - run.size)) for run in runs
         ]
         main = runs[0].main
         market = Market(
@@ -73,15 +80,16 @@ class MarketAllocator:
                 short -= run.surplus * int(run.request[main])
                 run.note = run.note or "gives to jobs of higher priority"
                 shrink_to(work, run, run.minimum)
-        return self._realise(bids)
+        value = {run.key: float(each) for run, each in zip(runs, bids.value, strict=True)}
+        changed = self._realise(bids, value)
+        return self._fill_left_over(value) or changed
 
-    def _realise(self, bids: Bids) -> bool:
+    def _realise(self, bids: Bids, value: dict[str, float]) -> bool:
         work = self._work
         targets = dict(zip((run.key for run in self._runs), bids.sizes.tolist(), strict=True))
         if all(targets[run.key] == run.size for run in self._runs):
             return False
         before = {run.key: (run.size, dict(run.spots[run.role])) for run in self._runs}
-        value = dict(zip(before, bids.value.tolist(), strict=True))
         work.begin()
         for run in self._runs:
             if targets[run.key] < run.size:
@@ -156,44 +164,81 @@ class MarketAllocator:
             size, spots = before[run.key]
             if spots == run.spots[run.role]:
                 continue
-            gain += value[run.key] * (table.at(run.size) - table.at(size))
-            cost += self._resize_cost(run, table, value[run.key])
+            speed = table.on(run.size, len(run.spots[run.role]))
+            gain += value[run.key] * (speed - table.on(size, len(spots)))
+            cost += self._resize_cost(run, table, speed, value[run.key])
         return gain > cost
 
-    def _resize_cost(self, run: Run, table: SpeedTable, value: float) -> float:
+    def _resize_cost(self, run: Run, table: SpeedTable, speed: float, value: float) -> float:
+        """`speed`: of the job after the resize."""
         if run.base_size == 0:
             return 0.0
-        horizon = max(min(table.work_left_seconds / table.at(run.size), self._horizon), 1e-9)
-        return run.job.resize_cost_seconds * (1.0 + self._hysteresis) * value / horizon * table.at(run.size)
+        horizon = max(min(table.work_left_seconds / speed, self._horizon), 1e-9)
+        return run.job.resize_cost_seconds * (1.0 + self._hysteresis) * value / horizon * speed
 
     def _grow_alone(self, growing: list[Run], targets: dict[str, int], value: dict[str, float]) -> bool:
         """Grows jobs into free room, each only if that pays."""
         work = self._work
         changed = False
         for run in growing:
-            before = {run.key: (run.size, dict(run.spots[run.role]))}
+            size, spots = run.size, dict(run.spots[run.role])
             work.begin()
             self._grow(run, targets[run.key], None)
-            table = run.table
-            assert table is not None
-            size = before[run.key][0]
-            gain = value[run.key] * (table.at(run.size) - table.at(size))
-            if run.size > size and gain > self._resize_cost(run, table, value[run.key]):
+            if run.size > size and self._gain(run, size, spots, value) > 0:
                 work.commit()
                 changed = True
             else:
                 work.roll_back()
         return changed
 
+    def _gain(self, run: Run, size: int, spots: dict[int, int], value: dict[str, float]) -> float:
+        """What a job gains, less the cost of its resize, from the size and the machines that it had."""
+        table = run.table
+        assert table is not None
+        speed = table.on(run.size, len(run.spots[run.role]))
+        gain = value[run.key] * (speed - table.on(size, len(spots)))
+        return gain - self._resize_cost(run, table, speed, value[run.key])
 
-def _limited(run: Run, largest: int) -> SpeedTable:
-    """Returns the table of a job up to the size that quota and load target allow."""
-    table = run.table
-    assert table is not None
-    count = int(np.searchsorted(table.sizes, max(largest, run.size), side="right"))
-    if count == len(table.sizes):
-        return table
-    count = max(count, 1)
-    return SpeedTable(
-        sizes=table.sizes[:count], speed=table.speed[:count], work_left_seconds=table.work_left_seconds
-    )
+    def _fill_left_over(self, value: dict[str, float]) -> bool:
+        """Gives free room in single instances to jobs of whole machines, the largest gain per instance first."""
+        changed = False
+        runs = {run.key: run for run in self._runs if run.whole_machines and run.size < run.largest}
+        offers = [(-self._best_spread(run, value)[0], key) for key, run in runs.items()]
+        heapq.heapify(offers)
+        while offers and offers[0][0] < 0:
+            key = heapq.heappop(offers)[1]
+            # Room only falls: an offer from before is an upper bound.
+            gain, spots = self._best_spread(runs[key], value)
+            if offers and (-gain, key) > offers[0]:
+                heapq.heappush(offers, (-gain, key))
+            elif spots:
+                self._work.place(runs[key], runs[key].role, spots)
+                changed = True
+        return changed
+
+    def _best_spread(self, run: Run, value: dict[str, float]) -> tuple[float, Spots]:
+        """Returns the largest gain per instance that more instances of a job bring, and where they go."""
+        work, best = self._work, (0.0, Spots())
+        assert run.table is not None
+        room = int(work.inventory.fits(run.request, run.mask).sum())
+        most = allowed(work, self._limit, run, min(run.largest - run.size, room))
+        if most < 1 or run.table.spread is None:
+            return best
+        before, held = run.size, dict(run.spots[run.role])
+        sizes = run.table.spread.sizes
+        for size in sizes[(sizes > before) & (sizes <= before + most)].tolist():
+            spots = work.inventory.pack(run.request, run.mask, size - before, prefer=sorted(held))
+            if spots is None:
+                break
+            work.place(run, run.role, spots)
+            gain = self._gain(run, before, held, value) / (size - before)
+            work.release(run, run.role, spots)
+            if gain > best[0]:
+                best = (gain, spots)
+        return best
+
+
+def _choices(run: Run, largest: int) -> SpeedTable:
+    """Returns the table of a job with the size that it has, up to the size that quota and load target allow."""
+    assert run.table is not None
+    return run.table.including(run.size).up_to(max(largest, run.size))

@@ -5,6 +5,10 @@ levels first (water filling); then a job below others takes single instances fro
 that lets its own instance fit. A transfer is made only if the receiver ends at or below the level at which the giver
 ends, so it never swings back, and whole-number shares settle at once.
 
+Workers that synchronise grow on one machine or by whole machines first. That is a preference: what is still free after
+that goes to them in single instances, lowest level first, so that no device stays idle because the instances of a job
+are spread over machines (the scheduler of a cluster spreads pods, whatever the plan says).
+
 Jobs of higher priority grow first and may take all that jobs of lower priority have above their minimum.
 """
 
@@ -49,6 +53,12 @@ def allowed(work: Workspace, limit: LoadLimit, run: Run, wanted: int) -> int:
 
 def fill_fair_shares(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
     """Grows jobs into free capacity, lowest level first; returns whether anything changed."""
+    changed = _raise_levels(work, runs, limit)
+    return _fill_left_over(work, runs, limit) or changed
+
+
+def _raise_levels(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
+    """Water filling; jobs of whole machines take only sizes that fit on one machine or on whole ones."""
     active = [run for run in runs if run.is_running and run.size < run.largest and _has_room(work, run)]
     changed = False
     while active:
@@ -80,6 +90,35 @@ def fill_fair_shares(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool
     return changed
 
 
+def _fill_left_over(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
+    """Grows jobs of whole machines into what is left: a whole machine if one is free, else a single instance."""
+    changed = False
+    active = [
+        (run.fair_level(run.size), run.key)
+        for run in runs
+        if run.whole_machines and run.is_running and run.size < run.largest and _has_room(work, run)
+    ]
+    heapq.heapify(active)
+    while active:
+        run = work.runs[heapq.heappop(active)[1]]
+        if _grow_a_step(work, run, limit):
+            changed = True
+            if run.size < run.largest:
+                heapq.heappush(active, (run.fair_level(run.size), run.key))
+    return changed
+
+
+def _grow_a_step(work: Workspace, run: Run, limit: LoadLimit) -> bool:
+    """Grows one job to its next size on one machine or on whole ones, else by one instance wherever there is room."""
+    if not _has_room(work, run):
+        return False
+    room = allowed(work, limit, run, min(run.largest - run.size, max(run.per_machine, 1)))
+    sizes = candidate_sizes(run.size, run.size + room, run.per_machine, whole_machines=True)
+    if len(sizes) > 1 and resize_whole(work, run, int(sizes[1])):
+        return True
+    return _place_anywhere(work, run, min(room, 1)) > 0
+
+
 def _has_room(work: Workspace, run: Run) -> bool:
     return bool(work.inventory.fits(run.request, run.mask).any())
 
@@ -94,6 +133,13 @@ def _grow(work: Workspace, run: Run, wanted: int) -> int:
         ].tolist():
             if resize_whole(work, run, size):
                 return run.size - before
+        return 0
+    return _place_anywhere(work, run, wanted)
+
+
+def _place_anywhere(work: Workspace, run: Run, wanted: int) -> int:
+    """Places up to `wanted` more instances, on the job's own machines first; returns how many."""
+    if wanted <= 0:
         return 0
     prefer = sorted(set(run.base.get(run.role, {})) | set(run.spots[run.role]))
     spots = work.inventory.pack(run.request, run.mask, wanted, prefer=prefer, partial=True)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,22 +55,50 @@ _MOST_SIZES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedTable:
-    """speed: S(r) at each of `sizes`, ascending; work_left_seconds: W (at the smallest size)."""
+    """speed: S(r) at each of `sizes`, ascending; work_left_seconds: W (at the smallest size).
+
+    spread: S(r) of instances that are spread over machines, where sizes are otherwise those of whole machines.
+    """
 
     sizes: IntArray
     speed: Array
     work_left_seconds: float
+    spread: SpeedTable | None = None
 
     def at(self, size: int) -> float:
         """Returns S at any size, linear between the known ones."""
         return float(np.interp(size, self.sizes, self.speed))
+
+    def on(self, size: int, machines: int) -> float:
+        """Returns S at a size on so many machines."""
+        return self.at(size) if self.spread is None or machines <= 1 else self.spread.at(size)
+
+    def up_to(self, largest: int) -> SpeedTable:
+        """Returns the table without the sizes above one; the smallest size stays."""
+        count = max(int(np.searchsorted(self.sizes, largest, side="right")), 1)
+        if count == len(self.sizes):
+            return self
+        return replace(self, sizes=self.sizes[:count], speed=self.speed[:count])
+
+    def including(self, size: int) -> SpeedTable:
+        """Returns the table with one more size: that of a job whose instances are spread."""
+        index = int(np.searchsorted(self.sizes, size))
+        is_known = index < len(self.sizes) and self.sizes[index] == size
+        if self.spread is None or is_known or size < self.sizes[0]:
+            return self
+        return replace(
+            self,
+            sizes=np.insert(self.sizes, index, size),
+            speed=np.insert(self.speed, index, self.spread.at(size)),
+        )
 
 
 def candidate_sizes(smallest: int, largest: int, per_machine: int, *, whole_machines: bool) -> IntArray:
     """Returns the sizes between which a job chooses.
 
     For workers that synchronise: every size within one machine, then whole machines only. One worker on a second
-    machine would make all of them pay for the network, and whole machines do not fragment.
+    machine would make all of them pay for the network, and whole machines do not fragment. What these sizes leave free
+    is given away afterwards (`shares`, `allocation`).
     """
     if whole_machines and per_machine > 0:
         sizes = list(range(smallest, min(per_machine, largest) + 1))
@@ -87,9 +115,18 @@ def candidate_sizes(smallest: int, largest: int, per_machine: int, *, whole_mach
 
 
 def speed_table(
-    job: JobDemand, model: SpeedModel, sizes: IntArray, per_machine: int, unknown_work_seconds: float
+    job: JobDemand,
+    model: SpeedModel,
+    sizes: IntArray,
+    per_machine: int,
+    unknown_work_seconds: float,
+    *,
+    spread_sizes: IntArray | None = None,
 ) -> SpeedTable | None:
-    """Returns the table of one job; None if the model gives no positive speed."""
+    """Returns the table of one job; None if the model gives no positive speed.
+
+    `spread_sizes`: sizes that it may also have on more machines than it needs, at the speed across machines.
+    """
     replicas = sizes.astype(np.float64)
     machines = np.ceil(replicas / max(per_machine, 1))
     goodput, _, _ = goodputs(model, job.batch, job.noise, machines, replicas)
@@ -97,7 +134,16 @@ def speed_table(
         return None
     work = work_left(job)
     seconds = unknown_work_seconds if work is None else work / float(goodput[0])
-    return SpeedTable(sizes=sizes, speed=goodput / goodput[0], work_left_seconds=max(seconds, 1.0))
+    table = SpeedTable(sizes=sizes, speed=goodput / goodput[0], work_left_seconds=max(seconds, 1.0))
+    if spread_sizes is None:
+        return table
+    replicas = spread_sizes.astype(np.float64)
+    # The model tells one machine from several, and not several from more.
+    across, _, _ = goodputs(model, job.batch, job.noise, np.minimum(replicas, 2.0), replicas)
+    if not np.isfinite(across).all():
+        return table
+    spread = replace(table, sizes=spread_sizes, speed=across / goodput[0])
+    return replace(table, spread=spread)
 
 
 def work_left(job: JobDemand) -> float | None:

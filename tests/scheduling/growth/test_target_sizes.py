@@ -122,7 +122,8 @@ def test_sizes_beyond_a_machine_are_whole_machines() -> None:
 def test_small_jobs_share_a_machine_and_leave_others_whole() -> None:
     one, two = (replace(measured(name, ran=1), largest_run_size=1) for name in ("one", "two"))
     small = tuple(replace(demand, groups=(workers(1, 1, gpu=1),)) for demand in (one, two))
-    result = plan(state(machines(2, gpu=4), (*small, measured("big", ran=4))))
+    big = replace(measured("big", ran=4), groups=(workers(1, 4, gpu=1),))
+    result = plan(state(machines(2, gpu=4), (*small, big)))
     assert decision(result, "one").placement == decision(result, "two").placement
     assert list(decision(result, "big").placement["worker"].values()) == [4]
 
