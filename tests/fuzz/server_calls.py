@@ -69,7 +69,7 @@ class _Server:
         self.store = Store(ServerSettings(), number=1)
         self.server = ParameterServer(token=TOKEN)
         self.store.close(1)
-        # Server 1 replicates nothing: a push would wait for an answer that nobody gives.
+        # Server 1 replicates nothing: a push would wait for an answer that never comes.
         places = BucketMap(
             version=1, primary=(0,) * _HALF + (1,) * _HALF, backup=(1,) * _HALF + (NO_SERVER,) * _HALF
         )
