@@ -26,6 +26,7 @@ NAMES = (
     "estimator",
     "allreduce",
     "tables",
+    "server_rows",
     "parameter_servers",
     "paddle_guide",
     "cluster_scenarios",

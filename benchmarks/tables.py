@@ -42,7 +42,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     rows = 200_000 if quick else 10_000_000
     chance = np.random.default_rng(1)
     ids = chance.permutation(rows).astype(np.int64) * 7919 - (1 << 40)
-    drawn = [_draw(ids, _zipf(chance, rows)) for _ in range(_BATCHES)]
+    drawn = [_draw(ids, zipf(chance, rows, _SAMPLES * _CATEGORIES)) for _ in range(_BATCHES)]
     batches, places = [ids for ids, _ in drawn], [places for _, places in drawn]
     gradients = chance.normal(size=(_SAMPLES * _CATEGORIES, WIDTH)).astype(np.float32)
 
@@ -100,9 +100,9 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     return results
 
 
-def _zipf(chance: np.random.Generator, rows: int, exponent: float = 1.05) -> NDArray[np.int64]:
-    """Ranks of one batch: few are frequent, most are rare."""
-    share = chance.random(_SAMPLES * _CATEGORIES)
+def zipf(chance: np.random.Generator, rows: int, count: int, exponent: float = 1.05) -> NDArray[np.int64]:
+    """So many ranks: few are frequent, most are rare."""
+    share = chance.random(count)
     rank: NDArray[np.float64] = ((rows ** (1 - exponent) - 1) * share + 1) ** (1 / (1 - exponent))
     return np.minimum(rank.astype(np.int64), rows) - 1
 

@@ -13,9 +13,9 @@ import sys
 import time
 import traceback
 
-from tests.fuzz import files, ports
+from tests.fuzz import files, master_ports, server_calls, server_ports
 
-TARGETS = {**files.TARGETS, **ports.TARGETS}
+TARGETS = {**files.TARGETS, **server_ports.TARGETS, **server_calls.TARGETS, **master_ports.TARGETS}
 
 
 def main() -> int:

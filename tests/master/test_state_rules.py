@@ -146,6 +146,18 @@ def test_more_bad_samples_than_allowed_fail_the_job(toy_job: Callable[..., Any])
     assert "part-0 at byte 20" in job.state.message
 
 
+@pytest.mark.parametrize(("dataset", "end"), [("unknown", 1), ("training", 10**6), ("training", 0)])
+def test_bad_samples_that_do_not_exist_leave_the_ledger_unchanged(
+    toy_job: Callable[..., Any], dataset: str, end: int
+) -> None:
+    job = started(toy_job)
+    known = UnreadableSamples(dataset="training", start=0, end=1, where="part-0", reason="bad checksum")
+    bad = [known, replace(known, dataset=dataset, end=end)]
+    with pytest.raises(LedgerError):
+        job.do(ReportProgress(worker="worker-0", report_id=1, **{**progress(), "bad": bad}))
+    assert job.state.ledger.skipped("training") == 0
+
+
 def test_a_lost_server_goes_back_to_the_checkpoint_and_counts_it(toy_job: Callable[..., Any]) -> None:
     job = started(
         toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, epochs=1, checkpoint_steps=5)

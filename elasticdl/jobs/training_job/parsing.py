@@ -449,7 +449,8 @@ def _entries(key: str, entries: Iterable[Mapping[str, Any]], name: str) -> Itera
             yield _problem(f"spec.{key}[{index}].{name}", "is missing.")
         elif value in seen:
             yield _problem(f"spec.{key}[{index}].{name}", f"{value!r} is there twice.")
-        seen.add(value)
+        else:
+            seen.add(value)
 
 
 def _mounts(spec: TrainingJobSpec) -> Iterator[FieldProblem]:

@@ -284,14 +284,17 @@ class Ledger:
         They are still passed by position, like all others. To be called before the progress that passes them,
         which may end the epoch.
         """
+        self.check_range(dataset, start, end)
         account = self.accounts[dataset]
-        if not 0 <= start < end <= account.spec.size:
-            raise LedgerError(
-                f"[{start}, {end}) is no range of the {account.spec.size} samples of {dataset}."
-            )
         return account.bad.mark(
             start, end, epoch=account.epoch if epoch is None else epoch, where=where, reason=reason
         )
+
+    def check_range(self, dataset: str, start: int, end: int) -> None:
+        """Raises `LedgerError` if these are no samples of the data set."""
+        size = self.accounts[dataset].spec.size
+        if not 0 <= start < end <= size:
+            raise LedgerError(f"[{start}, {end}) is no range of the {size} samples of {dataset}.")
 
     def reset_dataset(self, dataset: str) -> None:
         """Back to the beginning of the first epoch; leases are void, what was done will be done again."""

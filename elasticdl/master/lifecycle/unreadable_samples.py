@@ -17,7 +17,12 @@ class UnreadableSampleLimit:
         self._max_samples = max_samples
 
     def mark(self, found: Sequence[UnreadableSamples]) -> None:
-        """Fails the job if there are more than allowed."""
+        """Fails the job if there are more than allowed.
+
+        Raises `LedgerError` if some do not exist; none is marked then.
+        """
+        for one in found:
+            self._ledger.check_range(one.dataset, one.start, one.end)
         for one in found:
             self._ledger.mark_bad(one.dataset, one.start, one.end, one.where, one.reason)
         if not found:

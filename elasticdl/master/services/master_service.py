@@ -233,17 +233,20 @@ class MasterService(MasterServicer):
             return pb.ReportReply(lost_leases=[p.lease_id for p in request.progress])
         dataset = TRAINING if TRAINING in state.sizes else "prediction"
         before = state.ledger.samples_done(dataset) if dataset in state.sizes else 0
-        lost = self._master.do(
-            ReportProgress(
-                worker=request.node,
-                report_id=request.report_id,
-                progress=[(p.lease_id, p.position, p.batches, p.atomic) for p in request.progress],
-                bad=_unreadable(request.bad_records),
-                loss_sum=request.loss_sum,
-                loss_batches=request.loss_batches,
-                stop_training=request.stop_training,
+        try:
+            lost = self._master.do(
+                ReportProgress(
+                    worker=request.node,
+                    report_id=request.report_id,
+                    progress=[(p.lease_id, p.position, p.batches, p.atomic) for p in request.progress],
+                    bad=_unreadable(request.bad_records),
+                    loss_sum=request.loss_sum,
+                    loss_batches=request.loss_batches,
+                    stop_training=request.stop_training,
+                )
             )
-        )
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         done = state.ledger.samples_done(dataset) - before if dataset in state.sizes else 0
         loss = request.loss_sum / request.loss_batches if request.loss_batches else None
         self._master.detector.progress_reported(
@@ -280,15 +283,18 @@ class MasterService(MasterServicer):
     ) -> pb.ReportEvaluationReply:
         await self._check_member(request.node, context)
         await self._master.hear(request.node)
-        self._master.do(
-            ReportEvaluation(
-                worker=request.node,
-                evaluation=request.evaluation,
-                lease_id=request.lease_id,
-                states=evaluation.journaled(request.states),
-                bad=_unreadable(request.bad_records),
+        try:
+            self._master.do(
+                ReportEvaluation(
+                    worker=request.node,
+                    evaluation=request.evaluation,
+                    lease_id=request.lease_id,
+                    states=evaluation.journaled(request.states),
+                    bad=_unreadable(request.bad_records),
+                )
             )
-        )
+        except LedgerError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._master.detector.progress_reported(request.node, self._master.clock())
         return pb.ReportEvaluationReply()
 

@@ -20,6 +20,10 @@ class ServerFailure(Exception):
     """A parameter server did not do what it was asked."""
 
 
+class ReplicaDiverged(Exception):
+    """What a primary has applied does not fit what its replica holds: the replica has to be replaced."""
+
+
 class NotReady(ServerFailure):
     """The server is being started or restored, or has not heard yet of the caller's generation. Try again."""
 

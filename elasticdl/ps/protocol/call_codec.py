@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from elasticdl.ps.checkpoint.resharding import STATE, TRAINABLE
 from elasticdl.ps.core.array_bodies import BodyReader, Mask, describe, lay_out, numbers, unpack
 from elasticdl.ps.core.bucket_versions import of_wire
+from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.ps.core.tensors import Array, raw_bytes
 from elasticdl.ps.embedding.table import TRANSFER, Ids
+from elasticdl.ps.storage.bucket_form import check_bucket
 from elasticdl.ps.storage.bucket_store import BucketStore, InitialModel, Push
 from elasticdl.ps.storage.table_set import RowPart, of_config
 from elasticdl.wire import ps_pb2
@@ -27,8 +29,16 @@ def read_initialize(request: ps_pb2.InitializeRequest, body: memoryview) -> Init
         state=groups.get(STATE, {}),
         optimizer=request.optimizer,
         tables=[of_config(config) for config in request.tables],
-        array_buckets={head.name: head.bucket for head in request.arrays if head.bucket >= 0},
+        array_buckets=_buckets_of(request.arrays),
     )
+
+
+def _buckets_of(heads: Sequence[ps_pb2.ArrayHead]) -> dict[str, int]:
+    """Where the sender believes each array to be. A bucket that does not exist would fail every later call."""
+    for head in heads:
+        if head.bucket >= BUCKETS:
+            raise ValueError(f"{head.name} cannot be in bucket {head.bucket}: the last one is {BUCKETS - 1}")
+    return {head.name: head.bucket for head in heads if head.bucket >= 0}
 
 
 def read_push(request: ps_pb2.PushRequest, body: memoryview) -> Push:
@@ -56,7 +66,7 @@ def read_push(request: ps_pb2.PushRequest, body: memoryview) -> Push:
         generation=request.generation,
         not_finite=request.not_finite,
         buckets=unpack(request.buckets),
-        array_buckets={head.name: head.bucket for head in request.arrays if head.bucket >= 0},
+        array_buckets=_buckets_of(request.arrays),
         applied=unpack(request.applied_buckets) if request.applied_buckets else None,
     )
 
@@ -85,7 +95,10 @@ def write_arrays(
 
 
 def decode_entry(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore, Mask], None]:
-    """What an entry of another server does to what is held here."""
+    """What an entry of another server does to what is held here.
+
+    Raises `ValueError`, `KeyError` or `TypeError` if it is malformed: before anything is changed.
+    """
     what = entry.WhichOneof("what")
     if what == "push":
         push = read_push(entry.push, body)
@@ -114,6 +127,7 @@ def _decode_fill(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore
     attributes = json.loads(entry.fill.attributes)
     groups = BodyReader(body).groups(entry.fill.arrays)
     part, parts = entry.fill.part, entry.fill.parts
+    check_bucket(attributes, groups, part=part, parts=parts)
 
     def fill(bucket_store: BucketStore, mask: Mask) -> None:
         for bucket in numbers(mask):

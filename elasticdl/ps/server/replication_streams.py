@@ -169,7 +169,7 @@ def serve_replication(connection: Connection, store: Store, hello: ps_pb2.Replic
         try:
             entry = ps_pb2.Entry.FromString(frame.head)
             mask, apply = unpack(entry.buckets), call_codec.decode_entry(entry, frame.body)
-        except (ValueError, KeyError, TypeError, DecodeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, DecodeError, UserError) as error:
             # No server sends such an entry: nothing is missing here, and nothing is invalid.
             log.warning("Rejecting a malformed entry of server %d: %s", hello.server, error)
             connection.send(status_number(ValueError()), str(error).encode())

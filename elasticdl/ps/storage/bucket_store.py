@@ -22,6 +22,7 @@ from elasticdl.ps.checkpoint.table_files import SavedTables, TableDescription
 from elasticdl.ps.core.array_bodies import Mask
 from elasticdl.ps.core.bucket_versions import Newer
 from elasticdl.ps.core.buckets import BUCKETS
+from elasticdl.ps.core.server_errors import NotFound, ReplicaDiverged
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.custom_optimizer import OptimizerNotFound
 from elasticdl.ps.embedding.optimizers import Optimizer, make_optimizer
@@ -272,14 +273,30 @@ class BucketStore:
         self.dense.set_state(part.state)
 
     def replay(self, push: Push, mask: Mask) -> None:
-        """A push that another server has applied to some buckets, and found right."""
+        """A push that another server has applied to some buckets, and found right.
+
+        Raises `ReplicaDiverged` if it does not fit what is held here; nothing of it is applied then.
+        """
         nothing = LastPush()
         behind = [
             history
             for history in self.histories_of(push, mask)
             if history.last.get(push.worker, nothing).sequence < push.sequence
         ]
+        for history in behind:
+            if not push.has_been_applied(history) and not push.not_finite:
+                self._check_form(self._part(push, history.mask))
         self.apply(push, behind)
+
+    def _check_form(self, part: Push) -> None:
+        """What a primary has checked; not again what takes time: finite numbers, memory."""
+        try:
+            self.dense.check(part.gradients, part.state)
+            self.tables.check_form(part.rows)
+        except (UserError, NotFound) as error:
+            raise ReplicaDiverged(str(error)) from error
+        if not self.has_optimizer:
+            raise ReplicaDiverged("there is no optimizer")
 
     def flush(self, mask: Mask) -> None:
         """Applies gradients that wait for more, few as they are."""

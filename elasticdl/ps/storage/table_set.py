@@ -206,7 +206,21 @@ class Tables:
 
     def check(self, rows: Mapping[str, RowPart]) -> None:
         """Raises `UserError` if these gradients cannot be applied, all of them."""
+        self.check_form(rows)
         needed = 0
+        for name, part in rows.items():
+            bad = _kernels.count_not_finite(part.values) if part.values.size else 0
+            if bad:
+                raise NonFiniteGradient(
+                    f"The gradient of the table {name} is not finite (NaN or infinity) in {bad:,} places.",
+                    hint=_FINITE,
+                )
+            needed += len(part.ids) * self._tables[name].row_bytes
+        if self._memory_limit and self.bytes + needed > self._memory_limit:
+            self._check_memory(rows)
+
+    def check_form(self, rows: Mapping[str, RowPart]) -> None:
+        """Raises `UserError` if the shapes are not those of the tables, `NotFound` if there is no such table."""
         for name, part in rows.items():
             table = self._find(name)
             if part.values.shape != (len(part.ids), table.spec.width):
@@ -214,15 +228,6 @@ class Tables:
                     f"The gradient of the table {name} has shape {list(part.values.shape)} "
                     f"for {len(part.ids)} ids; its rows have {table.spec.width} numbers."
                 )
-            bad = _kernels.count_not_finite(part.values) if part.values.size else 0
-            if bad:
-                raise NonFiniteGradient(
-                    f"The gradient of the table {name} is not finite (NaN or infinity) in {bad:,} places.",
-                    hint=_FINITE,
-                )
-            needed += len(part.ids) * table.row_bytes
-        if self._memory_limit and self.bytes + needed > self._memory_limit:
-            self._check_memory(rows)
 
     def _check_memory(self, rows: Mapping[str, RowPart]) -> None:
         """The slow way: which of the ids have a row already?"""

@@ -31,6 +31,12 @@ def with_trainer(**fields: Any) -> dict[str, Any]:
     return edl_document(trainer={name: value for name, value in trainer.items() if value is not None})
 
 
+def test_volume_name_that_is_no_text_is_named() -> None:
+    problems = problems_of(edl_document(volumes=[{"name": {"a": "b"}}, {"name": ["x"]}]))
+    assert problems["spec.volumes[0].name"] == "spec.volumes[0].name: is missing."
+    assert "spec.volumes[1].name" in problems
+
+
 def test_edl_style_document_is_read_with_sizes_and_resources() -> None:
     job = parse_training_job(edl_document())
     assert (job.key, job.uid, job.generation) == ("team/example", "u-1", 3)
