@@ -1,4 +1,4 @@
-"""Jobs recorded on a real MLflow server while their processes are killed: one run, all metrics, the final state."""
+"""Jobs recorded on a real MLflow server and for W&B while processes are killed: one run, all metrics, one state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from e2e.conftest import wait_until
 from tests.mlflow_server import MlflowServer, free_port, mlflow_server
 
 SIZE = 1437
+WANDB_FILES = "wandb/offline-run-*/run-*.wandb"
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,7 @@ def test_one_run_for_job_whose_worker_and_master_are_killed(
     gates.hold("epoch-0")
     job = start_gated(
         f"--mlflow_uri={server.uri}",
+        "--wandb_project=digits",
         f"--output={tmp_path / 'model'}",
         environment={"ELASTICDL_TEST_SLOW": "0.01"},
     )
@@ -37,6 +39,7 @@ def test_one_run_for_job_whose_worker_and_master_are_killed(
     gates.wait_for("epoch-0")
     (run,) = wait_until(lambda: [r for r in server.runs() if "loss" in r.data.metrics], "losses are recorded")
     assert run.info.status == "RUNNING"
+    wait_until(lambda: list(job.folder.glob(WANDB_FILES)), "W&B's client has begun a file")
     job.kill("master")
     gates.release("epoch-0")
     job.assert_exact(epochs=2, size=SIZE)
@@ -56,6 +59,11 @@ def test_one_run_for_job_whose_worker_and_master_are_killed(
     assert {1.0, 2.0} <= {value for _, value in history["workers"]}
     assert {value for _, value in history["desired_workers"]} == {2.0}
     assert f"MLflow at {server.uri}: {server.uri}/#/experiments/" in job.output
+    # Offline, a file for each master, which W&B takes for one run: they have one id.
+    files = [file.name for file in job.folder.glob(WANDB_FILES)]
+    assert files == [f"run-{run.data.tags['elasticdl.run']}.wandb"] * 2
+    assert "W&B project digits: wandb sync " in job.output
+    assert "(without the last metrics of 1 killed master)" in job.output
 
 
 def test_job_whose_server_is_absent_succeeds_and_says_what_is_missing(

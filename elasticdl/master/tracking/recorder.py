@@ -28,6 +28,7 @@ _POINTS_OF_A_REQUEST = 250
 _BACKOFF = Backoff(initial_seconds=1.0, max_seconds=30.0)
 # At the end of the job, which waits.
 _LAST_RETRIES = Backoff(initial_seconds=0.5, max_seconds=1.0)
+_SLOW_SECONDS = 60.0
 _LONGEST_REASON = 300
 
 
@@ -78,14 +79,14 @@ class Recorder:
                     return
                 self._waiting.popleft()
             self._waiting.append(point)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def end(self, end: RunEnd) -> None:
         """The job is over: no more points come."""
         with self._changed:
             self._end = end
             self._retry_now = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def report(self) -> tuple[str, ...]:
         """Lines for the end of the job: where the run is, and what is missing in it."""
@@ -102,14 +103,18 @@ class Recorder:
     # -- blocking --------------------------------------------------------------------------------------------
 
     def wait(self, timeout_seconds: float) -> None:
-        """After `end`: waits until everything is sent, and gives up what is not sent by then."""
+        """After `end`: waits until everything is sent, and gives up what is not sent by then.
+
+        A tracker that is slow and reports no error has a minute more: it may have been opened a moment ago.
+        """
         self._thread.join(timeout_seconds)
         with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._failures, _SLOW_SECONDS)
             if not self._is_over:
                 self._dropped += len(self._waiting) + len(self._sending)
                 self._waiting.clear()
                 self._is_over = self._retry_now = True
-                self._changed.notify()
+                self._changed.notify_all()
             is_incomplete = self._dropped or self._end is not None
         if is_incomplete:
             for line in self.report():
@@ -177,6 +182,7 @@ class Recorder:
         self._tracker.close(self._end)
         with self._changed:
             self._end, self._is_over = None, True
+            self._changed.notify_all()
 
     def _note_failure(self, error: TrackerError) -> float:
         with self._changed:
@@ -192,6 +198,7 @@ class Recorder:
                 self._has_rejected = True
                 return 0.0
             self._failures += 1
+            self._changed.notify_all()
             if self._failures == 1:
                 log.warning("Recording to %s fails and is retried: %s", self._tracker.name, self._reason)
             backoff = _BACKOFF if self._end is None else _LAST_RETRIES

@@ -8,7 +8,8 @@ them. Points have the job's step as `global_step`, which is the axis of all char
 that of a job does after a rollback.
 
 Failure modes
-    The disk is full, or the client's own process is gone: `TrackerError`.
+    The disk is full, or the client's own process is gone: `TrackerError`. The master is killed: what the client has not
+    written to its file, up to 32 KB, is lost. The next master says so, in the log and at the end of the job.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class WandbTracker:
             x_disable_stats=True,
             silent=True,
         )
+        killed = sum(
+            not _end_mark(each).exists() for each in self._folder.glob(f"wandb/offline-run-*-{run.key}")
+        )
         with _errors():
             self._run = wandb.init(
                 project=self._project,
@@ -58,7 +62,8 @@ class WandbTracker:
             )
             self._run.define_metric(_STEP)
             self._run.define_metric("*", step_metric=_STEP)
-        return f"wandb sync {Path(self._run.dir).parent.parent}/offline-run-*"
+        gap = f" (without the last metrics of {killed} killed master{'s' * (killed > 1)})" if killed else ""
+        return f"wandb sync {self._run_folder.parent}/offline-run-*{gap}"
 
     def record(self, points: Sequence[Point]) -> None:
         with _errors():
@@ -69,6 +74,16 @@ class WandbTracker:
         with _errors():
             self._run.summary.update({**end.tags, "elasticdl.state": end.state})
             self._run.finish(exit_code=0 if end.state == "succeeded" else 1)
+            _end_mark(self._run_folder).touch()
+
+    @property
+    def _run_folder(self) -> Path:
+        return Path(self._run.dir).parent
+
+
+def _end_mark(run_folder: Path) -> Path:
+    """The file that says that everything in the folder of a master's run is written."""
+    return run_folder.parent / f"complete.{run_folder.name}"
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ def test_job_with_absent_server_ends_and_says_what_is_missing(tmp_path: Path) ->
     tracking.start()
     tracking.scalars(1, {"loss": 1.0})
     asyncio.run(tracking.finish(RunEnd(state="failed", tags={}), timeout_seconds=0))
-    assert tracking.report()[0].startswith(f"MLflow at {uri}: 1 metric batch was not recorded")
+    assert tracking.report()[0].startswith(f"MLflow at {uri}: 1 metric batch was not recorded: API request")
 
 
 def test_missing_package_is_a_user_error_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
