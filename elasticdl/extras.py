@@ -21,6 +21,8 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "kubernetes": ("cryptography>=42", "httpx>=0.27,<1", "prometheus-client>=0.20"),
     "plots": ("pillow>=10.1",),
     "datasets": ("scikit-learn>=1.3",),
+    "tracking": ("mlflow-skinny>=2.14",),
+    "wandb": ("wandb>=0.19",),
 }
 
 

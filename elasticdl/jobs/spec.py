@@ -22,6 +22,7 @@ from elasticdl.jobs.schema.flag_index import LEAVES, NAMES, SECTIONS, Given, Hea
 from elasticdl.jobs.sections.env_secrets import references
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
 from elasticdl.jobs.sections.program import DataSection, Framework, ModelSection
+from elasticdl.jobs.sections.tracking import TrackingSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
 from elasticdl.jobs.validation import problems
 
@@ -35,6 +36,7 @@ class JobSpec(Head):
     training: TrainingSection = field(default_factory=TrainingSection)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    tracking: TrackingSection = field(default_factory=TrackingSection)
     nodes: NodesSection = field(default_factory=NodesSection)
     cluster: ClusterSection = field(default_factory=ClusterSection)
 

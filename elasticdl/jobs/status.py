@@ -233,6 +233,8 @@ class JobStatus:
     model_generation: int = json_field("generation", default=0)
     checkpoint: str = ""
     output: str = ""
+    # Where the runs on experiment trackers are, and what could not be recorded there.
+    tracking: tuple[str, ...] = ()
     nodes: tuple[NodeReport, ...] = ()
     # How many nodes of each role the job should have.
     desired_nodes: Mapping[str, int] = json_field("targets", default_factory=dict)

@@ -17,6 +17,7 @@ from elasticdl.jobs.sections import reserved
 from elasticdl.jobs.sections.placement import ROLES, ClusterSection, NodesSection
 from elasticdl.jobs.sections.pod_fields import parse_pod_fields
 from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.tracking import TrackingSection
 from elasticdl.jobs.sections.training import (
     ALLREDUCE,
     LOCAL,
@@ -42,6 +43,8 @@ class Sections(Protocol):
     def evaluation(self) -> EvaluationSection: ...
     @property
     def checkpoint(self) -> CheckpointSection: ...
+    @property
+    def tracking(self) -> TrackingSection: ...
     @property
     def nodes(self) -> NodesSection: ...
     @property
@@ -265,6 +268,13 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             "job_account",
             "service_account",
             because="--job_account and --service_account exclude each other: give one.",
+        )
+    if spec.tracking.wandb_project and cluster.image_name:
+        yield _problem(
+            "wandb_project",
+            "image_name",
+            because="--wandb_project is for jobs on this machine: the run is written into the folder of the job, which "
+            "is lost with a pod. On a cluster use --mlflow_uri.",
         )
     if cluster.journal_dir and not cluster.image_name:
         yield _problem(

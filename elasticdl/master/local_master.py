@@ -75,7 +75,11 @@ async def _serve(folder: Path) -> int:
     (folder / "master.addr").write_text(address)
     log.info("Job %s: the master listens at %s.", spec.job_name, address)
     try:
-        await master.run()
+        try:
+            await master.run()
+        except UserError as error:
+            await master.finish_tracking("failed", error.message)
+            raise
         audit = audit_ledger(master.state.ledger)
         _write_status(folder, job_status(master))
         await servers.stop()

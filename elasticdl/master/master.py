@@ -32,6 +32,7 @@ from elasticdl.master.commands.job import ResumeJob
 from elasticdl.master.commands.nodes import AssignAddresses
 from elasticdl.master.job_state import JobState
 from elasticdl.master.journal import Journal
+from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.nodes.node_requests import NodeRequests
 from elasticdl.master.nodes.node_supervisor import NodeSupervisor
 from elasticdl.master.programs.launchers.launcher import places
@@ -39,12 +40,15 @@ from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.recovery.journal_recovery import JournalRecovery, has_moved, has_run
 from elasticdl.master.recovery.reclaim import ReclaimPhase
 from elasticdl.master.recovery.remote_snapshot import identity, pack, run_of
+from elasticdl.master.scalar_sink import ScalarSink
 from elasticdl.master.servers.rebalancer import Rebalancer
 from elasticdl.master.servers.server_metrics import ServerFigures, ServerPoller
 from elasticdl.master.servers.worker_fence import WorkerFence
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.tensorboard import EventFile
 from elasticdl.master.throughput import Rate, WorkerRates
+from elasticdl.master.tracking.tracker import RunEnd
+from elasticdl.master.tracking.tracking import Tracking
 from elasticdl.master.wakeup import Signal
 from elasticdl.platforms.platform import Platform
 from elasticdl.ps.client.coordinator import Coordinator
@@ -121,6 +125,10 @@ class Master:
         # Where the journal ended that this master has replayed; None: it began with something else.
         self._replayed_end: int | None = None
         self._events = EventFile(folder / "tensorboard")
+        self.tracking = Tracking.of(spec, key=self.run_id, folder=folder)
+        self._sinks: tuple[ScalarSink, ...] = (self._events, self.tracking)
+        # Joined and desired, as last recorded.
+        self._recorded_workers: tuple[int, int] | None = None
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -226,14 +234,17 @@ class Master:
             # Enough for a plot; every second point of the past goes when there are too many.
             if len(self.losses) > 2000:
                 del self.losses[:-1000:2]
-            workers = sum(node.joined for node in self.state.roster.alive("worker"))
             self._draw(
                 self.state.ledger.steps,
-                {"loss": loss, "samples_per_second": self.rate.per_second(self.clock()), "workers": workers},
+                {
+                    "loss": loss,
+                    "samples_per_second": self.rate.per_second(self.clock()),
+                    "workers": self._joined_workers(),
+                },
             )
 
     def note_scalars(self, values: dict[str, float]) -> None:
-        """What workers record beside the loss, for TensorBoard."""
+        """What workers record beside the loss, for TensorBoard and experiment trackers."""
         known = {
             name: value
             for name, value in sorted(values.items())[:_MOST_SCALARS]
@@ -250,16 +261,41 @@ class Master:
         self._draw(step, {f"evaluation/{name}": value for name, value in metrics.items()})
 
     def _draw(self, step: int, values: dict[str, float]) -> None:
-        try:
-            self._events.scalars(step, values)
-        except UserError as error:
-            # A plot with a gap is no reason to end a job. A disk without room is reported by the journal.
-            log.warning("%s", error)
+        for sink in self._sinks:
+            try:
+                sink.scalars(step, values)
+            except UserError as error:
+                # A plot with a gap is no reason to end a job. A disk without room is reported by the journal.
+                log.warning("%s", error)
+
+    def _joined_workers(self) -> int:
+        return sum(node.joined for node in self.state.roster.alive("worker"))
+
+    def _record_resize(self) -> None:
+        """Records the number of workers when it changes, also while no loss is reported."""
+        workers = self._joined_workers(), self.state.roster.targets.get("worker", 0)
+        if workers != self._recorded_workers:
+            self._recorded_workers = workers
+            names = ("workers", "desired_workers")
+            self.tracking.scalars(self.state.ledger.steps, dict(zip(names, workers, strict=True)))
+
+    async def finish_tracking(self, state: str, message: str = "") -> None:
+        """Records how the job ended: succeeded, failed or stopped."""
+        saved = self.state.saved
+        tags = {
+            "elasticdl.message": message or self.state.message or self.state.stopping,
+            "elasticdl.output": self.state.task_result,
+            "elasticdl.checkpoint": saved.path if saved else "",
+        }
+        await self.tracking.finish(
+            RunEnd(state=state, tags={name: value for name, value in tags.items() if value})
+        )
 
     # -- running ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Until the job is over and its nodes have ended."""
+        self.tracking.start()
         self.spawn(self.supervisor.watch_platform())
         self.spawn(self.supervisor.detect_failures())
         if self.plan.servers:
@@ -279,9 +315,14 @@ class Master:
                 if self.state.outcome:
                     break
                 await self.reconcile()
+                if self.tracking:
+                    self._record_resize()
                 if not self.state.outcome:
                     await self.changed.wait(5.0)
             await self.supervisor.terminate_nodes()
+            if self.tracking:
+                is_failed = self.state.outcome == "succeeded" and not audit_ledger(self.state.ledger).exact
+                await self.finish_tracking("failed" if is_failed else self.state.outcome)
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -6,6 +6,7 @@ The file is made, and what it takes to write it imported, with the first scalar:
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class EventFile:
-    """One file of scalars in a folder that `tensorboard --logdir` reads."""
+    """One file of scalars in a folder that `tensorboard --logdir` reads. A sink of scalars (`ScalarSink`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._writer: TFRecordWriter | None = None
 
-    def scalars(self, step: int, values: dict[str, float]) -> None:
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
         from elasticdl.wire import event_pb2
 
         if self._writer is None:

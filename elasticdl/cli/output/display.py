@@ -183,6 +183,7 @@ def final_lines(status: JobStatus, logs: str) -> list[str]:
         lines.append(f"Evaluation: {last_evaluation(status)}")
     if status.output:
         lines += status.output.splitlines()
+    lines += status.tracking
     # For evaluations and predictions it is the checkpoint that the user has named.
     if status.checkpoint and status.kind == "train":
         lines.append(f"Checkpoint: {status.checkpoint}")

@@ -34,6 +34,7 @@ class Topic(str, enum.Enum):
     EXCHANGE = "Exchange of gradients"
     EVALUATION = "Evaluation"
     CHECKPOINT = "Checkpoints"
+    TRACKING = "Experiment tracking"
     NODES = "Nodes"
     FAILURE = "Failures"
     RESOURCES = "Resources and priorities"

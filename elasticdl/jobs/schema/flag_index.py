@@ -11,6 +11,7 @@ from elasticdl.jobs.flags.grammar import Text
 from elasticdl.jobs.flags.names import JOB_NAME
 from elasticdl.jobs.sections.placement import ClusterSection, NodesSection
 from elasticdl.jobs.sections.program import DataSection, ModelSection
+from elasticdl.jobs.sections.tracking import TrackingSection
 from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSection, TrainingSection
 
 
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[Any]] = {
     "training": TrainingSection,
     "evaluation": EvaluationSection,
     "checkpoint": CheckpointSection,
+    "tracking": TrackingSection,
     "nodes": NodesSection,
     "cluster": ClusterSection,
 }

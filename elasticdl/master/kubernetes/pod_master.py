@@ -114,10 +114,8 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, terminated:
         spec = _spec(record)
         logging.getLogger().setLevel(spec.cluster.log_level)
         code = await _serve(cluster, writer, spec, record, folder, terminated)
-    except (JournalTaken, Replaced):
-        raise
     except UserError as error:
-        if isinstance(error, ClusterError) and error.status in MAY_NOT:
+        if _is_for_next_start(error):
             raise
         log.error("%s", error)
         await report_failure(writer, str(error))
@@ -125,6 +123,12 @@ async def _run(cluster: Cluster, writer: RecordWriter, folder: Path, terminated:
     if code == EXIT_FAILED:
         await _fail_for_good(cluster, writer, terminated)
     return code
+
+
+def _is_for_next_start(error: UserError) -> bool:
+    """Whether the job goes on: with another master, or with the next container of this one."""
+    is_forbidden = isinstance(error, ClusterError) and error.status in MAY_NOT
+    return is_forbidden or isinstance(error, (JournalTaken, Replaced))
 
 
 def _may_not_keep(job: str, namespace: str, error: ClusterError) -> UserError:
@@ -210,7 +214,12 @@ async def _serve(
         tasks.add(keeping)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
-            running.result()
+            try:
+                running.result()
+            except UserError as error:
+                if not _is_for_next_start(error):
+                    await master.finish_tracking("failed", error.message)
+                raise
         elif beating.done():
             beating.result()
         elif keeping.done():

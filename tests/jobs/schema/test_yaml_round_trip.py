@@ -28,6 +28,7 @@ from elasticdl.jobs.sections.env_secrets import SecretEnvs
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.reserved import same_place
 from elasticdl.jobs.sections.resources import ResourcesGrammar
+from elasticdl.jobs.sections.tracking import ServerAddress
 from elasticdl.jobs.sections.volumes import Volume, VolumesGrammar
 from elasticdl.jobs.spec import JobSpec, from_yaml, to_yaml
 
@@ -97,6 +98,8 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
     if isinstance(grammar, FilePath):
         # `~` is the home folder, and URLs are rejected.
         return (TEXT | TRAPS).filter(lambda text: not text.startswith("~") and not is_url(text))
+    if isinstance(grammar, ServerAddress):
+        return st.sampled_from(["", "http://127.0.0.1:5000", "https://[::1]/path?a=b#c", "http://host:"])
     if grammar.rule is None:
         return TEXT | TRAPS
     longest = grammar.rule.longest or 1000
