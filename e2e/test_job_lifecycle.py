@@ -232,7 +232,7 @@ def test_name_is_reused_and_a_running_job_is_replaced(machine: Machine) -> None:
     assert machine.run("train", "--job_name=job", "--job_command=echo third").returncode == 0
     listed = machine.run("jobs", "list").stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == ["job", "job.2", "job.1"]
-    assert [line.split()[2] for line in listed] == ["stopped", "succeeded", "succeeded"]
+    assert [line.split()[2] for line in listed] == ["succeeded", "succeeded", "stopped"]
     for name, word in (("job.1", "first"), ("job.2", "second"), ("job", "third")):
         assert machine.run("jobs", "logs", name, "worker-0").stdout.splitlines()[0] == word
     assert machine.run("jobs", "delete", "job").returncode == 0
