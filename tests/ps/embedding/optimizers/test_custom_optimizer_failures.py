@@ -184,7 +184,7 @@ def test_a_replacement_that_has_no_such_module_reports_it_and_ends(job: Job, tok
     job.client(1).pull()
     connection = as_primary(job.request.address, token)
     attributes = '{"optimizer": {"name": "elsewhere:Picky", "flavor": "python", "options": {}}}'
-    tell(connection, 1, fill=ps_pb2.Fill(attributes=attributes))
+    tell(connection, 1, fill=ps_pb2.Fill(attributes=attributes, parts=1))
     assert_failed_once(job, "The optimizer Picky cannot be had from the model zoo", "no module elsewhere.py")
     connection.close()
 

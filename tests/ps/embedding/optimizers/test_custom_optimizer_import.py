@@ -92,7 +92,7 @@ def test_when_it_takes_the_place_of_one_from_a_checkpoint(store: Store, was_free
 
 def test_when_another_server_fills_this_one(store: Store, was_free: list[bool]) -> None:
     store.open()
-    receive(store, ps_pb2.Entry(fill=ps_pb2.Fill(attributes=json.dumps({"optimizer": DOCUMENT}))))
+    receive(store, ps_pb2.Entry(fill=ps_pb2.Fill(attributes=json.dumps({"optimizer": DOCUMENT}), parts=1)))
     assert was_free == [True]
 
 
