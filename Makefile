@@ -32,7 +32,7 @@ BY_ZIG = .venv-zig
 COVERED = controller jobs master/health master/ledger scheduling wire
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e chaos chaos-kubernetes fuzz e2e-keras3 \
+.PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
   kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
 
@@ -80,14 +80,17 @@ coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a frame
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not soak" $(subst /,.,$(COVERED:%=--cov=elasticdl/%)) --cov-report=term \
 	  $(COVERED:%=tests/%)
 
+e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults of e2e and chaos, as root
+	$(TEST_ENV)/bin/python -m e2e.campaign.programs
+
 # Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
-e2e: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
+e2e: e2e-programs $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
 	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
 # Jobs whose parameters say how often each sample was applied, with faults that a seed decides.
 CHAOS_RUNS ?= 100
 CHAOS_SEED ?= 1
-chaos: $(TEST_ENV)/$(STAMP)  ## a hundred jobs of all strategies with kills, partitions, full disks ... (CHAOS_RUNS, CHAOS_SEED)
+chaos: e2e-programs  ## a hundred jobs of all strategies with kills, partitions, full disks ... (CHAOS_RUNS, CHAOS_SEED)
 	$(TEST_ENV)/bin/python -m e2e.campaign --runs=$(CHAOS_RUNS) --seed=$(CHAOS_SEED)
 
 SOAK_MINUTES ?= 120

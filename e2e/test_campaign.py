@@ -22,8 +22,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("strategy", "fault"), RUNS)
 def test_fault_leaves_each_sample_applied_once(tmp_path: Path, strategy: str, fault: str) -> None:
-    if not is_available(fault, tmp_path):
-        pytest.skip(f"{fault}: this machine does not allow it")
+    assert is_available(fault, tmp_path), f"{fault}: it needs root, and `make e2e-programs`"
     checked = check(Run(seed=1, strategy=strategy, fault=fault), tmp_path)
     # A full disk may end the job.
     others = (Outcome.RESUMED, Outcome.EXPLAINED) if fault == "disk" else ()

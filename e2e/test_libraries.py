@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from collections.abc import Callable
@@ -20,20 +19,12 @@ STEPS = 45
 _UNNAMED = "_EDL_DEFAULT_TRAINING_DATA"
 
 
-def _needs(library: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(importlib.util.find_spec(library) is None, reason=f"{library} is not installed")
-
-
 # With the accuracy that two epochs reach at least.
 LIBRARIES = [
     pytest.param("elastic_loop", "{folder}/{program}.pt", 0.7, id="plain"),
-    pytest.param(
-        "accelerate_loop", "{folder}/{program}.pt", 0.7, id="accelerate", marks=_needs("accelerate")
-    ),
-    pytest.param(
-        "transformers_trainer", "{folder}/{program}", 0.3, id="transformers", marks=_needs("transformers")
-    ),
-    pytest.param("lightning_trainer", "{folder}/{program}", 0.7, id="lightning", marks=_needs("lightning")),
+    pytest.param("accelerate_loop", "{folder}/{program}.pt", 0.7, id="accelerate"),
+    pytest.param("transformers_trainer", "{folder}/{program}", 0.3, id="transformers"),
+    pytest.param("lightning_trainer", "{folder}/{program}", 0.7, id="lightning"),
 ]
 
 
@@ -83,7 +74,6 @@ def test_worker_killed_and_another_drained(
     assert not steps or max(steps) == EPOCHS * STEPS
 
 
-@_needs("jax")
 def test_jax_worker_killed_goes_on_from_what_it_reported(
     start_job: Callable[..., Job], gates: Gates, tmp_path: Path
 ) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
-
-nbclient = pytest.importorskip("nbclient")
-nbformat = pytest.importorskip("nbformat")
 
 CELLS = [
     'import elasticdl\njob = elasticdl.train(job_name="job", job_command="echo hello", num_workers=1, quiet=False)',

@@ -1,0 +1,22 @@
+"""Installs the Debian packages that faults need: `python -m e2e.campaign.programs`, as root, before the tests.
+
+Other users need them installed already, and namespaces of their own.
+"""
+
+from __future__ import annotations
+
+import os
+
+from e2e.cluster.programs import install
+
+# By the command that shows whether it is there: partitions, namespaces, and the library that moves a clock.
+PACKAGES = {
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+    "gcc": "gcc",
+    "/usr/include/stdlib.h": "libc6-dev",
+}
+
+if __name__ == "__main__" and os.geteuid() == 0:
+    install(PACKAGES)
