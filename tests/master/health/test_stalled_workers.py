@@ -117,7 +117,7 @@ def test_stalled_worker_is_killed_and_the_log_says_why(
     clock.now += 31
     asyncio.run(master.supervisor.check_nodes())
     assert stopped == ["worker-0"]
-    assert caplog.messages == ["Killing worker-0: stalled for 31 s; requeueing 1 shard"]
+    assert caplog.messages.count("Killing worker-0: stalled for 31 s; requeueing 1 shard") == 1
     # Its timer begins again: the platform has yet to report its end.
     clock.now += 30
     asyncio.run(master.supervisor.check_nodes())

@@ -56,8 +56,12 @@ def calls(stub: Any) -> Iterator[Any]:
 def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
     store, stub = served
     waiting = list(calls(stub))
+    refused = threading.Event()
+    for call in waiting:
+        call.add_done_callback(lambda _: refused.set())
     assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=60).ready
-    # Some wait until the map has no such backup any more; the others are refused until then.
+    # Some wait until the map has no such backup any more; the others are refused before.
+    assert refused.wait(60)
     store.peers.update_routes(Routes(map=first_map([0], version=2), incarnations={0: "a"}))
     assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
