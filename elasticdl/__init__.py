@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elasticdl.catalog.result import JobResult
-    from elasticdl.cli.run import run
+    from elasticdl.cli.submission.run import run
     from elasticdl.errors import UserError
     from elasticdl.handle import JobFailed, JobHandle, job, list_jobs, train
     from elasticdl.jobs.mode import Mode
@@ -64,7 +64,7 @@ _PLACES = {
     "metrics": "elasticdl.worker.scoring.metrics:",
     "paddle": "elasticdl.paddle:",
     "open_snapshot": "elasticdl.ps.checkpoint.opened_checkpoint:open_snapshot",
-    "run": "elasticdl.cli.run:run",
+    "run": "elasticdl.cli.submission.run:run",
     "scalar": "elasticdl.worker.scalars:scalar",
     "torch": "elasticdl.torch:",
     "train": "elasticdl.handle:train",

@@ -23,7 +23,7 @@ from elasticdl.catalog.lookup import JobLookup
 from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.catalog.result import JobResult
 from elasticdl.cli.output.display import Display, make_display
-from elasticdl.cli.run import build_spec, remove_former, run_async, stop_running
+from elasticdl.cli.submission.run import build_spec, remove_former, run_async, stop_running
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.jobs.flags.flag import JobKind
 from elasticdl.jobs.job_store import JobRun, JobStore

@@ -24,12 +24,12 @@ from elasticdl.jobs.flags.nearest import did_you_mean
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 COMMANDS = {
-    "train": Entry(place="elasticdl.cli.job_commands:train", help="Train a model."),
-    "evaluate": Entry(place="elasticdl.cli.job_commands:evaluate", help="Evaluate a trained model."),
+    "train": Entry(place="elasticdl.cli.submission.commands:train", help="Train a model."),
+    "evaluate": Entry(place="elasticdl.cli.submission.commands:evaluate", help="Evaluate a trained model."),
     "predict": Entry(
-        place="elasticdl.cli.job_commands:predict", help="Make predictions with a trained model."
+        place="elasticdl.cli.submission.commands:predict", help="Make predictions with a trained model."
     ),
-    "jobs": Entry(place="elasticdl.cli.jobs:jobs", help="List, watch, scale, stop and delete jobs."),
+    "jobs": Entry(place="elasticdl.cli.jobs.commands:jobs", help="List, watch, scale, stop and delete jobs."),
     "data": Entry(place="elasticdl.cli.data:data", help="Make, convert and describe data sets."),
     "checkpoints": Entry(
         place="elasticdl.cli.checkpoints:checkpoints", help="Describe checkpoints and export their tables."

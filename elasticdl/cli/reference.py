@@ -5,7 +5,7 @@ python -m elasticdl.cli.reference > docs/reference/flags.md
 
 from __future__ import annotations
 
-from elasticdl.cli.flags import default_text
+from elasticdl.cli.submission.flags import default_text
 from elasticdl.jobs.flags.flag import KINDS, Topic
 from elasticdl.jobs.schema.flag_index import LEAVES, Leaf
 

@@ -18,9 +18,9 @@ import click
 
 from elasticdl.catalog.job import Job
 from elasticdl.catalog.lookup import JobList, JobLookup
-from elasticdl.cli.attach import attach, resume, wait
-from elasticdl.cli.job_names import complete_jobs, complete_nodes, complete_running_nodes
-from elasticdl.cli.moments import DURATION, MOMENT
+from elasticdl.cli.jobs.attach import attach, resume, wait
+from elasticdl.cli.jobs.moments import DURATION, MOMENT
+from elasticdl.cli.jobs.names import complete_jobs, complete_nodes, complete_running_nodes
 from elasticdl.cli.output.job_list import job_document, print_jobs, select_jobs
 from elasticdl.cli.output.notes import NoteObserver, note
 from elasticdl.errors import UserError

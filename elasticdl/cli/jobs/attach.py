@@ -18,10 +18,10 @@ from elasticdl.catalog.local.job import LocalJob
 from elasticdl.catalog.lookup import JobLookup
 from elasticdl.catalog.observer import JobObserver
 from elasticdl.catalog.result import exit_code
-from elasticdl.cli.job_names import complete_jobs
+from elasticdl.cli.jobs.names import complete_jobs
 from elasticdl.cli.output.display import make_display
 from elasticdl.cli.output.notes import NoteObserver, note
-from elasticdl.cli.run import print_detached, resume_here
+from elasticdl.cli.submission.run import print_detached, resume_here
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.jobs.status import JobStatus
 

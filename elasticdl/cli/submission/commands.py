@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from elasticdl.cli.flags import JobCommand, given_flags, merged
 from elasticdl.cli.group import UserPath
+from elasticdl.cli.submission.flags import JobCommand, given_flags, merged
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition
 from elasticdl.jobs.flags.flag import JobKind
@@ -44,7 +44,7 @@ def _command(kind: JobKind, help_text: str) -> JobCommand:
                 check_definition(spec)
             click.echo(to_yaml(spec), nl=False)
             return 0
-        from elasticdl.cli.run import run_detached, run_local
+        from elasticdl.cli.submission.run import run_detached, run_local
 
         return (run_detached if detach else run_local)(spec, replace=replace)
 
@@ -89,7 +89,7 @@ def _on_a_cluster(spec: JobSpec, *, dry_run: bool, yaml: str | None, wait: bool,
     if dry_run:
         click.echo(_manifests(spec, is_preview=True), nl=False)
         return 0
-    from elasticdl.cli.run import submit
+    from elasticdl.cli.submission.run import submit
 
     return submit(spec, wait=wait, replace=replace)
 
