@@ -85,7 +85,7 @@ e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults of e2e and
 
 # Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
 e2e: e2e-programs $(PUBLIC_CLIENT)/$(STAMP) e2e-keras3  ## whole jobs on this machine, with processes killed
-	$(TEST_ENV)/bin/python -m e2e.again -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
+	$(TEST_ENV)/bin/python -m e2e.rerun -n 3 --dist=worksteal --durations=25 --ignore=e2e/kubernetes e2e
 
 # Jobs whose parameters say how often each sample was applied, with faults that a seed decides.
 CHAOS_RUNS ?= 100
@@ -109,7 +109,7 @@ e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 
 
 # On the cluster that KUBECONFIG names, or on one made for it (on Debian, as root).
 e2e-kubernetes: $(TEST_ENV)/$(STAMP) $(PUBLIC_CLIENT)/$(STAMP)  ## whole jobs on a real Kubernetes
-	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.again -n 3 --maxschedchunk=1 -rs --durations=25 e2e/kubernetes
+	$(TEST_ENV)/bin/python -m e2e.cluster with $(TEST_ENV)/bin/python -m e2e.rerun -n 3 --maxschedchunk=1 -rs --durations=25 e2e/kubernetes
 
 kubernetes-prepared: $(TEST_ENV)/$(STAMP)  ## the programs and image layers of e2e-kubernetes (minutes, once)
 	$(TEST_ENV)/bin/python -m e2e.cluster prepare

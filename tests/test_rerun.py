@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MAIN = "import sys; from pathlib import Path; from e2e.again import main; sys.exit(main(['-q'], root=Path.cwd()))"
+MAIN = "import sys; from pathlib import Path; from e2e.rerun import main; sys.exit(main(['-q'], root=Path.cwd()))"
 ROOT = Path(__file__).resolve().parents[1]
 FAILS_ONCE = """
 from pathlib import Path

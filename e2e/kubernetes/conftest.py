@@ -3,7 +3,7 @@
 `make e2e-kubernetes` starts a cluster for them and ends it. Run by themselves they use the one that is there, or start
 one and leave it: `python -m e2e.cluster down` ends it.
 
-A cluster that KUBECONFIG names has to let pods be root on its machines and mount their /tmp (`foothold.py`), and needs
+A cluster that KUBECONFIG names has to let pods be root on its machines and mount their /tmp (`host_access.py`). It needs
 FlowSchemas (Kubernetes 1.20 and later have them). It is given images as `e2e/cluster/places.py` says. Tests are skipped
 there, each with its reason, and never on a cluster of our own, if they want what it does not have:
 
@@ -175,7 +175,7 @@ def shared_folder(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def three_machines(cluster: Cluster, whole_cluster: None) -> list[str]:
-    """That can be stopped, but for the first: the hall of held workers is there."""
+    """That can be stopped, but for the first: the batch server runs there."""
     if isinstance(cluster, Given):
         pytest.skip("this cluster has no known way to stop a machine")
     everywhere = Kubectl(namespace="default")

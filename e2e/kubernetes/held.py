@@ -1,7 +1,7 @@
 """Jobs whose workers stop where a test wants them to, so that whatever happens to a job happens in the middle of it.
 
-They wait in a hall (`e2e/zoo/held/hall.py`), a pod that the test talks to through the API server. Programs and data
-come from ConfigMaps. So nothing is asked of a cluster but that it runs pods.
+They wait for a batch server (`e2e/zoo/held/batch_server.py`), a pod that the test reaches through the API server.
+Programs and data come from ConfigMaps, so any cluster that runs pods will do.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import packaging
 import psutil
 
 from e2e.conftest import ROOT, wait_until
+from e2e.kubernetes.batch_server import BatchServer
 from e2e.kubernetes.conftest import Elasticdl, Kubectl
-from e2e.kubernetes.hall import Hall
 
 NAME = "job"
 MASTER = f"elasticdl-{NAME}-master"
-# Who is held for long does not hang.
+# A worker that waits for the batch server is not stalled.
 COMMON_FLAGS = (f"--job_name={NAME}", "--image_pull_policy=Never", "--stall_factor=0")
 # Of the program in e2e/zoo/held: each worker does shards of four batches.
 SIZE, EPOCHS, BATCH = 1000, 2, 10
@@ -34,15 +34,15 @@ _PROGRAMS = "config_map=held,mount_path=/held/zoo/held"
 class HeldJob:
     kubectl: Kubectl
     elasticdl: Elasticdl
-    hall: Hall
+    batch_server: BatchServer
     # For files on their way to the cluster.
     folder: Path
 
     @classmethod
     def prepared(cls, kubectl: Kubectl, elasticdl: Elasticdl, folder: Path) -> HeldJob:
         kubectl("create", "configmap", "held", f"--from-file={ROOT}/e2e/zoo/held")
-        hall = Hall.opened(kubectl, programs="held")
-        return cls(kubectl=kubectl, elasticdl=elasticdl, hall=hall, folder=folder)
+        batch_server = BatchServer.opened(kubectl, programs="held")
+        return cls(kubectl=kubectl, elasticdl=elasticdl, batch_server=batch_server, folder=folder)
 
     # -- a job -----------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class HeldJob:
             "--image_name=elasticdl-test:light",
             f"--job_command={PROGRAM}",
             f"--volume={_PROGRAMS}{volumes and ';'}{volumes}",
-            f"--envs={self._hall}",
+            f"--envs={self._batch_server}",
             *self._way_out,
             *flags,
         )
@@ -94,39 +94,39 @@ class HeldJob:
             f"--model_def=held.{framework}_model.custom_model",
             "--training_data=/data/train",
             f"--volume={_PROGRAMS};config_map=data,mount_path=/data/train",
-            f"--envs=ELASTICDL_THREADS=1;{self._hall}",
+            f"--envs=ELASTICDL_THREADS=1;{self._batch_server}",
             *self._way_out,
             *flags,
         )
 
     @property
-    def _hall(self) -> str:
-        return f"ELASTICDL_TEST_HALL={self.hall.address}"
+    def _batch_server(self) -> str:
+        return f"ELASTICDL_TEST_BATCH_SERVER={self.batch_server.address}"
 
     @property
     def _way_out(self) -> tuple[str, ...]:
-        """The hall is no pod of the job."""
-        return (f"--egress={self.hall.address}",)
+        """The batch server is no pod of the job."""
+        return (f"--egress={self.batch_server.address}",)
 
-    # -- the gates -------------------------------------------------------------------------------------------
+    # -- the batch server -------------------------------------------------------------------------------------------
 
     def limit(self, batches: int, node: str = "") -> None:
-        """So many batches may each worker do, or the one that is named."""
-        self.hall.ask("PUT", f"limit/{batches}/{node}")
+        """The batches that each worker, or the named one, may do."""
+        self.batch_server.ask("PUT", f"limit/{batches}/{node}")
 
     def release(self) -> None:
-        self.hall.ask("DELETE", "limit")
+        self.batch_server.ask("DELETE", "limit")
 
     def done(self) -> dict[str, int]:
-        """The batches of the workers that are, or were, held."""
-        return dict(self.hall.ask("GET")["done"])
+        """The batches of the workers that wait or waited."""
+        return dict(self.batch_server.ask("GET")["done"])
 
     def has_ended(self, node: str) -> bool:
         """Whether its program has come to its own end."""
-        return node in self.hall.ask("GET")["ended"]
+        return node in self.batch_server.ask("GET")["ended"]
 
     def wait_for_held(self, batches: int, *nodes: str) -> None:
-        """Until all of these have done so many, which is as many as they may."""
+        """Until all of these have reached their limit of so many batches."""
         wait_until(
             lambda: all(self.done().get(node) == batches for node in nodes),
             f"{', '.join(nodes)} are held after {batches} batches",

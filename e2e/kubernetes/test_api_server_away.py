@@ -25,7 +25,7 @@ def process_with(marks: dict[str, str]) -> psutil.Process:
 def test_workers_end_while_it_is_away_and_afterwards(
     own_cluster: SelfMade, alone: None, held: HeldJob
 ) -> None:
-    held = dataclasses.replace(held, hall=held.hall.without_the_api_server())
+    held = dataclasses.replace(held, batch_server=held.batch_server.without_the_api_server())
     held.limit(3)
     held.start_program("--num_workers=3")
     held.wait_for_held(3, "worker-0", "worker-1", "worker-2")

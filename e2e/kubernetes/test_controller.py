@@ -120,7 +120,7 @@ def test_broken_jobs_are_reported_and_block_no_others(start: Start, jobs: Traini
     wrong["spec"]["trainer"]["resources"]["requests"]["cpu"] = "a lot"
     jobs.apply(wrong)
     with own_namespace() as elsewhere:
-        others = TrainingJobs.prepared(elsewhere, hall=jobs.hall, needs=NEEDS)
+        others = TrainingJobs.prepared(elsewhere, batch_server=jobs.batch_server, needs=NEEDS)
         jobs.create("same", 1, 2)
         others.create("same", 2, 2)
         jobs.wait_for_size(same=2)

@@ -122,7 +122,7 @@ def two_controllers(place: str, kubectl: Kubectl, folder: Path) -> Iterator[Cont
 
 
 class Machines:
-    """Of which one at a time is stopped, and never the first: the hall is there."""
+    """Stopped one at a time, and never the first, where the batch server runs."""
 
     def __init__(self, kubectl: Kubectl, cluster: SelfMade, names: list[str]) -> None:
         self._kubectl, self._cluster, self.names = kubectl, cluster, names

@@ -8,8 +8,8 @@ import json
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import machines
-from e2e.kubernetes.foothold import foothold
 from e2e.kubernetes.held import BATCH, MASTER, HeldJob
+from e2e.kubernetes.host_access import host_access
 
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
@@ -17,7 +17,7 @@ WORKERS = ("worker-0", "worker-1", "worker-2")
 def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     before = to_the_first_shard(held)
     master = held.kubectl.get("pod", MASTER)
-    with foothold(held.kubectl, master["spec"]["nodeName"]) as machine:
+    with host_access(held.kubectl, master["spec"]["nodeName"]) as machine:
         machine.kill({"ELASTICDL_PLATFORM": "kubernetes", "MY_POD_IP": master["status"]["podIP"]})
     # To the end of their first shards.
     held.limit(4)
@@ -37,7 +37,7 @@ def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
 
 
 def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> None:
-    with foothold(held.kubectl, machines(held.kubectl)[0]) as machine:
+    with host_access(held.kubectl, machines(held.kubectl)[0]) as machine:
         before = to_the_first_shard(
             held,
             "--journal_dir=/journals",

@@ -101,11 +101,11 @@ def policies_heeded(cluster: Cluster, held: HeldJob, stranger: str) -> Iterator[
     with heeded(lambda: (held.kubectl.list("pods"), held.kubectl.list("networkpolicies"))):
         assert knock(held, stranger) == "kept out"
         assert knock(held, pod_of("worker-1")) == "let in"
-        # Nor do they get out, but to the hall, and the master to the API server.
+        # Nor do they get out, but to the batch server, and the master to the API server.
         address = held.kubectl.get("pod", stranger)["status"]["podIP"]
         api_server = f"{NODE_IP}:6443"
         assert knock_at(held, pod_of("worker-1"), f"{address}:22", api_server) == "kept out"
-        assert knock_at(held, pod_of("worker-1"), held.hall.address) == "let in"
+        assert knock_at(held, pod_of("worker-1"), held.batch_server.address) == "let in"
         assert knock_at(held, MASTER, api_server) == "let in"
         yield
 

@@ -12,8 +12,8 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import machines
-from e2e.kubernetes.foothold import foothold
 from e2e.kubernetes.held import HeldJob
+from e2e.kubernetes.host_access import host_access
 
 # Takes most of its grace to end.
 SAVES = """
@@ -32,7 +32,7 @@ while True:
 @pytest.mark.parametrize("command", ["python3 /saves/saves.py", "cd /saves && python3 saves.py"])
 def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob, command: str) -> None:
     held.kubectl("create", "configmap", "saves", f"--from-literal=saves.py={SAVES}")
-    with foothold(held.kubectl, machines(held.kubectl)[0]) as machine:
+    with host_access(held.kubectl, machines(held.kubectl)[0]) as machine:
         held.start_program(
             "--num_workers=1",
             f"--job_command={command}",

@@ -12,7 +12,7 @@ from e2e.kubernetes.held import MASTER, HeldJob
 
 
 def test_fewer_pods_than_wanted(held: HeldJob) -> None:
-    # The hall is one of them, the master another.
+    # The batch server is one of them, the master another.
     held.kubectl("create", "quota", "few", "--hard=pods=4")
     held.limit(3)
     held.start_public_program("--num_workers=4")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from e2e.kubernetes.conftest import Elasticdl, Kubectl, machines
-from e2e.kubernetes.foothold import foothold
+from e2e.kubernetes.host_access import host_access
 
 # Of digits, in batches of 64.
 SIZE, TEST_SIZE, STEPS = 1437, 360, 23
@@ -23,7 +23,7 @@ def test_trained_further_evaluated_and_predicted(
 ) -> None:
     for part in ("train", "test"):
         kubectl("create", "configmap", part, f"--from-file={digits}/{part}")
-    with foothold(kubectl, machines(kubectl)[0]) as machine:
+    with host_access(kubectl, machines(kubectl)[0]) as machine:
         common = (
             "--image_name=elasticdl-test:keras",
             "--image_pull_policy=Never",

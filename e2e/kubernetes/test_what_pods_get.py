@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from e2e.kubernetes.conftest import Elasticdl, Kubectl, machines
-from e2e.kubernetes.foothold import Foothold, foothold
+from e2e.kubernetes.host_access import HostAccess, host_access
 
 # Says what it finds, and does its part of the data.
 PROGRAM = """
@@ -119,15 +119,15 @@ def machine(kubectl: Kubectl) -> Iterator[str]:
 
 
 @pytest.fixture
-def folders(kubectl: Kubectl, machine: str) -> Iterator[Foothold]:
-    with foothold(kubectl, machine) as found:
+def folders(kubectl: Kubectl, machine: str) -> Iterator[HostAccess]:
+    with host_access(kubectl, machine) as found:
         for folder, text in (("host", "from the machine"), ("disk/inner", "from a claim")):
             found.sh(f"mkdir -p {folder}; chmod 777 {folder}; echo {text} > {folder}/hello")
         yield found
 
 
 @pytest.fixture
-def volumes(kubectl: Kubectl, folders: Foothold) -> Iterator[str]:
+def volumes(kubectl: Kubectl, folders: HostAccess) -> Iterator[str]:
     kubectl("create", "configmap", "settings", "--from-literal=hello=from a map")
     kubectl("create", "secret", "generic", "keys", "--from-literal=one=from a secret")
     disk = f"disk-{kubectl.namespace}"

@@ -16,8 +16,8 @@ from typing import Any
 
 from e2e.cluster.selfmade import SelfMade
 from e2e.conftest import ROOT, wait_until
+from e2e.kubernetes.batch_server import BatchServer
 from e2e.kubernetes.conftest import MANIFESTS, Kubectl, api
-from e2e.kubernetes.hall import Hall
 
 OURS, EDL = "trainingjobs.elasticdl.org", "trainingjobs.paddlepaddle.org"
 IMAGE = "elasticdl-test:light"
@@ -86,29 +86,33 @@ class TrainingJobs:
     """Those of one namespace, whose trainers run the slow program. `needs`: what each of them requests besides."""
 
     kubectl: Kubectl
-    hall: Hall
+    batch_server: BatchServer
     needs: Mapping[str, str]
 
     @classmethod
     def prepared(
-        cls, kubectl: Kubectl, *, needs: Mapping[str, str], hall: Hall | None = None
+        cls, kubectl: Kubectl, *, needs: Mapping[str, str], batch_server: BatchServer | None = None
     ) -> TrainingJobs:
-        """`hall`: that of another namespace, by default one of this."""
+        """`batch_server`: that of another namespace, by default one of this."""
         kubectl("create", "configmap", "held", f"--from-file={ROOT}/e2e/zoo/held")
-        return cls(kubectl=kubectl, hall=hall or Hall.opened(kubectl, programs="held"), needs=needs)
+        return cls(
+            kubectl=kubectl,
+            batch_server=batch_server or BatchServer.opened(kubectl, programs="held"),
+            needs=needs,
+        )
 
     def slow_down(self) -> None:
         """All trainers take their time until `release`."""
-        self.hall.ask("PUT", "limit/0")
+        self.batch_server.ask("PUT", "limit/0")
 
     def release(self) -> None:
-        self.hall.ask("DELETE", "limit")
+        self.batch_server.ask("DELETE", "limit")
 
     def document(
         self, name: str, low: int, high: int, *, batch_seconds: float = 0.5, **spec: Any
     ) -> dict[str, Any]:
         """`batch_seconds`: how long a batch takes until `release`."""
-        variables = f"ELASTICDL_TEST_HALL={self.hall.address} ELASTICDL_TEST_BATCH_SECONDS={batch_seconds}"
+        variables = f"ELASTICDL_TEST_BATCH_SERVER={self.batch_server.address} ELASTICDL_TEST_BATCH_SECONDS={batch_seconds}"
         # Limits are what is requested.
         small = {"cpu": "200m", "memory": "128Mi"}
         return {

@@ -1,4 +1,4 @@
-"""A worker does as many batches as the hall lets it, and says there how many it has done: see `hall.py`."""
+"""Makes a worker wait before each batch until the batch server (`batch_server.py`) allows it."""
 
 import json
 import os
@@ -6,16 +6,16 @@ import time
 import urllib.error
 import urllib.request
 
-HALL = os.environ["ELASTICDL_TEST_HALL"]
+BATCH_SERVER = os.environ["ELASTICDL_TEST_BATCH_SERVER"]
 NODE = os.environ["ELASTICDL_NODE"]
 # Pods talk to each other directly.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def ask(method: str, path: str) -> str:
-    """For as long as it takes: the hall is on a machine, too. Returns the answer."""
+    """Returns the answer. Retries without end: the machine of the batch server may be away for a while."""
     request = urllib.request.Request(
-        f"http://{HALL}/{path}", method=method, data=b"" if method == "PUT" else None
+        f"http://{BATCH_SERVER}/{path}", method=method, data=b"" if method == "PUT" else None
     )
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A program of the user's own: goes through its data shard by shard. It says in the hall that it is through."""
+"""A program of the user's own: goes through its data shard by shard. It reports its end to the batch server."""
 
 from gate import NODE, Gate, ask
 

@@ -1,4 +1,4 @@
-"""A program that takes its time until the hall lets everybody go, and goes on meanwhile: one batch in a while.
+"""A slow program, one batch in a while, until the batch server has no limits any more. Then it runs at full speed.
 
 Unlike a held worker it ends its shard when it is drained, so that jobs can be resized while they wait.
 """
@@ -6,14 +6,14 @@ Unlike a held worker it ends its shard when it is drained, so that jobs can be r
 import os
 import time
 
-from gate import HALL, is_limited
+from gate import BATCH_SERVER, is_limited
 
 from elasticai_api.common.data_shard_service import DataShardService
 
 BATCH, SAMPLES = 10, 20_000
 _SECONDS = float(os.environ.get("ELASTICDL_TEST_BATCH_SECONDS", "0.5"))
 
-print("hall", HALL, flush=True)
+print("batch server", BATCH_SERVER, flush=True)
 shards = DataShardService(
     batch_size=BATCH, num_epochs=1, dataset_size=SAMPLES, num_minibatches_per_shard=2, dataset_name="samples"
 )

@@ -1,5 +1,6 @@
-"""A foothold on one of the cluster's machines, for what can only be done there: make folders, kill a process without
-telling anybody. It is a pod with the rights of the machine's root, on any cluster that lets pods have them.
+"""Access to one of the cluster's machines: make folders there, kill a process without the kubelet's knowledge.
+
+It is a pod with the rights of the machine's root. The cluster must allow such pods.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from e2e.kubernetes.conftest import Kubectl
 
-NAME = "foothold"
+NAME = "host-access"
 # Kills the one Python process that has these variables, given as JSON.
 _KILL = """
 import json, os, pathlib, signal, sys
@@ -27,7 +28,7 @@ def found(process):
 (process,) = (each for each in pathlib.Path("/proc").glob("[0-9]*") if found(each))
 os.kill(int(process.name), signal.SIGKILL)
 """
-# Says so when it has the lock, and keeps it until its input ends.
+# Prints a line when it has the lock, and holds it until its input ends.
 _LOCK = """
 import fcntl, sys
 with open(sys.argv[1]) as file:
@@ -38,7 +39,7 @@ with open(sys.argv[1]) as file:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foothold:
+class HostAccess:
     kubectl: Kubectl
     machine: str
 
@@ -61,7 +62,7 @@ class Foothold:
 
     @contextlib.contextmanager
     def locked(self, file: str) -> Iterator[None]:
-        """Holds the lock of a file of the folder, from the moment when its holder releases it."""
+        """Waits for the lock of a file of the folder, and holds it."""
         command = ("python3", "-c", _LOCK, f"/machine{self.folder}/{file}")
         holding = subprocess.Popen(
             ["kubectl", f"--namespace={self.kubectl.namespace}", "exec", "--stdin", NAME, "--", *command],
@@ -78,10 +79,10 @@ class Foothold:
 
 
 @contextlib.contextmanager
-def foothold(kubectl: Kubectl, machine: str) -> Iterator[Foothold]:
+def host_access(kubectl: Kubectl, machine: str) -> Iterator[HostAccess]:
     kubectl("create", "--filename=-", text=json.dumps(_pod(machine)))
     kubectl.wait_until_ready(NAME)
-    made = Foothold(kubectl=kubectl, machine=machine)
+    made = HostAccess(kubectl=kubectl, machine=machine)
     kubectl("exec", NAME, "--", "install", "--directory", "--mode=777", f"/machine{made.folder}")
     yield made
     kubectl("exec", NAME, "--", "rm", "-rf", f"/machine{made.folder}")

@@ -1,4 +1,4 @@
-"""`python -m e2e.again ARGUMENTS`: runs pytest, then reruns each failed test alone, up to a few.
+"""`python -m e2e.rerun ARGUMENTS`: runs pytest, then reruns each failed test alone, up to a few.
 
 The tests of whole jobs start many processes on a machine with an unknown load. A test that fails, and then passes
 alone, does not block a change. It is still a defect: the test depends on the speed of the machine or the system has a

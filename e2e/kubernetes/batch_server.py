@@ -1,4 +1,4 @@
-"""The hall in which held workers wait (`e2e/zoo/held/hall.py`), seen from a test."""
+"""The client of the batch server that workers of a test wait for (`e2e/zoo/held/batch_server.py`)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import httpx
 from e2e.conftest import DEADLINE
 from e2e.kubernetes.conftest import Kubectl, api, machines
 
-NAME, PORT = "hall", 8000
+NAME, PORT = "batch-server", 8000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hall:
+class BatchServer:
     kubectl: Kubectl
     # As pods reach it.
     address: str
     directly: bool = False
 
     @classmethod
-    def opened(cls, kubectl: Kubectl, *, programs: str) -> Hall:
-        """On the first of the machines: who loses machines spares that one. `programs` is the ConfigMap it is in."""
+    def opened(cls, kubectl: Kubectl, *, programs: str) -> BatchServer:
+        """On the first machine, which tests that stop machines leave alone. `programs`: the ConfigMap with its code."""
         kubectl("create", "--filename=-", text=json.dumps(_pod(machines(kubectl)[0], programs)))
         kubectl.wait_until_ready(NAME)
         return cls(kubectl=kubectl, address=f"{kubectl.get('pod', NAME)['status']['podIP']}:{PORT}")
 
-    def without_the_api_server(self) -> Hall:
+    def without_the_api_server(self) -> BatchServer:
         """For processes in the cluster's network."""
         return dataclasses.replace(self, directly=True)
 
@@ -49,7 +49,7 @@ def _pod(machine: str, programs: str) -> dict[str, Any]:
         "name": "main",
         "image": "elasticdl-test:light",
         "imagePullPolicy": "Never",
-        "command": ["python3", "/programs/hall.py", str(PORT)],
+        "command": ["python3", "/programs/batch_server.py", str(PORT)],
         "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1},
         "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
     }

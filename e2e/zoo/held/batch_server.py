@@ -1,11 +1,11 @@
-"""Where workers wait to be let on: a small server in a pod of its own, so that a test can talk to it on any cluster.
+"""An HTTP server that limits the batches of workers. It has a pod of its own, so a test reaches it on any cluster.
 
-    PUT    /limit/BATCHES         so many batches may each worker do
-    PUT    /limit/BATCHES/NODE    so many may this one
-    DELETE /limit                 no worker is held any more; nor is one before the first limit is set
-    GET    /enter/NODE/DONE       a worker that has done so many asks for one more: answered when it may
-    PUT    /ended/NODE            a program has come to its own end
-    GET    /                      who is, or was, held, after how many batches; who has ended; and the limits
+    PUT    /limit/BATCHES         the limit of each worker
+    PUT    /limit/BATCHES/NODE    the limit of this worker
+    DELETE /limit                 no limits any more; there are none at first
+    GET    /enter/NODE/DONE       a worker asks for its next batch: answered when the limit allows it
+    PUT    /ended/NODE            the program of this worker has ended
+    GET    /                      batches of the workers that wait or waited, ended programs, limits
 
 A held request blocks no other one, however many there are.
 """
@@ -16,7 +16,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class Hall:
+class BatchServer:
     def __init__(self) -> None:
         self.limits: dict[str, float] = {}
         self.done: dict[str, int] = {}
@@ -48,14 +48,14 @@ class Hall:
 
 
 class Handler(BaseHTTPRequestHandler):
-    hall = Hall()
+    batch_server = BatchServer()
 
     def do_GET(self) -> None:
         match self.path.strip("/").split("/"):
             case [""]:
-                self._answer(json.dumps(self.hall.describe()))
+                self._answer(json.dumps(self.batch_server.describe()))
             case ["enter", node, done]:
-                self.hall.enter(node, int(done))
+                self.batch_server.enter(node, int(done))
                 self._answer()
             case _:
                 self.send_error(404)
@@ -63,16 +63,16 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         match self.path.strip("/").split("/"):
             case ["limit", batches, *node]:
-                self.hall.limit(int(batches), "".join(node))
+                self.batch_server.limit(int(batches), "".join(node))
                 self._answer()
             case ["ended", node]:
-                self.hall.ended.append(node)
+                self.batch_server.ended.append(node)
                 self._answer()
             case _:
                 self.send_error(404)
 
     def do_DELETE(self) -> None:
-        self.hall.release()
+        self.batch_server.release()
         self._answer()
 
     def log_message(self, *words: object) -> None:
