@@ -3,7 +3,7 @@
 `make e2e-kubernetes` starts a cluster for them and ends it. Run by themselves they use the one that is there, or start
 one and leave it: `python -m e2e.cluster down` ends it.
 
-A cluster that KUBECONFIG names has to let pods be root on its machines and mount their /tmp (`host_access.py`). It needs
+A cluster that KUBECONFIG names must let pods be root on its machines and mount their /tmp (`host_access.py`), and have
 FlowSchemas (Kubernetes 1.20 and later have them). It is given images as `e2e/cluster/places.py` says. Tests are skipped
 there, each with its reason, and never on a cluster of our own, if they want what it does not have:
 

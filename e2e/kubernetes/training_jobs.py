@@ -112,7 +112,8 @@ class TrainingJobs:
         self, name: str, low: int, high: int, *, batch_seconds: float = 0.5, **spec: Any
     ) -> dict[str, Any]:
         """`batch_seconds`: how long a batch takes until `release`."""
-        variables = f"ELASTICDL_TEST_BATCH_SERVER={self.batch_server.address} ELASTICDL_TEST_BATCH_SECONDS={batch_seconds}"
+        server = f"ELASTICDL_TEST_BATCH_SERVER={self.batch_server.address}"
+        variables = f"{server} ELASTICDL_TEST_BATCH_SECONDS={batch_seconds}"
         # Limits are what is requested.
         small = {"cpu": "200m", "memory": "128Mi"}
         return {
