@@ -86,6 +86,37 @@ class ModelDefinition:
     prediction_outputs_processor: Callable[..., Any] | None = None
     model_params: Mapping[str, str] = field(default_factory=dict)
 
+    def output_processor(self) -> Callable[[Any, int], None] | None:
+        """`process` of the definition's PredictionOutputsProcessor, if there is one. Its errors become UserErrors."""
+        make = self.prediction_outputs_processor
+        if make is None:
+            return None
+        try:
+            processor = make() if isinstance(make, type) else make
+        except Exception as error:
+            raise UserError(
+                f"{self.name}: the outputs processor failed: {type(error).__name__}: {error}\n"
+                f"{users_traceback(error).rstrip()}"
+            ) from error
+        if not hasattr(processor, "process"):
+            raise UserError(
+                f"The {type(processor).__name__} of {self.name} has no method process.",
+                hint="Define process(self, predictions, worker_id).",
+            )
+
+        def process(predictions: Any, worker_id: int) -> None:
+            try:
+                processor.process(predictions, worker_id)
+            except UserError:
+                raise
+            except Exception as error:
+                raise ProgramError(
+                    f"The outputs processor failed: {type(error).__name__}: {error}",
+                    traceback=users_traceback(error),
+                ) from error
+
+        return process
+
 
 def load_definition(
     *, model_zoo: str, model_def: str, names: Mapping[str, str], model_params: Mapping[str, str]

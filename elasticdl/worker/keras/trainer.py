@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from elasticdl.data.feeds import takes_columns
 from elasticdl.data.reader import Reader
-from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.keras import table_layers
 from elasticdl.ps.core.tensors import find_not_finite
@@ -30,7 +29,6 @@ from elasticdl.worker.batching.shard_batches import ShardBatches, Stop
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.callbacks import KerasCallbacks, make_callbacks
 from elasticdl.worker.keras.embedding_offload import MovedEmbedding, check_read, move_large, moved_back
-from elasticdl.worker.keras.errors import definition_error, program_error
 from elasticdl.worker.keras.export import export_model
 from elasticdl.worker.keras.graphs import Forward, Step, Training
 from elasticdl.worker.keras.input.columns import make_tensors
@@ -288,26 +286,7 @@ class KerasTrainer(Trainer):
         return lines + export_remarks(each.size for each in self._moved)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
-        make = self._definition.prediction_outputs_processor
-        if make is None:
-            return None
-        try:
-            processor = make() if isinstance(make, type) else make
-        except Exception as error:
-            raise definition_error(f"{self._definition.name}: the outputs processor failed", error) from error
-        if not hasattr(processor, "process"):
-            raise UserError(
-                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
-                hint="Define process(self, predictions, worker_id).",
-            )
-
-        def process(predictions: Any, worker_id: int) -> None:
-            try:
-                processor.process(predictions, worker_id)
-            except Exception as error:
-                raise program_error("The outputs processor failed", error) from error
-
-        return process
+        return self._definition.output_processor()
 
     # -- parts that are made when they are first wanted ------------------------------------------------------
 

@@ -273,17 +273,7 @@ class PaddleTrainer(Trainer):
         return write_export(self._model, path, arguments, keywords, self.tables)
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
-        made = self._definition.prediction_outputs_processor
-        if made is None:
-            return None
-        processor = made() if isinstance(made, type) else made
-        if not hasattr(processor, "process"):
-            raise UserError(
-                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
-                hint="Define process(self, predictions, worker_id).",
-            )
-        process: Callable[[Any, int], None] = processor.process
-        return process
+        return self._definition.output_processor()
 
     # -- inside ----------------------------------------------------------------------------------------------
 

@@ -362,17 +362,7 @@ class TorchTrainer(Trainer):
         return lines + export_remarks(moved_sizes(self._model))
 
     def output_processor(self) -> Callable[[Any, int], None] | None:
-        made = self._definition.prediction_outputs_processor
-        if made is None:
-            return None
-        processor = made() if isinstance(made, type) else made
-        if not hasattr(processor, "process"):
-            raise UserError(
-                f"The {type(processor).__name__} of {self._definition.name} has no method process.",
-                hint="Define process(self, predictions, worker_id).",
-            )
-        process: Callable[[Any, int], None] = processor.process
-        return process
+        return self._definition.output_processor()
 
     # -- inside ----------------------------------------------------------------------------------------------
 
@@ -394,10 +384,10 @@ class TorchTrainer(Trainer):
                 rates=Schedule(optimizer, schedule),
                 options=group_options(optimizer),
             )
-            self._tell_of_untrained(held_by(optimizer))
+            self._warn_of_untrained(held_by(optimizer))
         return self._learning
 
-    def _tell_of_untrained(self, held: set[int]) -> None:
+    def _warn_of_untrained(self, held: set[int]) -> None:
         trained = self._tables_of(held)
         names = [name for name, one in self._built().trainable.items() if id(one) not in held]
         names += [spec.name for spec in self.tables.specs if spec.name not in trained]

@@ -14,6 +14,7 @@ from elasticdl.data.example import decode_example
 from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, write_manifest
+from elasticdl.worker.definition import ProgramError
 from elasticdl.worker.model.model_store import LocalModel, restore, save
 from elasticdl.worker.trainer import Batch, EndedEpoch, MetricStates, Trainer
 from tests.worker.contract.framework import Framework
@@ -48,6 +49,29 @@ def test_states_of_an_evaluation_add_up(trainer: Callable[..., Trainer], batches
     ]
     assert made.metric_values(added) == pytest.approx(whole, rel=1e-6)
     assert whole["mse"] == pytest.approx(whole["loss"], rel=1e-5)
+
+
+class Unready:
+    def __init__(self) -> None:
+        raise OSError("out of paper")
+
+
+class Failing:
+    def process(self, predictions: Any, worker_id: int) -> None:
+        raise OSError(f"out of paper {worker_id}")
+
+
+def test_failing_outputs_processor_is_an_error_in_the_users_code(trainer: Callable[..., Trainer]) -> None:
+    with pytest.raises(UserError, match="the outputs processor failed: OSError: out of paper") as unready:
+        trainer(prediction_outputs_processor=Unready).output_processor()
+    process = trainer(prediction_outputs_processor=Failing).output_processor()
+    assert process is not None
+    with pytest.raises(
+        ProgramError, match="The outputs processor failed: OSError: out of paper 3"
+    ) as failing:
+        process({}, 3)
+    assert "in __init__" in str(unready.value)
+    assert "in process" in str(failing.value)
 
 
 def test_predictions_have_a_row_for_each_sample(trainer: Callable[..., Trainer], batches: Batches) -> None:
