@@ -5,11 +5,17 @@ measured runs beside it, as `elasticdl controller --kubeconfig=...`.
 
     python -m e2e.cluster up
     python -m benchmarks elastic_cluster
+
+`ELASTICDL_BENCHMARK_ONLY=edl_cases` (or `controller_latency`) measures that part alone.
 """
 
 from __future__ import annotations
 
+import os
+
 from benchmarks.report import Result
+
+ONLY = "ELASTICDL_BENCHMARK_ONLY"
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
@@ -18,9 +24,13 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     from benchmarks.kubernetes.elastic_jobs import running_controller
     from benchmarks.kubernetes.place import Place, enter
 
+    parts = {part.__name__.rpartition(".")[2]: part for part in (controller_latency, edl_cases)}
+    only = os.environ.get(ONLY, "")
+    if only and only not in parts:
+        raise SystemExit(f"{ONLY}={only} names no part of elastic_cluster. Parts: {', '.join(parts)}.")
     results = []
     enter(("light",))
-    for part in (controller_latency, edl_cases):
+    for part in [parts[only]] if only else parts.values():
         with Place.new() as place, running_controller(place):
             results += part.run(place, quick=quick, repeat=repeat)
     return results
