@@ -42,8 +42,8 @@ WITHIN = 0.15
 MASTER, TRAINER, MOST_TRAINERS = 1_250, 750, 12
 REPLICA = 1_150
 _TIMING = ControllerTiming()
-# A change is planned for at once, or when the time after the last plan is over: half of it on average.
-REACTION = _TIMING.plan_interval_seconds / 2
+# On a small cluster, where a plan costs nothing.
+REACTION = _TIMING.settle_seconds
 # Far more than any job does in the experiment.
 _WORK_SECONDS = 1e9
 

@@ -118,6 +118,11 @@ class Engine:
         }
         appliers[kind](document, gone=gone)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something that the last step has not seen; a heartbeat and progress are nothing."""
+        return bool(self._changed or self.view.changes)
+
     def resources(self) -> ClusterResources:
         return ClusterResources.of(self.view)
 
@@ -183,6 +188,10 @@ class Engine:
             if found := self._reconcile(job_id, view, now):
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
+
+    def seconds_to_due(self, now: float) -> float:
+        """Returns how soon a job is to be looked at of which nothing changes; infinite if there are no jobs."""
+        return max(min(self._due_at.values(), default=math.inf) - now, 0.0)
 
     def seconds_to_pause_end(self, now: float) -> float:
         """Returns how soon a step is due because a job has had its time to save a checkpoint; infinite if none is."""
