@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from elasticdl.scheduling.errors import SchedulingInputError
+from elasticdl.scheduling.quantities import request_text
 from elasticdl.scheduling.requirements import Resources, Toleration, check_resources
 
 
@@ -177,6 +179,12 @@ class JobDemand:
             if group.role == "worker":
                 return group
         return self.groups[-1]
+
+    @cached_property
+    def minimum_text(self) -> str:
+        """What the job needs to start, in words. Cached: it is part of each decision to wait."""
+        counts = ((group.minimum, group) for group in self.groups if group.minimum)
+        return "; ".join(f"{count} {group.role} of {request_text(group.requests)}" for count, group in counts)
 
     @property
     def fixed_groups(self) -> tuple[RoleGroup, ...]:
