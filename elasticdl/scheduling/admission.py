@@ -16,7 +16,6 @@ import numpy as np
 from elasticdl.scheduling.cluster import Pod
 from elasticdl.scheduling.inventory import Ints, Mask, Spots, count_fits
 from elasticdl.scheduling.preemption import Donors, make_room, preempt_for
-from elasticdl.scheduling.quantities import request_text
 from elasticdl.scheduling.workspace import Run, Workspace
 
 
@@ -299,7 +298,7 @@ def _lacking_when_empty(work: Workspace, run: Run) -> str:
             left -= count
         if left:
             fitting = group.minimum - left
-            return f"{fitting} of {group.minimum} {group.role} of {request_text(group.requests)} would"
+            return f"{fitting} of {group.minimum} {group} would"
     return ""
 
 

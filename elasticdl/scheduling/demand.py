@@ -41,6 +41,11 @@ class RoleGroup:
             raise SchedulingInputError(f"{owner}: minimum {self.minimum} exceeds maximum {self.maximum}")
         check_resources(owner, "requests", self.requests)
 
+    def __str__(self) -> str:
+        """One instance in words: what it requests, and which machines it asks for."""
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(self.node_selector.items()))
+        return f"{self.role} of {request_text(self.requests)}{f' on machines with {labels}' if labels else ''}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
@@ -183,8 +188,7 @@ class JobDemand:
     @cached_property
     def minimum_text(self) -> str:
         """What the job needs to start, in words. Cached: it is part of each decision to wait."""
-        counts = ((group.minimum, group) for group in self.groups if group.minimum)
-        return "; ".join(f"{count} {group.role} of {request_text(group.requests)}" for count, group in counts)
+        return "; ".join(f"{group.minimum} {group}" for group in self.groups if group.minimum)
 
     @property
     def fixed_groups(self) -> tuple[RoleGroup, ...]:

@@ -491,6 +491,31 @@ def test_edit_that_a_running_job_cannot_follow_is_reported_and_not_applied() -> 
     assert [each.reason for each in of_kind(EmitEvent, actions)] == ["EditNotApplied"]
 
 
+def test_invalid_edit_keeps_what_an_earlier_edit_has_changed() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    trainer = {**job["spec"]["trainer"], "max-instance": 1}
+    cluster.show(edited(job, trainer=trainer))
+    assert desired_of(cluster.actions()).nodes == {"worker": 1}
+    wrong = edited(job, trainer={**trainer, "min-instance": 0})
+    wrong["metadata"]["generation"] = 3
+    cluster.show(wrong)
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 1}
+    assert str(status_of(actions).trainer).endswith("/1 (1)")
+
+
+def test_suspended_job_stays_suspended_while_an_edit_of_it_is_invalid() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    cluster.show(edited(job, suspend=True, fault_tolernt=True))
+    actions = cluster.actions()
+    assert of_kind(DeletePod, actions)
+    assert status_of(actions).phase is TrainingJobPhase.SUSPENDED
+
+
 def test_job_stays_elastic_while_an_edit_of_it_is_invalid() -> None:
     cluster = FakeCluster(cpu="2")
     job = training_job(high=3)

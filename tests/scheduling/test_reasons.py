@@ -53,6 +53,12 @@ def test_minimum_larger_than_the_cluster_is_described() -> None:
     )
 
 
+def test_machines_that_nothing_else_than_a_selector_excludes_are_named_by_it() -> None:
+    group = replace(workers(1, 1, cpu=1000), node_selector={"disk": "ssd"})
+    made = decision(plan(state(machines(1, cpu=4000), (job("a", group),))), "a")
+    assert made.reason.endswith(": 0 of 1 worker of cpu=1 on machines with disk=ssd would.")
+
+
 def test_pinned_size_is_reached_whatever_the_speed() -> None:
     slow_at_two = (
         Observation(machines=1, replicas=1, local_batch=1.0, step_seconds=1.0),
