@@ -224,9 +224,13 @@ def _start_and_stop(place: Place, number: int) -> tuple[float, float]:
 
 def _wait_quiet(place: Place) -> None:
     """Until no pod has changed for a while."""
-    wait_until(
-        lambda: time.monotonic() - place.seen()[-1].seconds > QUIET_SECONDS, "no pod changes", every=0.5
-    )
+    begun = time.monotonic()
+
+    def is_quiet() -> bool:
+        last = max([begun, *(seen.seconds for seen in place.seen()[-1:])])
+        return time.monotonic() - last > QUIET_SECONDS
+
+    wait_until(is_quiet, "no pod changes", every=0.5)
 
 
 def _create(place: Place, name: str) -> float:
