@@ -22,6 +22,7 @@ from benchmarks.kubernetes.place import Document, Place, finish, image, load
 from benchmarks.kubernetes.watched import Change, Watched
 from benchmarks.processes import Stuck
 from benchmarks.report import Result
+from benchmarks.stamps import FOLDER, PRINTED
 from elasticdl.simulator.run_result import percentile
 
 NAME = "elastic_cluster"
@@ -99,6 +100,8 @@ def _submit(place: Place, folder: Path) -> None:
             "--max_workers=2",
             "--ps_resource_request=cpu=0.2,memory=512Mi",
             f"--worker_resource_request=cpu=0.5,memory=1Gi,{SLOT}=1",
+            # The zoo's models stamp their batches.
+            f"--envs={FOLDER}={PRINTED}",
         )
     )
 
