@@ -77,8 +77,8 @@ def _until_room(place: Place, times: int) -> list[tuple[float, float]]:
                 lambda change: _ready(name, change) == SLOTS, f"{name} is at its maximum", since=mark
             )
             mark, since, pod = records.mark(), place.now(), f"urgent-{number}"
-            place.create(f"/api/v1/namespaces/{place.namespace}/pods", _urgent(pod))
-            refused = place.wait_for(pod, _has_no_room, "finds no room", since=since)
+            place.create(f"/api/v1/namespaces/{place.namespace}/pods", urgent_pod(pod))
+            refused = place.wait_for(pod, has_no_room, "finds no room", since=since)
             drains = records.wait(lambda change: _drains(name, change), f"{name} drains a worker", since=mark)
             runs = place.wait_for(pod, lambda seen: seen.phase == "Running", "runs", since=since)
             found.append((drains.seconds - refused.seconds, runs.seconds - refused.seconds))
@@ -106,12 +106,12 @@ def _nodes(name: str, change: Change) -> list[Document]:
     return [node for node in status.get("nodes", []) if node["role"] == "worker"]
 
 
-def _has_no_room(seen: Seen) -> bool:
+def has_no_room(seen: Seen) -> bool:
     conditions = seen.pod["status"].get("conditions") or []
     return any(each.get("reason") == "Unschedulable" for each in conditions)
 
 
-def _urgent(name: str) -> Document:
+def urgent_pod(name: str) -> Document:
     slot = {SLOT: "1"}
     container = {
         "name": "main",

@@ -4,9 +4,11 @@ The workloads are `scenarios.edl_case1` and `edl_case2` at about a 130th of thei
 the other and outlast the experiment, alone in the cluster, or beside a service that shrinks and grows back. The
 parameter servers of a job are in the request of its master: what matters here is their room.
 
-What the simulator cannot know is measured first, on the empty cluster: how long a job takes from its creation to its
-first trainer, and a trainer from the decision to drain it until it is gone. Everything else is the planner's doing, and
-how the controller applies it. The simulator's clock has whole seconds, so it gets tenths of a second in their place.
+What the simulator cannot know is measured first: how long a job that is alone takes from its creation to its first
+trainer, and how long a pod waits for room that trainers have to leave, in a full cluster. The latter has the drain in
+it, and the cluster's scheduler, which looks again at a pod without room after a second or two. Everything else is the
+planner's doing, and how the controller applies it. The simulator's clock has whole seconds, so it gets tenths of a
+second in their place.
 
 Compared are the mean time until a job trains, and the mean share of the CPUs that is requested by pods which run or are
 being terminated, over the whole experiment.
@@ -23,6 +25,7 @@ from dataclasses import dataclass
 
 from benchmarks.kubernetes.elastic_jobs import PRIORITY, create_job, delete_jobs, is_pod_of, training_job
 from benchmarks.kubernetes.place import Document, Place, Seen, image, load
+from benchmarks.processes import wait_until
 from benchmarks.report import Result
 from elasticdl.catalog.kubernetes.cluster_state import machine_of, pod_of
 from elasticdl.controller.controller import ControllerTiming
@@ -42,8 +45,10 @@ WITHIN = 0.15
 MASTER, TRAINER, MOST_TRAINERS = 1_250, 750, 12
 REPLICA = 1_150
 _TIMING = ControllerTiming()
-# A change is planned for at once, or when the time after the last plan is over: half of it on average.
-REACTION = _TIMING.plan_interval_seconds / 2
+# On a small cluster, where a plan costs nothing.
+REACTION = _TIMING.settle_seconds
+# Longer than anything takes between two changes of pods that follow from each other.
+QUIET_SECONDS = 4.0
 # Far more than any job does in the experiment.
 _WORK_SECONDS = 1e9
 
@@ -78,7 +83,9 @@ CASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Seconds from the creation of a job until it trains, and from the decision to drain a trainer until it is gone."""
+    """Seconds from the creation of a job until it trains, and from the decision to drain trainers until a pod has their
+    room.
+    """
 
     start: float
     stop: float
@@ -92,7 +99,7 @@ class Outcome:
 
 def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
     machines = _machines(place)
-    calibration = _calibrate(place, times=1 if quick else 3)
+    calibration = _calibrate(place, times=1 if quick else 4)
     results = []
     for case in CASES:
         short = dataclasses.replace(case, seconds=20.0, jobs=1, replicas=case.replicas[:1]) if quick else case
@@ -100,7 +107,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         predicted = simulate(short, machines, calibration)
         note = (
             f"peer: the simulator, with {calibration.start:.1f} s until a job alone trains and "
-            f"{calibration.stop:.1f} s until a pod is gone; {load()}"
+            f"{calibration.stop:.1f} s until the room of trainers is another pod's; {load()}"
         )
         for what, unit, ours, theirs in (
             ("mean time until a job trains", "s", measured.waiting, predicted.waiting),
@@ -189,38 +196,46 @@ def _machines(place: Place) -> list[Machine]:
 
 
 def _calibrate(place: Place, *, times: int) -> Calibration:
-    """Of jobs of two trainers, alone in the cluster, that are scaled to one."""
-    found = [_start_and_stop(place, f"alone-{number}") for number in range(times)]
+    found = [_start_and_stop(place, number) for number in range(times)]
     starts, stops = zip(*found, strict=True)
-    return Calibration(start=statistics.median(starts), stop=statistics.median(stops))
+    # Means, since means are compared.
+    return Calibration(start=statistics.fmean(starts), stop=statistics.fmean(stops))
 
 
-def _start_and_stop(place: Place, name: str) -> tuple[float, float]:
-    def is_worker(seen: Seen) -> bool:
-        return is_pod_of(name, "worker", seen)
-
-    since, begun = place.now(), _create(place, name, most=2)
-    first = place.wait(
-        lambda seen: is_worker(seen) and seen.phase == "Running", f"{name} trains", since=since
+def _start_and_stop(place: Place, number: int) -> tuple[float, float]:
+    alone, other, urgent = f"alone-{number}", f"other-{number}", f"urgent-{number}"
+    since, begun = place.now(), _create(place, alone)
+    _wait_quiet(place)
+    start = _trains_at(alone, place.seen()[since:], time.monotonic()) - begun
+    # Both together fill the cluster.
+    _create(place, other)
+    _wait_quiet(place)
+    since, path = place.now(), f"/api/v1/namespaces/{place.namespace}/pods"
+    asked = place.create(
+        path, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": urgent}, **_replica()}
     )
-    place.wait(
-        lambda seen: is_worker(seen) and seen.phase == "Running" and seen.name != first.name,
-        f"{name} has a second trainer",
-        since=since,
-    )
-    since, scaled = place.now(), time.monotonic()
-    place.change(
-        f"/apis/elasticdl.org/v1/namespaces/{place.namespace}/trainingjobs/{name}/scale",
-        {"spec": {"replicas": 1}},
-    )
-    ended = place.wait(lambda seen: is_worker(seen) and seen.ended, f"a trainer of {name} ends", since=since)
+    bound = place.wait_for(urgent, lambda seen: seen.scheduled, "has room", since=since)
+    _wait_quiet(place)
+    place.delete("pod", urgent)
     delete_jobs(place)
-    return first.seconds - begun, max(ended.seconds - scaled - REACTION, 0.0)
+    _wait_quiet(place)
+    return start, max(bound.seconds - asked - REACTION, 0.0)
 
 
-def _create(place: Place, name: str, *, most: int = MOST_TRAINERS) -> float:
+def _wait_quiet(place: Place) -> None:
+    """Until no pod has changed for a while."""
+    begun = time.monotonic()
+
+    def is_quiet() -> bool:
+        last = max([begun, *(seen.seconds for seen in place.seen()[-1:])])
+        return time.monotonic() - last > QUIET_SECONDS
+
+    wait_until(is_quiet, "no pod changes", every=0.5)
+
+
+def _create(place: Place, name: str) -> float:
     trainer, master = {"cpu": f"{TRAINER}m"}, {"cpu": f"{MASTER}m"}
-    return create_job(place, training_job(name, low=1, high=most, trainer=trainer, master=master))
+    return create_job(place, training_job(name, low=1, high=MOST_TRAINERS, trainer=trainer, master=master))
 
 
 def _measure(place: Place, case: Case, machines: Sequence[Machine]) -> Outcome:
@@ -282,7 +297,8 @@ def utilisation(seen: Sequence[Seen], begun: float, end: float) -> float:
     return total / (end - begun)
 
 
-def _deployment(name: str, replicas: int) -> Document:
+def _replica() -> Document:
+    """The spec of a pod that takes room from trainers, and goes at once."""
     container = {
         "name": "main",
         "image": image("light"),
@@ -290,8 +306,13 @@ def _deployment(name: str, replicas: int) -> Document:
         "command": ["sleep", "infinity"],
         "resources": {"requests": {"cpu": f"{REPLICA}m"}},
     }
+    return {
+        "spec": {"priorityClassName": PRIORITY, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    }
+
+
+def _deployment(name: str, replicas: int) -> Document:
     labels = {"deployment": name}
-    pod = {"priorityClassName": PRIORITY, "terminationGracePeriodSeconds": 0, "containers": [container]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -299,6 +320,6 @@ def _deployment(name: str, replicas: int) -> Document:
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": labels}, **_replica()},
         },
     }

@@ -1,7 +1,9 @@
 """The controller as a process: leads or stands by, watches, plans on changes, and carries out what the engine decides.
 
-A change wakes the loop; plans follow each other at least `plan_interval_seconds` apart, and without a change one comes
-every `resync_seconds`. Jobs are worked on concurrently; the actions of one job never overlap.
+A change that a plan reads wakes the loop; the plan comes a moment later, with the changes that arrive meanwhile. What
+plans cost sets their distance: on a small cluster a tenth of a second, on a large one up to `plan_interval_seconds`.
+Without a change a plan comes every `resync_seconds`. Jobs are worked on concurrently; the actions of one job never
+overlap, and begin at least `job_interval_seconds` after its last ones: the cache has heard of those then.
 
 Failure modes
     Before all kinds have been listed once, nothing is planned: a cluster without machines would preempt everything. A
@@ -53,12 +55,22 @@ _CONCURRENT_JOBS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerTiming:
+    # From a change to the plan: other changes come with it.
+    settle_seconds: float = 0.1
+    # The longest time between two plans while there are changes.
     plan_interval_seconds: float = 1.0
+    # The share of time that planning may take, where that leaves less than the interval between two plans.
+    planning_share: float = 0.1
+    job_interval_seconds: float = 1.0
     resync_seconds: float = 5.0
     # How often the resources of the cluster are logged, and whenever a machine comes or goes.
     resources_seconds: float = 30.0
     # How often the metrics of jobs and resources are brought up to date.
     metrics_seconds: float = 5.0
+
+    def pause_after(self, step_seconds: float) -> float:
+        """Returns how long to wait for the next step after one that has taken so long."""
+        return min(self.plan_interval_seconds, step_seconds * (1.0 / self.planning_share - 1.0))
 
 
 class Controller:
@@ -96,6 +108,8 @@ class Controller:
             for each in WATCHED
         ]
         self._busy: dict[str, asyncio.Task[None]] = {}
+        # Jobs whose last actions have ended a moment ago.
+        self._resting: set[str] = set()
         self._slots = asyncio.Semaphore(_CONCURRENT_JOBS)
         self._resources_at = self._metrics_at = float("-inf")
         self._machines: frozenset[str] = frozenset()
@@ -136,23 +150,32 @@ class Controller:
                 _, under_way = await asyncio.wait(under_way, timeout=_CANCEL_SECONDS)
 
     async def _loop(self) -> None:
+        timing = self._timing
         while True:
-            # On a quiet cluster nothing else tells that a pause is over.
-            pause = self.engine.seconds_to_pause_end(self._wall_clock())
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(self._timing.resync_seconds, pause))
+                await asyncio.wait_for(self._wake.wait(), self._seconds_to_step())
+                await asyncio.sleep(timing.settle_seconds)
             self._wake.clear()
-            self._looped_at = self._clock()
+            begun = self._looped_at = self._clock()
             if self.is_synced:
                 self._log_resources()
                 if self.is_leader:
                     self._step()
             self._set_metrics()
-            await asyncio.sleep(self._timing.plan_interval_seconds)
+            await asyncio.sleep(timing.pause_after(self._clock() - begun))
+
+    def _seconds_to_step(self) -> float:
+        """How soon a step is due without a change."""
+        if not self.is_leader:
+            return self._timing.resync_seconds
+        now = self._wall_clock()
+        due = max(self.engine.seconds_to_due(now), self._timing.plan_interval_seconds)
+        # On a quiet cluster nothing else tells that a pause is over.
+        return min(self._timing.resync_seconds, due, self.engine.seconds_to_pause_end(now))
 
     def _step(self) -> None:
         begun = self._clock()
-        step = self.engine.step(self._wall_clock(), busy=self._busy)
+        step = self.engine.step(self._wall_clock(), busy=self._busy.keys() | self._resting)
         if self._metrics is not None:
             self._metrics.add_step(self._clock() - begun)
         for job_id, actions in step.actions.items():
@@ -170,7 +193,12 @@ class Controller:
             log.exception("Cannot carry out the actions of %s", job_id)
         finally:
             del self._busy[job_id]
-            self._wake.set()
+            self._resting.add(job_id)
+            asyncio.get_running_loop().call_later(self._timing.job_interval_seconds, self._rested, job_id)
+
+    def _rested(self, job_id: str) -> None:
+        self._resting.discard(job_id)
+        self._wake.set()
 
     def _failed(self, action: Action, error: UserError) -> None:
         job_id = job_id_of(action.job)
@@ -203,7 +231,8 @@ class Controller:
 
     def _changed(self, watched: Watched, change: Change) -> None:
         self.engine.apply(resource_of(watched.resource).kind, change.document, gone=change.gone)
-        self._wake.set()
+        if self.engine.has_changes:
+            self._wake.set()
 
     def _log_resources(self) -> None:
         machines = frozenset(self.engine.view.machines)

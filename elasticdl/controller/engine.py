@@ -118,6 +118,11 @@ class Engine:
         }
         appliers[kind](document, gone=gone)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something that the last step has not seen; a heartbeat and progress are nothing."""
+        return bool(self._changed or self.view.changes)
+
     def resources(self) -> ClusterResources:
         return ClusterResources.of(self.view)
 
@@ -183,6 +188,10 @@ class Engine:
             if found := self._reconcile(job_id, view, now):
                 actions[job_id] = found
         return Step(actions=actions, decisions=decisions)
+
+    def seconds_to_due(self, now: float) -> float:
+        """Returns how soon a job is to be looked at of which nothing changes; infinite if there are no jobs."""
+        return max(min(self._due_at.values(), default=math.inf) - now, 0.0)
 
     def seconds_to_pause_end(self, now: float) -> float:
         """Returns how soon a step is due because a job has had its time to save a checkpoint; infinite if none is."""
@@ -316,7 +325,7 @@ class Engine:
         key = (job.uid, job.generation, managed.problems, started_from)
         built = self._specs.get(managed.id)
         if built is None or built.key != key:
-            built = self._specs[managed.id] = _build(managed, started_from, key)
+            built = self._specs[managed.id] = _build(managed, started_from, key, before=built)
         return built
 
     def _demand(self, view: JobView, now: float) -> JobDemand | None:
@@ -382,7 +391,21 @@ def _is_same(one: Decision | None, other: Decision | None) -> bool:
     ) == getattr(other, "victims", ())
 
 
-def _build(managed: ManagedJob, started_from: str, key: tuple[object, ...]) -> _BuiltSpec:
+def _last_valid(
+    managed: ManagedJob, started: TrainingJobSpec, key: tuple[object, ...], before: _BuiltSpec | None
+) -> TrainingJobSpec:
+    """What a job goes on with whose spec cannot be read any more: with the edits until then, as far as this controller
+    has seen them. It stays suspended if it is.
+    """
+    is_of_job = before is not None and (before.key[0], before.key[-1]) == (key[0], key[-1])
+    running = before.running if before is not None and is_of_job and before.running is not None else started
+    return replace(running, suspend=(managed.document.get("spec") or {}).get("suspend") is True)
+
+
+def _build(
+    managed: ManagedJob, started_from: str, key: tuple[object, ...], *, before: _BuiltSpec | None
+) -> _BuiltSpec:
+    """`before`: of an earlier generation, or of an earlier job of that name."""
     job, problems = managed.job, managed.problems
     running: TrainingJobSpec | None = None
     edits: tuple[FieldProblem, ...] = ()
@@ -392,7 +415,7 @@ def _build(managed: ManagedJob, started_from: str, key: tuple[object, ...]) -> _
     if started is not None:
         # A running job goes on as it was before an edit that it cannot follow.
         edits = problems or unapplied_edits(started, job.spec)
-        running = started if problems else followed(started, job.spec)
+        running = followed(started, job.spec) if not problems else _last_valid(managed, started, key, before)
         job, problems = replace(job, spec=running), ()
     spec, problem = None, " ".join(str(each) for each in problems)
     if not problems:

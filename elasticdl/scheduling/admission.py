@@ -130,11 +130,11 @@ class _Queue:
         run.is_running = False
         if not any(held.values()):
             self._hopeless.add(kind)
-        if not fits_empty_cluster(work, run):
+        if lacking := _lacking_when_empty(work, run):
             run.rejected = True
-            run.note = "its minimum does not fit on these machines even when they are empty"
+            run.note = f"its minimum does not fit on these machines even when they are empty: {lacking}"
             return
-        run.note = "its minimum does not fit"
+        run.note = f"its minimum does not fit ({run.job.minimum_text})"
         if self._head is None:
             self._head = run
             self._reserve(run)
@@ -280,8 +280,10 @@ def minimum_request(run: Run) -> Ints:
     return total
 
 
-def fits_empty_cluster(work: Workspace, run: Run) -> bool:
-    """Whether the minimum fits on the machines if nothing else ran on them."""
+def _lacking_when_empty(work: Workspace, run: Run) -> str:
+    """Returns which instances of the minimum would not fit on the machines if nothing else ran on them; empty if all
+    would.
+    """
     free = work.inventory.allocatable.copy()
     for group in sorted(run.job.groups, key=lambda g: (-work.inventory.share(run.requests[g.role]), g.role)):
         request = run.requests[group.role]
@@ -295,8 +297,9 @@ def fits_empty_cluster(work: Workspace, run: Run) -> bool:
             free[machine] -= request * count
             left -= count
         if left:
-            return False
-    return True
+            fitting = group.minimum - left
+            return f"{fitting} of {group.minimum} {group} would"
+    return ""
 
 
 def _note_shrunk(work: Workspace, cause: str) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from elasticdl.scheduling.errors import SchedulingInputError
+from elasticdl.scheduling.quantities import request_text
 from elasticdl.scheduling.requirements import Resources, Toleration, check_resources
 
 
@@ -38,6 +40,11 @@ class RoleGroup:
         if self.minimum > self.maximum:
             raise SchedulingInputError(f"{owner}: minimum {self.minimum} exceeds maximum {self.maximum}")
         check_resources(owner, "requests", self.requests)
+
+    def __str__(self) -> str:
+        """One instance in words: what it requests, and which machines it asks for."""
+        labels = ", ".join(f"{name}={value}" for name, value in sorted(self.node_selector.items()))
+        return f"{self.role} of {request_text(self.requests)}{f' on machines with {labels}' if labels else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +184,11 @@ class JobDemand:
             if group.role == "worker":
                 return group
         return self.groups[-1]
+
+    @cached_property
+    def minimum_text(self) -> str:
+        """What the job needs to start, in words. Cached: it is part of each decision to wait."""
+        return "; ".join(f"{group.minimum} {group}" for group in self.groups if group.minimum)
 
     @property
     def fixed_groups(self) -> tuple[RoleGroup, ...]:

@@ -29,6 +29,7 @@ from elasticdl.scheduling.growth.speed import SpeedCache, SpeedModel
 from elasticdl.scheduling.growth.target_sizes import SpeedTable, candidate_sizes, speed_table, work_left
 from elasticdl.scheduling.inventory import count_fits
 from elasticdl.scheduling.planner_settings import PlannerSettings
+from elasticdl.scheduling.quantities import request_text
 from elasticdl.scheduling.workspace import Run, Workspace
 
 # Rounds of admission and growth until nothing changes; two are usual.
@@ -331,7 +332,10 @@ def _why_hold(run: Run) -> str:
     if run.size >= run.largest:
         return f"Keeps {run.size}: it may grow to at most twice the size it has run with ({run.job.largest_run_size})."
     if run.job.is_pinned:
-        return f"Keeps {run.size} of the {run.maximum} that are pinned: no room for more."
+        return (
+            f"Keeps {run.size} of the {run.maximum} that are pinned: {run.maximum - run.size} more of "
+            f"{request_text(run.job.elastic_group.requests)} wait until other jobs or pods release capacity."
+        )
     if run.table is None:
         return f"Keeps {run.size}: no room for more at its fair share."
     return f"Keeps {run.size}: no change of size would pay for its resize of {run.job.resize_cost_seconds:.0f} s."

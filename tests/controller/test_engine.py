@@ -34,6 +34,7 @@ from tests.controller.builders import (
     report,
     status_of,
     training_job,
+    with_status,
 )
 
 
@@ -149,6 +150,31 @@ def test_pinned_size_without_room_stops_nothing() -> None:
     assert not of_kind(WriteDesired, actions)
     cluster.show(node("m1"))
     assert desired_of(cluster.actions()).nodes == {"worker": 3}
+
+
+def test_pinned_size_without_room_is_a_condition_and_one_event() -> None:
+    cluster = FakeCluster(cpu="3")
+    job = training_job(high=3)
+    cluster.run(job)
+    cluster.show(pinned(job, 3))
+    actions = cluster.actions()
+    [event] = of_kind(EmitEvent, actions)
+    words = (
+        "Keeps 2 of the 3 that are pinned: 1 more of cpu=1, memory=1Gi wait until other jobs or pods release "
+        "capacity."
+    )
+    assert (event.reason, event.message, event.is_warning) == ("WaitsForRoom", words, False)
+    status = status_of(actions)
+    condition = status.condition(ConditionType.RESIZING)
+    assert condition is not None
+    assert (condition.status, condition.reason, condition.message) == ("True", "WaitsForRoom", words)
+    cluster.show(with_status(pinned(job, 3), status))
+    assert not of_kind(EmitEvent, cluster.actions())
+    # Given back to the controller, the job waits for nothing.
+    cluster.show(with_status(job, status))
+    after = status_of(cluster.actions()).condition(ConditionType.RESIZING)
+    assert after is not None
+    assert (after.status, after.reason) == ("False", "SizeReached")
 
 
 def draining(name: str) -> Document:
@@ -463,6 +489,31 @@ def test_edit_that_a_running_job_cannot_follow_is_reported_and_not_applied() -> 
     assert status.phase is TrainingJobPhase.RUNNING
     assert str(status.trainer) == "2/2 (1–2)"
     assert [each.reason for each in of_kind(EmitEvent, actions)] == ["EditNotApplied"]
+
+
+def test_invalid_edit_keeps_what_an_earlier_edit_has_changed() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    trainer = {**job["spec"]["trainer"], "max-instance": 1}
+    cluster.show(edited(job, trainer=trainer))
+    assert desired_of(cluster.actions()).nodes == {"worker": 1}
+    wrong = edited(job, trainer={**trainer, "min-instance": 0})
+    wrong["metadata"]["generation"] = 3
+    cluster.show(wrong)
+    actions = cluster.actions()
+    assert desired_of(actions).nodes == {"worker": 1}
+    assert str(status_of(actions).trainer).endswith("/1 (1)")
+
+
+def test_suspended_job_stays_suspended_while_an_edit_of_it_is_invalid() -> None:
+    cluster = FakeCluster()
+    job = training_job(high=3)
+    started(cluster, job, workers=3)
+    cluster.show(edited(job, suspend=True, fault_tolernt=True))
+    actions = cluster.actions()
+    assert of_kind(DeletePod, actions)
+    assert status_of(actions).phase is TrainingJobPhase.SUSPENDED
 
 
 def test_job_stays_elastic_while_an_edit_of_it_is_invalid() -> None:

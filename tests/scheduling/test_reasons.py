@@ -31,7 +31,32 @@ def test_pinned_size_without_room_keeps_the_job_as_it_is() -> None:
     pods = pods_of(demand, "worker", {"m0": 2})
     made = decision(plan(state(machines(1, cpu=2), (demand,), pods)), "a")
     assert isinstance(made, Hold)
-    assert made.reason == "Keeps 2 of the 4 that are pinned: no room for more."
+    assert made.reason == (
+        "Keeps 2 of the 4 that are pinned: 2 more of cpu=1m wait until other jobs or pods release capacity."
+    )
+
+
+def test_minimum_that_waits_is_described() -> None:
+    running, waiting = job("a", workers(2, 2, cpu=2000)), job("b", workers(2, 2, cpu=1500, memory=3 * 2**29))
+    pods = pods_of(running, "worker", {"m0": 2})
+    result = plan(state(machines(1, cpu=4000, memory=2**34), (running, waiting), pods))
+    needs = "2 worker of cpu=1500m, memory=1536Mi"
+    assert decision(result, "b").reason.startswith(f"Waits: its minimum does not fit ({needs});")
+
+
+def test_minimum_larger_than_the_cluster_is_described() -> None:
+    demand = job("a", workers(3, 5, cpu=2000, tpu=1))
+    result = plan(state(machines(2, cpu=4000, tpu=1), (demand,)))
+    assert decision(result, "a").reason == (
+        "Rejected: its minimum does not fit on these machines even when they are empty: "
+        "2 of 3 worker of cpu=2, tpu=1 would."
+    )
+
+
+def test_machines_that_nothing_else_than_a_selector_excludes_are_named_by_it() -> None:
+    group = replace(workers(1, 1, cpu=1000), node_selector={"disk": "ssd"})
+    made = decision(plan(state(machines(1, cpu=4000), (job("a", group),))), "a")
+    assert made.reason.endswith(": 0 of 1 worker of cpu=1 on machines with disk=ssd would.")
 
 
 def test_pinned_size_is_reached_whatever_the_speed() -> None:

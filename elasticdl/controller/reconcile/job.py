@@ -31,7 +31,7 @@ from elasticdl.controller.reconcile.actions import (
     WriteStatus,
 )
 from elasticdl.controller.reconcile.admitted_size import is_admitted_again
-from elasticdl.controller.reconcile.job_status import next_status
+from elasticdl.controller.reconcile.job_status import WAITS_FOR_ROOM, next_status
 from elasticdl.controller.reconcile.job_view import ENDED_PHASES, JobView
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
@@ -314,6 +314,9 @@ def _events(
         is_edited = kind is ConditionType.VALID and old is not None and old.message != new.message
         if old is None or is_edited or (old.status, old.reason) != (new.status, new.reason):
             found.append(EmitEvent(job=job, reason=new.reason, message=new.message, is_warning=True))
+    old, new = before.condition(ConditionType.RESIZING), after.condition(ConditionType.RESIZING)
+    if new is not None and new.reason == WAITS_FOR_ROOM and (old is None or old.reason != new.reason):
+        found.append(EmitEvent(job=job, reason=new.reason, message=new.message))
     if after.phase.is_final:
         message = after.message or f"The job has {after.phase.value.lower()}."
         found.append(

@@ -17,7 +17,7 @@ from elasticdl.jobs.training_job.status import (
     format_time,
 )
 from elasticdl.platforms.kubernetes.naming import APP, JOB_LABEL, ROLE_LABEL
-from elasticdl.scheduling.decisions import Reject
+from elasticdl.scheduling.decisions import Hold, Reject
 
 _PHASES = {
     RunState.STARTING: TrainingJobPhase.STARTING,
@@ -27,6 +27,8 @@ _PHASES = {
     RunState.FAILED: TrainingJobPhase.FAILED,
     RunState.STOPPED: TrainingJobPhase.STOPPED,
 }
+# The reason of the Resizing condition of a job whose pinned size does not fit.
+WAITS_FOR_ROOM = "WaitsForRoom"
 # Reasons of the Stalled condition by the words of a pod's trouble.
 _STALLS = (
     ("ErrImage", "ImageMissing"),
@@ -158,10 +160,19 @@ def _conditions(
     put(ConditionType.STALLED, bool(trouble), reason, trouble)
     is_resizing = not is_final and view.record is not None and ready != desired
     error = reported.desired_result.error if is_resizing else ""
-    put(ConditionType.RESIZING, is_resizing, "SizeDiffers" if is_resizing else "SizeReached", error)
+    if not is_final and not error and _waits_for_pinned_size(view):
+        put(ConditionType.RESIZING, True, WAITS_FOR_ROOM, view.decision.reason if view.decision else "")
+    else:
+        put(ConditionType.RESIZING, is_resizing, "SizeDiffers" if is_resizing else "SizeReached", error)
     if is_final:
         put(ConditionType.FINISHED, True, status.phase.value, reported.message)
     return status
+
+
+def _waits_for_pinned_size(view: JobView) -> bool:
+    """Whether a user has asked for a size that has no room."""
+    pinned = view.managed.job.spec.trainer.pinned
+    return pinned is not None and isinstance(view.decision, Hold) and 0 < view.planned_size < pinned
 
 
 def _stall(trouble: str) -> str:
