@@ -71,7 +71,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
         # Once for nothing: a machine reads an image from its disk when it first runs it.
         for side in (sides.job, sides.by_hand):
             side(2)
-        ours, peer = take_turns(sides.job, sides.by_hand, batches=20 if quick else 200, repeat=repeat)
+        ours, peer = take_turns(sides.job, sides.by_hand, batches=20 if quick else 100, repeat=repeat)
         print(load())
     return compared(ours, peer, benchmark=NAME, what="three pods", since="from the moment when all pods run")
 

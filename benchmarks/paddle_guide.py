@@ -46,6 +46,9 @@ class Run:
     # To the end of the first batch of the last trainer.
     first_batch_seconds: float
 
+    def __str__(self) -> str:
+        return f"{self.per_second:,.0f} samples/s, first batch after {self.first_batch_seconds:.2f} s"
+
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
     try:
@@ -67,6 +70,7 @@ def take_turns(
         sides = ((job, ours), (by_hand, peer))
         for side, found in sides if number % 2 else reversed(sides):
             found.append(side(batches))
+        print(f"turn {number + 1}: {ours[-1]}, by hand {peer[-1]}", file=sys.stderr, flush=True)
     return ours, peer
 
 
