@@ -280,6 +280,12 @@ def check_folders(variables: Variables, config: str) -> None:
                 f"{variables.gradient_num}.",
                 hint=f"Run the data job with SPLIT_COUNT={variables.gradient_num}.",
             )
+    if (left := variables.data_folder(variables.gradient_num)).is_dir():
+        raise UserError(
+            f"No node would train {left}: CONF_PADDLE_GRADIENT_NUM is {variables.gradient_num}, and the data is "
+            "split for more nodes.",
+            hint="Set it, parallelism and completions (or --nodes) to the SPLIT_COUNT of the data job.",
+        )
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import os
@@ -121,6 +122,13 @@ def test_missing_data_folder_is_named_with_the_number_to_split_for(variables: Va
     said = refusal(make(variables, Members([A, B])))
     assert f"There is no data folder {variables.data_folder(1)} for node 1 of 2" in said
     assert "SPLIT_COUNT=2" in said
+
+
+def test_data_for_more_nodes_is_refused(variables: Variables) -> None:
+    fewer = dataclasses.replace(variables, gradient_num=1)
+    said = refusal(make(fewer, Members([A])))
+    assert f"No node would train {variables.data_folder(1)}: CONF_PADDLE_GRADIENT_NUM is 1" in said
+    assert "SPLIT_COUNT" in said
 
 
 def test_missing_configuration_is_named_with_those_that_exist(variables: Variables) -> None:
