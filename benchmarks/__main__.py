@@ -34,7 +34,7 @@ NAMES = (
     "controller_scale",
 )
 # Only where it is asked for: there has to be a cluster.
-MORE_NAMES = ("kubernetes", "elastic_cluster")
+MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster")
 
 
 def main() -> int:

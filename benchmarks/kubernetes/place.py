@@ -21,7 +21,7 @@ import httpx
 from benchmarks import stamps
 from benchmarks.processes import DEADLINE, ROOT, Stuck, elasticdl
 from e2e.cluster.images import NAME
-from e2e.cluster.places import find_cluster, provide_images, schedulable
+from e2e.cluster.places import Cluster, find_cluster, provide_images, schedulable
 from e2e.cluster.selfmade import SelfMade
 from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
@@ -35,12 +35,17 @@ _MANIFESTS = ROOT / "elasticdl" / "manifests"
 
 def enter(images: Iterable[str]) -> None:
     """The cluster that is there, given these images of this checkout. This process is in its network from then on."""
+    enter_with(lambda cluster: provide_images(cluster, images, tag=TAG))
+
+
+def enter_with(provide: Callable[[Cluster], object]) -> None:
+    """As `enter`, with images of another kind: `provide` gives them to the cluster."""
     cluster = find_cluster()
     if isinstance(cluster, SelfMade) and not cluster.is_up:
         raise SystemExit(
             "There is no cluster to measure on: start one with `python -m e2e.cluster up`, or name one in KUBECONFIG."
         )
-    provide_images(cluster, images, tag=TAG)
+    provide(cluster)
     cluster.enter()
     os.environ["KUBECONFIG"] = cluster.kubeconfig
 

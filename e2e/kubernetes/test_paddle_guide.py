@@ -217,13 +217,17 @@ def test_mistakes_fail_the_job_and_are_explained_in_its_log(kubectl: Kubectl, sh
 
 
 @pytest.mark.usefixtures("guide_images")
-def test_image_has_the_paddle_command(kubectl: Kubectl, shared_folder: Path) -> None:
-    job = training_job(kubectl, shared_folder, "version", nodes=1)
-    # The path of the shell is as the guide prints it.
-    job["spec"]["template"]["spec"]["containers"][0]["command"] = ["bin/bash", "-c", "paddle version"]
-    create(kubectl, job)
-    assert wait_for_end(kubectl, "version")["succeeded"] == 1
-    assert "PaddlePaddle 2.6.2, commands of the Kubernetes guide" in logs_of(kubectl, "version")
+def test_image_of_each_tool_has_the_paddle_command(kubectl: Kubectl, shared_folder: Path) -> None:
+    tags = {"buildah": "mypaddle", "podman": "mypaddle-podman"}
+    for tool, tag in tags.items():
+        job = training_job(kubectl, shared_folder, tool, nodes=1)
+        # The path of the shell is as the guide prints it.
+        changes = {"image": f"{_REPOSITORY}/paddle:{tag}", "command": ["bin/bash", "-c", "paddle version"]}
+        job["spec"]["template"]["spec"]["containers"][0] |= changes
+        create(kubectl, job)
+    for tool in tags:
+        assert wait_for_end(kubectl, tool)["succeeded"] == 1
+        assert "PaddlePaddle 2.6.2, commands of the Kubernetes guide" in logs_of(kubectl, tool)
 
 
 def failing(job: Document) -> Document:

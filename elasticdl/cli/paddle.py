@@ -170,10 +170,11 @@ def run(
         raise UserError(
             "--local=1 is for one trainer without servers.", hint="`elasticdl paddle train --local=1 …`"
         )
-    flags = [f"--{name}={value}" for name, value in {**defaults, **given, "local": "0"}.items()]
-    return LocalRun(variables=variables, words=flags, restarts=restarts).run()
+    used = {**defaults, **given, "local": "0"}
+    flags = [f"--{name}={value}" for name, value in used.items()]
+    return LocalRun(variables=variables, words=flags, restarts=restarts).run(used["config"])
 
 
 def _config_of(folder: Path) -> str:
-    """The first that is there; that none is, the nodes report."""
+    """The first that is there; that none is, is reported later."""
     return f"./{next((name for name in _CONFIGS if (folder / name).is_file()), _CONFIGS[0])}"

@@ -30,6 +30,8 @@ log = logging.getLogger("elasticdl.paddle")
 DEMOS = Path(__file__).resolve().parents[1] / "demos"
 _GUIDE = {"OUT_DIR": "/home/work/mfs/paddle-cluster-job", "SPLIT_COUNT": "3"}
 _MARK = ".data.json"
+# A volume that is not writable for this user; a file where a folder is to be.
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,22 @@ class DataJob:
 
     def run(self) -> bool:
         """Returns whether anything had to be made."""
+        try:
+            return self._run()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise UserError(
+                    f"There is no space left on the volume of {self.out_dir}.",
+                    hint="Free some and run the data job again.",
+                ) from error
+            if error.errno not in _NOT_WRITABLE:
+                raise
+            raise UserError(
+                f"{self.out_dir} (OUT_DIR) cannot be written: {error.filename}: {error.strerror}.",
+                hint=f"Choose another OUT_DIR, or let the user {os.getuid()} write there.",
+            ) from error
+
+    def _run(self) -> bool:
         wanted = {
             "split_count": self.split_count,
             "seed": self.seed,
@@ -67,16 +85,8 @@ class DataJob:
                 f"{self.out_dir} has other data: {differing}.",
                 hint="Choose another OUT_DIR, or remove this one.",
             )
-        try:
-            self._make()
-            self._write(mark, json.dumps(wanted))
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise UserError(
-                    f"There is no space left on the volume of {self.out_dir}.",
-                    hint="Free some and run the data job again.",
-                ) from error
-            raise
+        self._make()
+        self._write(mark, json.dumps(wanted))
         return True
 
     def _make(self) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from elasticdl.errors import ExitCode
 from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
-from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, die_with_parent
+from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, die_with_parent
 from elasticdl.paddle_compat.cluster.variables import Variables
 
 log = logging.getLogger("elasticdl.paddle")
@@ -41,7 +41,9 @@ class LocalRun:
     _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _failed: list[Member] = field(default_factory=list)
 
-    def run(self) -> int:
+    def run(self, config: str) -> int:
+        """Runs the configuration. Raises `UserError` for folders that are missing, which each node would report."""
+        check_folders(self.variables, config)
         with tempfile.TemporaryDirectory(prefix="paddle-run-") as folder:
             file = Path(folder) / "members.json"
             try:

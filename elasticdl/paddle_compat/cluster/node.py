@@ -9,6 +9,7 @@ Failure modes
     another node fails                 restart in place, from the newest complete pass
     all passes are complete            exit code 0, at once, also in a second run
     the API server does not answer     training goes on
+    the volume is not writable         exit code 2, with the file and the user
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ COMMENT = "paddle_process_by_paddle"
 # Variables by which `elasticdl paddle run` describes a node that is a process.
 MEMBERS_FILE, OWN_UID = "ELASTICDL_PADDLE_MEMBERS", "ELASTICDL_PADDLE_UID"
 _PR_SET_PDEATHSIG = 1
+# The volume does not let this user read or write.
+DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,7 @@ class Node:
 
     def run(self) -> int:
         """Returns the exit code of the node."""
-        self._check_folders()
+        check_folders(self.variables, self.arguments.text("config"))
         while not self._is_complete():
             quorum = self._wait_for_members()
             try:
@@ -101,26 +104,6 @@ class Node:
     def _is_complete(self) -> bool:
         newest = newest_pass(self.variables.output)
         return newest is not None and newest + 1 >= self.arguments.number("num_passes")
-
-    def _check_folders(self) -> None:
-        job = self.variables.job_folder
-        if not job.is_dir():
-            raise UserError(
-                f"There is no folder {job} (JOB_PATH/JOB_NAME).",
-                hint="Run the data job first, or mount the volume with the data at JOB_PATH.",
-            )
-        if not self.variables.config_folder.is_dir():
-            there = sorted(each.name for each in job.iterdir() if each.is_dir() and not each.name.isdigit())
-            raise UserError(
-                f"There is no folder {self.variables.config_folder} (TRAIN_CONFIG_DIR). {job} has {', '.join(there)}."
-            )
-        for number in range(self.variables.gradient_num):
-            if not self.variables.data_folder(number).is_dir():
-                raise UserError(
-                    f"There is no data folder {self.variables.data_folder(number)} for node {number} of "
-                    f"{self.variables.gradient_num}.",
-                    hint=f"Run the data job with SPLIT_COUNT={self.variables.gradient_num}.",
-                )
 
     # -- members --
 
@@ -235,14 +218,6 @@ class Node:
     def _copy_inputs(self, work: Path, number: int) -> None:
         shutil.copytree(self.variables.config_folder, work, dirs_exist_ok=True)
         shutil.copytree(self.variables.data_folder(number), work / "data", dirs_exist_ok=True)
-        config = work / self.arguments.text("config")
-        if not config.is_file():
-            there = ", ".join(sorted(each.name for each in work.glob("*.py")))
-            raise UserError(
-                f"There is no configuration {self.arguments.text('config')} in {self.variables.config_folder}: "
-                f"it has {there}.",
-                hint="Name it with --config, or PADDLE_TRAIN_CONFIG in the Job.",
-            )
 
     # -- command lines --
 
@@ -277,6 +252,40 @@ class Node:
             f"--trainer_id={number}",
             f"--save_dir={self.variables.output}",
         ]
+
+
+def check_folders(variables: Variables, config: str) -> None:
+    """Raises `UserError` if there is no configuration, or no data for a node."""
+    job = variables.job_folder
+    if not job.is_dir():
+        raise UserError(
+            f"There is no folder {job} (JOB_PATH/JOB_NAME).",
+            hint="Run the data job first, or mount the volume with the data at JOB_PATH.",
+        )
+    if not variables.config_folder.is_dir():
+        there = sorted(each.name for each in job.iterdir() if each.is_dir() and not each.name.isdigit())
+        raise UserError(
+            f"There is no folder {variables.config_folder} (TRAIN_CONFIG_DIR). {job} has {', '.join(there)}."
+        )
+    if not (variables.config_folder / config).is_file():
+        there = sorted(each.name for each in variables.config_folder.glob("*.py"))
+        raise UserError(
+            f"There is no configuration {config} in {variables.config_folder}: it has {', '.join(there)}.",
+            hint="Name it with --config, or PADDLE_TRAIN_CONFIG in the Job.",
+        )
+    for number in range(variables.gradient_num):
+        if not variables.data_folder(number).is_dir():
+            raise UserError(
+                f"There is no data folder {variables.data_folder(number)} for node {number} of "
+                f"{variables.gradient_num}.",
+                hint=f"Run the data job with SPLIT_COUNT={variables.gradient_num}.",
+            )
+    if (left := variables.data_folder(variables.gradient_num)).is_dir():
+        raise UserError(
+            f"No node would train {left}: CONF_PADDLE_GRADIENT_NUM is {variables.gradient_num}, and the data is "
+            "split for more nodes.",
+            hint="Set it, parallelism and completions (or --nodes) to the SPLIT_COUNT of the data job.",
+        )
 
 
 @contextlib.contextmanager
@@ -381,6 +390,14 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
             log.error("hint: %s", error.hint)
         return ExitCode.BAD_INPUT
     except OSError as error:
+        if error.errno in DENIED:
+            log.error(
+                "%s: %s. This node (user %d) must be able to read and write the volume at JOB_PATH.",
+                error.filename,
+                error.strerror,
+                os.getuid(),
+            )
+            return ExitCode.BAD_INPUT
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         log.error(

@@ -95,6 +95,16 @@ def test_missing_file_of_the_user_is_named(tmp_path: Path) -> None:
         job(tmp_path / "out", quick_start=str(tmp_path / "none.txt")).run()
 
 
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    # The kernel makes no folders there, for no user.
+    for out_dir in (tmp_path / "file", tmp_path / "file" / "job", Path("/sys/kernel/job")):
+        with pytest.raises(UserError) as caught:
+            job(out_dir).run()
+        assert f"{out_dir} (OUT_DIR) cannot be written: {out_dir}: " in caught.value.message
+        assert "Choose another OUT_DIR" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

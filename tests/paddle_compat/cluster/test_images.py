@@ -39,6 +39,16 @@ def test_dockerfile_copies_files_that_exist(folder: Path) -> None:
     assert {source for source in sources if not (folder / source).is_file()} == {"dist/*.whl"}
 
 
+@pytest.mark.parametrize("folder", [TRAINING, DATA], ids=lambda each: str(each.name))
+def test_dockerfile_has_only_what_docker_podman_and_buildah_share(folder: Path) -> None:
+    text = (folder / "Dockerfile").read_text().replace("\\\n", "")
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    assert {words[0] for words in lines} <= {"ARG", "FROM", "RUN", "COPY", "ENV", "WORKDIR", "CMD"}
+    # Flags, and text in place of files (`<<`), are those of one builder or of a later version.
+    assert not [words for words in lines if words[1].startswith(("--", "<<"))]
+    assert "# syntax" not in text
+
+
 def test_start_script_has_the_flags_of_the_guide(tmp_path: Path) -> None:
     python = tmp_path / "python3"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

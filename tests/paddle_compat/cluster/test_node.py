@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -122,6 +124,13 @@ def test_missing_data_folder_is_named_with_the_number_to_split_for(variables: Va
     assert "SPLIT_COUNT=2" in said
 
 
+def test_data_for_more_nodes_is_refused(variables: Variables) -> None:
+    fewer = dataclasses.replace(variables, gradient_num=1)
+    said = refusal(make(fewer, Members([A])))
+    assert f"No node would train {variables.data_folder(1)}: CONF_PADDLE_GRADIENT_NUM is 1" in said
+    assert "SPLIT_COUNT" in said
+
+
 def test_missing_configuration_is_named_with_those_that_exist(variables: Variables) -> None:
     said = refusal(make(variables, Members([A, B]), "--config=./trainer_config.lr.py"))
     assert "There is no configuration ./trainer_config.lr.py" in said
@@ -213,6 +222,27 @@ def test_mistake_ends_the_process_with_the_code_of_bad_input(caplog: pytest.LogC
     assert "num_passes" in caplog.text
     assert nodes.main([], {}) == ExitCode.BAD_INPUT
     assert "JOB_NAME is not set (the guide: paddle-cluster-job)" in caplog.text
+
+
+def test_volume_that_is_not_writable_is_named_with_the_user(
+    variables: Variables, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    variables.output.rmdir()
+    # The kernel makes no folders there, for no user.
+    variables.output.symlink_to("/sys/kernel")
+    write_members(tmp_path / "members.json", [A, B])
+    environment = {
+        **GUIDE,
+        "JOB_NAME": "job",
+        "JOB_PATH": str(tmp_path),
+        "CONF_PADDLE_GRADIENT_NUM": "2",
+        "CONF_PADDLE_PORT": str(variables.port),
+        nodes.MEMBERS_FILE: str(tmp_path / "members.json"),
+        nodes.OWN_UID: A.uid,
+    }
+    assert nodes.main(["--config=./trainer_config.py"], environment) == ExitCode.BAD_INPUT
+    assert f"{variables.output}/node_0: " in caplog.text
+    assert f"This node (user {os.getuid()}) must be able to read and write" in caplog.text
 
 
 def test_members_of_a_file_are_read(variables: Variables, tmp_path: Path) -> None:
