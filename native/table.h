@@ -22,6 +22,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -130,6 +131,34 @@ class Gate {
   bool closed_ = false;
 };
 
+// A mutex that one who takes it again and again can leave to those who wait for it. By itself a mutex would mostly be
+// taken again before another thread has woken up.
+class Lock {
+ public:
+  void lock() {
+    if (mutex_.try_lock()) return;
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  bool try_lock() { return mutex_.try_lock(); }
+  void unlock() { mutex_.unlock(); }
+
+  // Unlocks it until those who wait now have had it; not for long, since more may come all the time.
+  void let_others(std::unique_lock<Lock>& held) {
+    if (!waiting_.load(std::memory_order_relaxed)) return;
+    held.unlock();
+    for (int turn = 0; turn < kTurns && waiting_.load(std::memory_order_relaxed); ++turn) std::this_thread::yield();
+    held.lock();
+  }
+
+ private:
+  static constexpr int kTurns = 64;
+
+  std::mutex mutex_;
+  std::atomic<std::uint32_t> waiting_{0};
+};
+
 class Table {
  public:
   Table(std::size_t width, std::uint32_t buckets, std::shared_ptr<const Rule> rule, const Initializer& initializer,
@@ -156,14 +185,14 @@ class Table {
 
   std::uint32_t bucket_rows(std::uint32_t which) {
     const Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     return bucket.rows();
   }
 
   // Of its rows, and of what was seen of ids that have none.
   std::size_t bucket_bytes(std::uint32_t which) {
     const Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     return bucket.rows() * layout_.bytes() + bucket.sightings().all().size() * Sightings::kBytes;
   }
 
@@ -315,20 +344,20 @@ class Table {
   void put_waiting(const std::int64_t* ids, std::size_t n, const std::uint32_t* counts, const std::uint32_t* seen) {
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t which = bucket_of(hash_of(ids[i]), buckets());
-      std::lock_guard<std::mutex> lock(mutex_of(which));
+      std::lock_guard<Lock> lock(mutex_of(which));
       at(which).sightings(freezes_).set(ids[i], Sighting{counts[i], seen[i]}, budget_.get());
     }
   }
 
   void forget_waiting(std::uint32_t which) {
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     forget_sightings(bucket, [](const Sighting&) { return true; });
   }
 
   std::size_t clear(std::uint32_t which) {
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     forget_sightings(bucket, [](const Sighting&) { return true; });
     bucket.reset(freezes_);
     return remove(bucket, [](const char*) { return true; });
@@ -338,7 +367,7 @@ class Table {
   std::size_t forget(std::uint32_t which, const std::int64_t* ids, std::size_t n) {
     Bucket& bucket = at(which);
     const std::unordered_set<std::int64_t> chosen(ids, ids + n);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     return remove(bucket, [&](const char* row) { return chosen.count(layout_.id(row)) > 0; });
   }
 
@@ -346,7 +375,7 @@ class Table {
   std::size_t expire(std::uint32_t which, std::uint32_t before) {
     if (!layout_.tracks_seen) throw std::invalid_argument("rows of this table do not expire");
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     forget_sightings(bucket, [&](const Sighting& sighting) { return sighting.seen < before; });
     return remove(bucket, [&](const char* row) { return layout_.seen(row) < before; });
   }
@@ -357,8 +386,8 @@ class Table {
   // identifies the copy. `mark`: a later difference will be relative to this freeze.
   std::uint32_t freeze(bool mark) {
     Gate::Closed closed(gate_);
-    std::vector<std::unique_lock<std::mutex>> all;
-    for (std::mutex& each : locks_) all.emplace_back(each);
+    std::vector<std::unique_lock<Lock>> all;
+    for (Lock& each : locks_) all.emplace_back(each);
     if (freezes_.count == std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many frozen copies");
     ++freezes_.count;
     if (mark) {
@@ -372,7 +401,7 @@ class Table {
   // Ends the reading of a bucket of a copy-on-write snapshot.
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     bucket.release(freeze);
   }
 
@@ -380,7 +409,7 @@ class Table {
   Rows take_part(std::uint32_t which, std::uint32_t part, std::uint32_t parts) {
     if (part >= parts || parts > kTags) throw std::invalid_argument("there is no such part");
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    std::lock_guard<Lock> lock(mutex_of(which));
     Rows copy_of;
     copy_of.reserve(bucket.rows() / parts, layout_);
     bucket.visit_part(part, parts, layout_.bytes(), [&](const char* row) { copy_of.add(row, layout_); });
@@ -389,9 +418,13 @@ class Table {
   }
 
   // What is in a bucket; with a freeze, as it was then; with an earlier one too, what has changed since that.
+  //
+  // As it was then is copied some rows at a time, for lookups and updates wait for the lock: that stays the same whatever
+  // happens in between, but for a release. A later freeze may make a change unknown, and then more rows are copied.
   Rows take_copy(std::uint32_t which, std::uint32_t freeze, std::uint32_t since) {
     Bucket& bucket = at(which);
-    std::lock_guard<std::mutex> lock(mutex_of(which));
+    Lock& mutex = mutex_of(which);
+    std::unique_lock<Lock> lock(mutex);
     const std::size_t bytes = layout_.bytes();
     Rows copy_of;
     if (!freeze) {
@@ -401,14 +434,24 @@ class Table {
       copy_of.add(bucket.sightings());
       return copy_of;
     }
-    const Claim& claim = bucket.claim_of(freeze);
     copy_of.complete = !since || bucket.was_reset(since);
-    if (copy_of.complete) copy_of.reserve(claim.rows, layout_);
-    else copy_of.forgotten = bucket.forgotten(claim, since);
-    for (std::uint32_t number = 0; number < claim.rows; ++number)
-      if (copy_of.complete || bucket.has_changed(number, claim, since, freezes_))
-        copy_of.add(bucket.row(number, claim, bytes), layout_);
-    copy_of.add(bucket.sightings(claim));
+    if (!copy_of.complete) copy_of.forgotten = bucket.forgotten(bucket.claim_of(freeze), since);
+    const std::uint32_t rows = bucket.claim_of(freeze).rows;
+    if (copy_of.complete) {
+      lock.unlock();
+      copy_of.reserve(rows, layout_);
+      lock.lock();
+    }
+    for (std::uint32_t from = 0; from < rows; from += kRowsAtOnce) {
+      if (from) mutex.let_others(lock);
+      // Where it was a moment ago another one may be.
+      const Claim& claim = bucket.claim_of(freeze);
+      const std::uint32_t to = std::min(rows, from + kRowsAtOnce);
+      for (std::uint32_t number = from; number < to; ++number)
+        if (copy_of.complete || bucket.has_changed(number, claim, since, freezes_))
+          copy_of.add(bucket.row(number, claim, bytes), layout_);
+    }
+    copy_of.add(bucket.sightings(bucket.claim_of(freeze)));
     return copy_of;
   }
 
@@ -416,6 +459,8 @@ class Table {
   // How many rows are on their way from memory at once.
   static constexpr std::uint32_t kAhead = 16;
   static constexpr std::uint32_t kLocks = 32;
+  // Of a snapshot, under a lock: some ten microseconds.
+  static constexpr std::uint32_t kRowsAtOnce = 512;
   static constexpr std::uintptr_t kLine = 64;
   static constexpr std::uint32_t kMostBuckets = 65536;
 
@@ -496,7 +541,7 @@ class Table {
   }
 
   // Buckets of one lock are neighbours.
-  std::mutex& mutex_of(std::uint32_t bucket) { return locks_[std::size_t(bucket) * kLocks / buckets_.size()]; }
+  Lock& mutex_of(std::uint32_t bucket) { return locks_[std::size_t(bucket) * kLocks / buckets_.size()]; }
 
   // Calls `use` for the items of each lock, locked. Those that others hold at the moment come last.
   template <class Use>
@@ -508,12 +553,12 @@ class Table {
     std::uint32_t busy[kLocks], waiting = 0;
     for (std::uint32_t which = 0; which < kLocks; ++which) {
       if (ends[which] == ends[which + 1]) continue;
-      std::unique_lock<std::mutex> lock(locks_[which], std::try_to_lock);
+      std::unique_lock<Lock> lock(locks_[which], std::try_to_lock);
       if (lock.owns_lock()) use(ends[which], ends[which + 1]);
       else busy[waiting++] = which;
     }
     for (std::uint32_t i = 0; i < waiting; ++i) {
-      std::lock_guard<std::mutex> lock(locks_[busy[i]]);
+      std::lock_guard<Lock> lock(locks_[busy[i]]);
       use(ends[busy[i]], ends[busy[i] + 1]);
     }
   }
@@ -778,7 +823,7 @@ class Table {
   const Layout layout_;
   Memory memory_;
   std::vector<Bucket> buckets_;
-  std::mutex locks_[kLocks];
+  Lock locks_[kLocks];
   Gate gate_;
   // Changed with all locks held.
   Freezes freezes_;

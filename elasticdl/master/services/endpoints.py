@@ -36,9 +36,11 @@ class Servers:
             from elasticai_api.proto.progress_pb2_grpc import (
                 add_ProgressServicer_to_server as add_progress_calls,
             )
+            from elasticdl.master.services.shard_fetches import ShardFetches
             from elasticdl.master.services.shard_service import PublicShardService, ShardService
 
-            shards, public = ShardService(master), PublicShardService(master)
+            fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
+            shards, public = ShardService(master, fetches), PublicShardService(master, fetches)
             master.supervisor.waits_for_shard = lambda worker: (
                 shards.waiting[worker] + public.waiting[worker] > 0
             )

@@ -34,6 +34,7 @@ from elasticdl.master.commands.shards import LeaseShards, ReportProgress
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import Lease, LedgerError
 from elasticdl.master.master import Master
+from elasticdl.master.services.shard_fetches import ShardFetches
 
 log = logging.getLogger("elasticdl.master")
 
@@ -55,8 +56,9 @@ _EMPTY = empty_pb2.Empty()
 
 
 class ShardService(MasterServicer, ProgressServicer):
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: Master, fetches: ShardFetches) -> None:
         self._master = master
+        self._fetches = fetches
         # Workers that are held with a call for a shard.
         self.waiting: Counter[str] = Counter()
         self._training_workers: set[str] = set()
@@ -138,6 +140,7 @@ class ShardService(MasterServicer, ProgressServicer):
         given = request_number(context)
         while True:
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
+            self._note_fetched([lease.lease_id for lease in leases], context)
             if leases or (state.data.may_end(dataset, worker) and not state.reclaim.is_collecting):
                 return leases
             self.waiting[worker] += 1
@@ -165,6 +168,9 @@ class ShardService(MasterServicer, ProgressServicer):
             self._master.detector.lease_granted(worker, self._master.clock())
             self._note_separate_models(dataset, worker)
         return leases
+
+    def _note_fetched(self, leases: list[int], context: Context) -> None:
+        self._fetches.note_with_token(leases)
 
     def _note_separate_models(self, dataset: str, worker: str) -> None:
         """Once, when a second worker gets training data: shards divide data, and combine no models."""
@@ -276,6 +282,7 @@ class ShardService(MasterServicer, ProgressServicer):
                     f"samples [{lease.start}, {lease.end}) of {lease.dataset}.",
                 )
             else:
+                self._fetches.note_with_token([lease.lease_id])
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
         loss = request.loss if request.HasField("loss") else None
@@ -370,21 +377,17 @@ class ShardService(MasterServicer, ProgressServicer):
 class PublicShardService(ShardService):
     """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's.
 
-    Neither does a report. It is taken from the connection by which the shard was fetched, or from a new one of the same
-    address, which may be the same program after a reconnection; never from another address or from the connection of
-    another worker.
+    Neither does a report: `ShardFetches` decides.
     """
-
-    def __init__(self, master: Master) -> None:
-        super().__init__(master)
-        # By worker: the connection by which it fetched its last shard.
-        self._connections: dict[str, str] = {}
 
     async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
         # Before the wait: an older call of the same connection may be answered first.
         if worker in self._master.state.roster.nodes:
-            self._connections[worker] = context.peer()
+            self._fetches.note_call(worker, context.peer())
         return await super()._task(dataset, worker, context)
+
+    def _note_fetched(self, leases: list[int], context: Context) -> None:
+        self._fetches.note_fetched(leases, context.peer())
 
     async def report_task_result(
         self, request: pb.ReportTaskResultRequest, context: Context
@@ -400,15 +403,9 @@ class PublicShardService(ShardService):
 
     async def _check_reporter(self, task: int, context: Context) -> None:
         lease = self._master.state.ledger.lease_of(task)
-        fetched_by = self._connections.get(lease.worker) if lease is not None else None
-        here = context.peer()
-        # Unknown after a restart of the master.
-        if fetched_by is None or fetched_by == here:
+        if lease is None or self._fetches.may_report(lease, context.peer()):
             return
-        others = {peer for worker, peer in self._connections.items() if lease and worker != lease.worker}
-        if _host(here) == _host(fetched_by) and here not in others:
-            return
-        message = f"Shard {task} was fetched by another worker; a report of {here} is rejected."
+        message = f"Shard {task} was fetched by another worker; a report of {context.peer()} is rejected."
         log.warning("%s", message)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
@@ -416,11 +413,6 @@ class PublicShardService(ShardService):
         """A program of the job ends with this error, once its client has asked often enough, and that counts."""
         log.warning("An announcement at the port without a token was refused: %s", message)
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
-
-
-def _host(peer: str) -> str:
-    """The address of a connection without its port."""
-    return peer.rpartition(":")[0]
 
 
 def request_number(context: Context) -> int:

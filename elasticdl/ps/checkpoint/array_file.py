@@ -44,6 +44,8 @@ _MAGIC = b"EDL-SNAP"
 _END = b"EDL-DONE"
 # Read and written in pieces that stay in the cache between the copy and the checksum.
 _PIECE = 1 << 20
+# Of so many bytes and more, two checksums are combined faster than bytes are read again.
+_COMBINED = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +101,15 @@ class ArrayFileWriter:
         offset, crc32 = self._size, 0
         for piece in _pieces(raw_bytes(array)):
             crc32 = zlib.crc32(piece, crc32)
-            self._put(piece)
+            self._write(piece)
+        self._crc32 = self._file_crc32(crc32, array)
         self._arrays.append([group, name, array.dtype.name, array.shape, offset, array.nbytes, crc32])
+
+    def _file_crc32(self, crc32: int, array: Array) -> int:
+        """The checksum of the file with an array added, from that of the array."""
+        if array.nbytes >= _COMBINED:
+            return combined(self._crc32, crc32, array.nbytes)
+        return zlib.crc32(raw_bytes(array), self._crc32)
 
     def add_empty(self, group: str) -> None:
         """A group without arrays is remembered, too."""
@@ -120,8 +129,11 @@ class ArrayFileWriter:
             _sync_folder(self._target.parent)
         return self._size, self._crc32
 
-    def _put(self, data: bytes | memoryview) -> None:
+    def _put(self, data: bytes) -> None:
         self._crc32 = zlib.crc32(data, self._crc32)
+        self._write(data)
+
+    def _write(self, data: bytes | memoryview) -> None:
         self._size += len(data)
         done = 0
         with self._errors_as_user_errors():

@@ -109,6 +109,15 @@ class BucketCopy:
         return self.part + 1 == self.parts
 
 
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """The buckets that a server is the active primary of. Immutable: may be read without the server's lock."""
+
+    mask: Mask
+    # By bucket: a number that stays the same while the bucket is served without a break.
+    since: NDArray[np.int64]
+
+
 class Roles:
     """What a map says to one server."""
 
@@ -120,9 +129,8 @@ class Roles:
         self.taken: dict[int, int] = {}
         # Buckets that are migrated, with all their updates.
         self.copied: dict[int, BucketCopy] = {}
-        self._serving: Mask = np.ones(BUCKETS, np.bool_)
-        # Since when it has been so without a break, counted in times that it was worked out.
-        self._serving_since: NDArray[np.int64] = np.zeros(BUCKETS, np.int64)
+        # Since when: counted in times that it was worked out.
+        self._served = Served(mask=np.ones(BUCKETS, np.bool_), since=np.zeros(BUCKETS, np.int64))
         self._worked_out = 0
         self._held: Mask = np.ones(BUCKETS, np.bool_)
         self._targets: dict[int, Mask] = {}
@@ -137,13 +145,13 @@ class Roles:
 
     @property
     def serving(self) -> Mask:
-        """The buckets that this server is the active primary of. Another array as soon as anything changes."""
-        return self._serving
+        """The buckets that this server is the active primary of."""
+        return self._served.mask
 
     @property
-    def serving_since(self) -> NDArray[np.int64]:
-        """By bucket: a number that stays the same while the bucket is served without a break."""
-        return self._serving_since
+    def served(self) -> Served:
+        """The same, and since when. Another object as soon as anything changes."""
+        return self._served
 
     @property
     def held(self) -> Mask:
@@ -155,9 +163,9 @@ class Roles:
         """The buckets that are complete on this server."""
         current = self.map
         if current is None:
-            return self._serving
+            return self.serving
         backed_up: Mask = np.array(current.backup) == self.number
-        return self._serving | backed_up
+        return self.serving | backed_up
 
     @property
     def targets(self) -> Mapping[int, Mask]:
@@ -202,7 +210,7 @@ class Roles:
         for bucket, peer in sorted(self.routes.map.migrating.items()):
             copy = self.copied.get(bucket)
             begun = copy if copy is not None and copy.peer == peer else None
-            if self._serving[bucket] and not (begun and begun.complete):
+            if self.serving[bucket] and not (begun and begun.complete):
                 found.append((bucket, peer, begun))
         return sorted(found, key=lambda each: each[2] is None)
 
@@ -244,8 +252,8 @@ class Roles:
         mine = np.array(current.primary) == self.number
         mine[waiting] = False
         self._worked_out += 1
-        self._serving_since = np.where(mine & self._serving, self._serving_since, self._worked_out)
-        self._serving = mine
+        since = np.where(mine & self.serving, self._served.since, self._worked_out)
+        self._served = Served(mask=mine, since=since)
         self._held = mask_of(current.held_by(self.number))
         backup = np.array(current.backup)
         targets: dict[int, Mask] = {}

@@ -5,6 +5,8 @@ Each of these objects gets this one, takes its lock, and leaves the state consis
 orders replication: what happens to a bucket is appended to the outboxes of its replicas in the order in which it
 happens. A call that waits for acknowledgements (`wait_replicated`) releases the lock meanwhile.
 
+Pulls of rows take no lock, so that they never wait for a push: `PublishedState` has what they check.
+
 Generations: when a bucket is lost with all its replicas, the other buckets are of no use by themselves. The master
 raises the generation; every server drops its state and restores the last checkpoint. Calls of a lower generation fail
 for good, calls of a higher one until this server has caught up.
@@ -22,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,10 +39,11 @@ from elasticdl.ps.core.server_errors import CallCancelled, NotFound, NotReady, S
 from elasticdl.ps.embedding.custom_optimizer import PYTHON
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.ps.replication.peers import Peers, PendingReplication
-from elasticdl.ps.replication.replica_log import Ticket
+from elasticdl.ps.replication.replica_log import Roles, Ticket
 from elasticdl.ps.server.call_statistics import CallStatistics, PushCounters
 from elasticdl.ps.storage.bucket_store import BucketStore, ServerSettings
 from elasticdl.ps.storage.copy_on_write_snapshot import CopyOnWriteSnapshot
+from elasticdl.ps.storage.table_set import Tables
 from elasticdl.wire import ps_pb2
 
 log = logging.getLogger("elasticdl.ps")
@@ -48,6 +52,43 @@ _EXIT_FAULT = 1
 # How often a waiting call checks whether its caller is still there.
 _CALLER_CHECK_SECONDS = 0.5
 ALL_BUCKETS: Mask = np.ones(BUCKETS, np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedState:
+    """What a call has to check: immutable, replaced under the lock, and read without it.
+
+    A reader takes it once and so sees one consistent state. It then reads rows without the lock, while the state may
+    change. What keeps it from returning what is not valid any more:
+
+    - A generation begins with new `roles` and new `tables`. The old tables stay as they were for those who read them,
+      and these see afterwards that `roles` is another object.
+    - A bucket is dropped after `roles.served` was replaced, never before; it is served after all of it has arrived. So
+      rows are valid if their buckets were served, without a break, before they were read and after.
+    - A snapshot is released after it was removed from `snapshots`. A lookup in a released one fails.
+    - Locks of the table order lookups and updates of a row (native/table.h): no row is torn.
+    """
+
+    generation: int
+    ready: bool
+    roles: Roles
+    tables: Tables
+    snapshots: Mapping[str, CopyOnWriteSnapshot] = field(default_factory=dict)
+    # The error that made the state invalid.
+    broken: UserError | None = None
+
+    def check_generation(self, generation: int) -> None:
+        if generation < self.generation:
+            raise StaleGeneration(f"generation {generation} is over, this is generation {self.generation}")
+        if generation > self.generation or not self.ready:
+            raise NotReady(f"this server is not ready for generation {generation} yet")
+        if self.broken is not None:
+            raise UserError(self.broken.message, hint=self.broken.hint)
+
+    def find_snapshot(self, name: str) -> CopyOnWriteSnapshot:
+        if name not in self.snapshots:
+            raise NotFound(f"there is no snapshot {name!r} here")
+        return self.snapshots[name]
 
 
 class ServerState:
@@ -76,30 +117,26 @@ class ServerState:
         self.statistics = CallStatistics()
         self.started = time.monotonic()
         self._failed = failed
-        self._generation = -1
-        self._ready = False
         self._stopped = False
-        self._clear()
+        self._clear(-1)
 
-    def _clear(self) -> None:
+    def _clear(self, generation: int) -> None:
         # Assigned only here: others change these objects, and never replace them.
         self.bucket_store = BucketStore(self.settings)
         self.peers = Peers(self.number, self.incarnation)
         self.roles = self.peers.roles
         self.counters = PushCounters()
         self._fenced: set[str] = set()
-        self._snapshots: dict[str, CopyOnWriteSnapshot] = {}
-        # The error that made the state invalid.
-        self._broken: UserError | None = None
+        self._published = PublishedState(
+            generation=generation, ready=False, roles=self.roles, tables=self.bucket_store.tables
+        )
 
     # -- generations: called without the lock ----------------------------------------------------------------
 
     def close(self, generation: int) -> None:
         """Begins a generation: drops everything, and rejects calls until `open`. Maps are accepted before that."""
         with self.lock:
-            self._clear()
-            self._generation = generation
-            self._ready = False
+            self._clear(generation)
             self.wake_all()
 
     def open(
@@ -123,7 +160,7 @@ class ServerState:
                 known = self.roles.map
                 mine = ALL_BUCKETS if known is None else mask_of(known.copies_on(self.number))
                 self.bucket_store.restore(restored.attributes, restored.groups, buckets or {}, tables, mine)
-            self._ready = True
+            self._publish(ready=True)
             if self.roles.routes is not None:
                 self.peers.apply_map(self.bucket_store, self._fenced)
             self.wake_all()
@@ -135,12 +172,17 @@ class ServerState:
             self.wake_all()
 
     @property
+    def published(self) -> PublishedState:
+        """The newest one. May be read without the lock."""
+        return self._published
+
+    @property
     def generation(self) -> int:
-        return self._generation
+        return self._published.generation
 
     @property
     def is_ready(self) -> bool:
-        return self._ready
+        return self._published.ready
 
     @property
     def fenced(self) -> AbstractSet[str]:
@@ -148,17 +190,15 @@ class ServerState:
 
     @property
     def snapshot_names(self) -> tuple[str, ...]:
-        return tuple(self._snapshots)
+        return tuple(self._published.snapshots)
 
     # -- called with the lock --------------------------------------------------------------------------------
 
+    def _publish(self, **changes: Any) -> None:
+        self._published = replace(self._published, **changes)
+
     def check_generation(self, generation: int) -> None:
-        if generation < self._generation:
-            raise StaleGeneration(f"generation {generation} is over, this is generation {self._generation}")
-        if generation > self._generation or not self._ready:
-            raise NotReady(f"this server is not ready for generation {generation} yet")
-        if self._broken is not None:
-            raise UserError(self._broken.message, hint=self._broken.hint)
+        self._published.check_generation(generation)
 
     def fence(self, workers: Iterable[str]) -> None:
         """Rejects pushes of these workers from now on."""
@@ -180,22 +220,23 @@ class ServerState:
 
     def invalidate(self, error: UserError) -> None:
         """Every call fails with this error from now on."""
-        self._broken = error
+        self._publish(broken=error)
         self._failed(error)
 
     def find_snapshot(self, name: str) -> CopyOnWriteSnapshot:
-        if name not in self._snapshots:
-            raise NotFound(f"there is no snapshot {name!r} here")
-        return self._snapshots[name]
+        return self._published.find_snapshot(name)
 
     def add_snapshot(self, name: str, *, mark: bool) -> None:
         """Takes a snapshot of all buckets that are complete here: a backup that is promoted has it, too."""
-        self._snapshots[name] = CopyOnWriteSnapshot.make(self.bucket_store, self.roles.complete, mark=mark)
+        snapshot = CopyOnWriteSnapshot.make(self.bucket_store, self.roles.complete, mark=mark)
+        self._publish(snapshots={**self._published.snapshots, name: snapshot})
 
     def remove_snapshot(self, name: str) -> None:
         """Idempotent."""
-        snapshot = self._snapshots.pop(name, None)
+        snapshots = dict(self._published.snapshots)
+        snapshot = snapshots.pop(name, None)
         if snapshot is not None:
+            self._publish(snapshots=snapshots)
             snapshot.release(self.bucket_store)
 
     def wake_all(self) -> None:
@@ -226,7 +267,7 @@ class ServerState:
     def _is_replicated(self, waiting: PendingReplication) -> bool:
         if self._stopped and waiting.ticket:
             raise NotReady("this server is stopping")
-        if self._generation != waiting.generation and waiting.ticket:
+        if self.generation != waiting.generation and waiting.ticket:
             raise StaleGeneration(f"generation {waiting.generation} is over")
         return self.peers.is_acknowledged(waiting)
 
@@ -239,9 +280,8 @@ class ServerState:
 
     def check_not_released(self, name: str, snapshot: CopyOnWriteSnapshot) -> None:
         """Raises `NotFound` if a snapshot has been released since it was found."""
-        with self.lock:
-            if self._snapshots.get(name) is not snapshot:
-                raise NotFound(f"the snapshot {name!r} has just been released") from None
+        if self._published.snapshots.get(name) is not snapshot:
+            raise NotFound(f"the snapshot {name!r} has just been released") from None
 
     def import_optimizer(self, optimizer: ps_pb2.OptimizerConfig) -> None:
         """Imports the module of a user-defined optimizer, which takes time and so happens without the lock.

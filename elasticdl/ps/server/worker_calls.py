@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elasticdl.errors import UserError
 from elasticdl.ps.checkpoint.resharding import STATE, TRAINABLE
@@ -29,7 +28,7 @@ from elasticdl.ps.protocol.results import (
     PushResult,
 )
 from elasticdl.ps.replication.peers import PendingReplication
-from elasticdl.ps.replication.replica_log import Roles, Ticket
+from elasticdl.ps.replication.replica_log import Roles, Served, Ticket
 from elasticdl.ps.server.server_state import ALL_BUCKETS, ServerState
 from elasticdl.ps.storage.bucket_store import InitialModel, Push
 from elasticdl.ps.storage.table_set import NonFiniteGradient
@@ -105,13 +104,15 @@ class WorkerCalls:
         Live values change as soon as `use` returns: it has to copy them.
         """
         state = self._state
-        with state.lock:
-            state.check_generation(generation)
-            if not frozen:
-                return use(self._pull_live(known_version, ALL_BUCKETS if buckets is None else buckets))
-            copy = state.find_snapshot(frozen)
-        # A snapshot never changes, so this needs no lock.
         asked = ALL_BUCKETS if buckets is None else buckets
+        if not frozen:
+            with state.lock:
+                state.check_generation(generation)
+                return use(self._pull_live(known_version, asked))
+        # A snapshot never changes, so this needs no lock.
+        published = state.published
+        published.check_generation(generation)
+        copy = published.find_snapshot(frozen)
         moved = asked & ~copy.mask
         if copy.version == known_version:
             return use(PullResult(initialized=True, version=copy.version, unchanged=True, moved=moved))
@@ -156,24 +157,23 @@ class WorkerCalls:
     ) -> Mask:
         """Fills the arrays that `reserve` makes of (ids, width) with rows; returns the buckets that are not here.
 
-        If there are any, the arrays are not valid.
+        If there are any, the arrays are not valid. Takes no lock, so that it never waits for a push: see
+        `PublishedState` for why what it returns is valid.
         """
         state = self._state
         asked = ALL_BUCKETS if buckets is None else buckets
-        with state.lock:
-            state.check_generation(generation)
-            copy = state.find_snapshot(frozen) if frozen else None
-            roles = state.roles
-            here, since = copy.mask if copy else roles.serving, roles.serving_since
-            moved = asked & ~here
-            if moved.any():
-                return moved
-            tables = state.bucket_store.tables
-            arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
-            copies = copy.tables if copy else {}
+        published = state.published
+        published.check_generation(generation)
+        copy = published.find_snapshot(frozen) if frozen else None
+        served, tables = published.roles.served, published.tables
+        moved = asked & ~(copy.mask if copy else served.mask)
+        if moved.any():
+            return moved
+        arrays = reserve([(len(ids), tables.width(name)) for name, ids in wanted])
+        copies = copy.tables if copy else {}
         statistics = state.statistics.of_thread()
         try:
-            # Without the lock: lookups run beside pushes, and are atomic by row.
+            # Lookups run beside pushes, and are atomic by row.
             for (name, ids), array in zip(wanted, arrays, strict=True):
                 counted = statistics.table(name)
                 counted.found += tables.gather_into(name, ids, array, copies.get(name))
@@ -182,30 +182,33 @@ class WorkerCalls:
             if copy is not None:
                 state.check_not_released(frozen, copy)
             raise
-        if copy is None and state.roles.serving is not here:
-            # Buckets are dropped after the map changes, never before.
-            moved = asked & ~self._still_served(roles, since, generation)
+        if copy is None:
+            moved = asked & ~self._still_served(published.roles, served, generation)
         if statistics.looks():
             state.statistics.look(wanted)
         return moved
 
-    def _still_served(self, roles: Roles, since: NDArray[np.int64], generation: int) -> Mask:
+    def _still_served(self, roles: Roles, before: Served, generation: int) -> Mask:
         """The buckets that have been served all the time, so that what was read without the lock is valid."""
-        with self._state.lock:
-            self._state.check_generation(generation)
-            if self._state.roles is not roles:
-                raise NotReady("a new generation has begun")
-            served: Mask = roles.serving & (roles.serving_since == since)
-            return served
+        published = self._state.published
+        published.check_generation(generation)
+        if published.roles is not roles:
+            raise NotReady("a new generation has begun")
+        now = roles.served
+        # Another object as soon as anything changes, which is rare.
+        if now is before:
+            return now.mask
+        served: Mask = now.mask & (now.since == before.since)
+        return served
 
     def export_rows(self, table: str, *, generation: int, buckets: Mask) -> tuple[Ids, Array, Mask]:
         """The ids with rows in some buckets, the rows, and those of the buckets that are served elsewhere."""
-        with self._state.lock:
-            self._state.check_generation(generation)
-            roles, tables = self._state.roles, self._state.bucket_store.tables
-            mine, since = buckets & roles.serving, roles.serving_since
-        ids, values = tables.export(table, mine)
-        there = mine & self._still_served(roles, since, generation)
+        published = self._state.published
+        published.check_generation(generation)
+        served = published.roles.served
+        mine = buckets & served.mask
+        ids, values = published.tables.export(table, mine)
+        there = mine & self._still_served(published.roles, served, generation)
         if (there != mine).any():
             kept = there[buckets_of(ids, BUCKETS)]
             ids, values = ids[kept], values[kept]

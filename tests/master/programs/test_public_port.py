@@ -153,3 +153,20 @@ def test_report_for_a_shard_of_another_worker_is_rejected(master: Master) -> Non
             await servers.stop()
 
     asyncio.run(main())
+
+
+def test_report_for_a_shard_fetched_with_the_token_is_rejected(master: Master) -> None:
+    async def talk(own: Any, public: Any) -> None:
+        await announce(own, num_minibatches_per_shard=1)
+        task = await own.get_task(pb.GetTaskRequest(worker_id=0, dataset_name="d"))
+        # Neither of a stranger, nor of one that has fetched a shard in the name of that worker.
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError) as rejected:
+                await public.report_task_result(pb.ReportTaskResultRequest(task_id=task.task_id))
+            assert rejected.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert master.state.ledger.lease_of(task.task_id) is not None
+            await public.get_task(pb.GetTaskRequest(worker_id=0, dataset_name="d"))
+        await own.report_task_result(pb.ReportTaskResultRequest(task_id=task.task_id))
+        assert master.state.ledger.lease_of(task.task_id) is None
+
+    converse(master, talk)

@@ -20,6 +20,7 @@ from elasticdl.master.commands.shards import LeaseShards
 from elasticdl.master.job_state import JobState
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.master import Master
+from elasticdl.master.services.shard_fetches import ShardFetches
 from elasticdl.master.services.shard_service import ShardService
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.platform import NodePhase, Platform
@@ -130,7 +131,8 @@ def ask(master: Master, *calls: tuple[str, Any, int]) -> list[Any]:
 
     async def talk() -> list[Any]:
         server = grpc.aio.server()
-        add_ProgressServicer_to_server(ShardService(master), server)  # type: ignore[no-untyped-call]
+        service = ShardService(master, ShardFetches(master.state.ledger.lease_of))
+        add_ProgressServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:

@@ -19,6 +19,7 @@ from elasticai_api.proto.progress_pb2_grpc import ProgressStub, add_ProgressServ
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
+from elasticdl.master.services.shard_fetches import ShardFetches
 from elasticdl.master.services.shard_service import SEPARATE_MODELS, ShardService
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status
@@ -74,7 +75,7 @@ class Client:
 @asynccontextmanager
 async def serving(master: Master) -> AsyncIterator[Client]:
     server = grpc.aio.server()
-    service = ShardService(master)
+    service = ShardService(master, ShardFetches(master.state.ledger.lease_of))
     add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     add_ProgressServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,8 +1,10 @@
-"""Rows are read without the lock. Whatever happens meanwhile: a row that is not reported as moved is right."""
+"""Rows are read without the server's lock. Whatever happens meanwhile: a row that is not reported as moved is right."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from elasticdl.ps.core.buckets import BUCKETS, BucketMap, first_map
-from elasticdl.ps.core.server_errors import NotFound, StaleGeneration
+from elasticdl.ps.core.server_errors import NotFound, NotReady, StaleGeneration
 from elasticdl.ps.core.tensors import Array
 from elasticdl.ps.embedding.initializers import Initializer
 from elasticdl.ps.embedding.table import TableSpec, buckets_of
@@ -31,6 +33,8 @@ class Served:
     """A server that holds everything, and can hand some of it over and forget it."""
 
     def __init__(self) -> None:
+        # Set before the server gets its buckets back, which are empty then.
+        self.is_back = False
         self.map = first_map(1, replicas=1)
         self.store = Store(ServerSettings(), number=0, incarnation="a")
         self.store.close(1)
@@ -70,6 +74,7 @@ class Served:
 
     def hand_over_and_get_back(self) -> None:
         self.hand_over()
+        self.is_back = True
         self.update_routes(replace(self.map, version=self.map.version + 1, primary=(0,) * BUCKETS))
 
     def close(self) -> None:
@@ -151,3 +156,50 @@ def test_read_of_a_released_snapshot(meanwhile: Any) -> None:
     meanwhile(lambda: served.store.master.release("cut"))
     with pytest.raises(NotFound, match="released"):
         served.pull(frozen="cut")
+
+
+@pytest.mark.parametrize("frozen", ["", "cut"])
+def test_pull_of_rows_does_not_wait_for_the_lock(frozen: str) -> None:
+    served = Served()
+    served.store.master.freeze("cut", generation=1)
+    with futures.ThreadPoolExecutor(1) as pool, served.store.state.lock:
+        out, moved = pool.submit(served.pull, frozen).result(timeout=60)
+    assert not moved.any()
+    np.testing.assert_array_equal(out, np.ones_like(out))
+
+
+def test_export_of_rows_does_not_wait_for_the_lock() -> None:
+    served = Served()
+    with futures.ThreadPoolExecutor(1) as pool, served.store.state.lock:
+        _, values, moved = pool.submit(served.export).result(timeout=60)
+    assert not moved.any()
+    np.testing.assert_array_equal(values, np.ones((len(IDS), 2), np.float32))
+
+
+@pytest.mark.parametrize("event", ["hand_over", "hand_over_and_get_back", "close"])
+def test_pulls_beside_a_change_are_right_or_refused(event: str) -> None:
+    for _ in range(20):
+        served = Served()
+        begun, over = threading.Barrier(3), threading.Event()
+
+        def pull_on(served: Served = served, begun: Any = begun, over: Any = over) -> int:
+            begun.wait()
+            pulls = 0
+            while not over.is_set():
+                try:
+                    out, moved = served.pull()
+                except (StaleGeneration, NotReady):
+                    return pulls
+                # Buckets that have come back are empty here. If any has moved, the arrays are not valid.
+                if not moved.any() and not served.is_back:
+                    np.testing.assert_array_equal(out, np.ones_like(out))
+                pulls += 1
+            return pulls
+
+        with futures.ThreadPoolExecutor(2) as pool:
+            pulling = [pool.submit(pull_on) for _ in range(2)]
+            begun.wait()
+            getattr(served, event)()
+            over.set()
+            for each in pulling:
+                each.result(timeout=60)

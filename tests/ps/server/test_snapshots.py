@@ -119,7 +119,7 @@ def test_a_backup_that_does_not_know_it_yet_freezes_nothing() -> None:
         store.master.freeze("cut", generation=1, map_version=2)
     store.peers.update_routes(Routes(map=new))
     store.master.freeze("cut", generation=1, map_version=2)
-    assert store.state._snapshots["cut"].mask.all()
+    assert store.state.find_snapshot("cut").mask.all()
 
 
 def test_freeze_waits_for_a_map_in_flight() -> None:
@@ -128,7 +128,7 @@ def test_freeze_waits_for_a_map_in_flight() -> None:
         freezing = pool.submit(store.master.freeze, "cut", generation=1, map_version=2, seconds=60.0)
         store.peers.update_routes(Routes(map=new))
         assert freezing.result() == 0
-    assert store.state._snapshots["cut"].mask.all()
+    assert store.state.find_snapshot("cut").mask.all()
 
 
 def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_both_copies_are_the_same(pair: Pair, token: str, late: int, monkeypatch
     monkeypatch.setattr(quick.master, "freeze", before)
     freeze(pair, token)
     for store in pair.stores:
-        copy = store.state._snapshots["cut"]
+        copy = store.state.find_snapshot("cut")
         assert copy.mask.all()
         assert copy.attributes["waiting"] == 0
         assert "pending" not in copy.groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -287,6 +288,50 @@ def test_a_copy_has_whole_updates_only() -> None:
         assert np.all(table.gather(ids, frozen=frozen) == value)
         table.release(frozen)
     assert np.all(table.gather(ids) == 2 * rounds)
+
+
+def test_export_of_a_copy_is_the_same_while_rows_change_come_and_go() -> None:
+    """A bucket is copied some rows at a time, and updates go on in between."""
+    spec = replace(table_of().spec, expire_after=EXPIRE)
+    table = Table(spec, make_optimizer(MOMENTUM), buckets=1)
+    ids = np.arange(5000)
+    table.gather(ids)
+    between, over = threading.Lock(), threading.Event()
+
+    def change() -> None:
+        chance, step = np.random.default_rng(3), 0
+        while not over.is_set():
+            step += 1
+            with between:
+                chosen = chance.choice(2 * len(ids), len(ids) // 2, replace=False)
+                table.update(chosen, np.ones((len(chosen), 8), np.float32), learning_rate=0.5, step=step)
+                table.forget(0, chosen[::3])
+                if step % 7 == 0:
+                    table.delete(0)
+
+    def assert_same(one: TableRows, other: TableRows) -> None:
+        for name, array in vars(one).items():
+            np.testing.assert_array_equal(array, getattr(other, name), err_msg=name)
+
+    with ThreadPoolExecutor(1) as threads:
+        changing = threads.submit(change)
+        try:
+            before = table.freeze(mark=True)
+            for _ in range(30):
+                with between:
+                    frozen = table.freeze(mark=True)
+                    whole = table.export(0, frozen=frozen)
+                    changed = table.export(0, frozen=frozen, since=before)
+                for _ in range(3):
+                    assert_same(whole, table.export(0, frozen=frozen))
+                    later = table.export(0, frozen=frozen, since=before)
+                    # After the bucket was deleted nothing is known of what had changed before.
+                    assert_same(whole if later.complete else changed, later)
+                table.release(before)
+                before = frozen
+        finally:
+            over.set()
+        changing.result()
 
 
 def test_equal_updates_make_equal_tables() -> None:
