@@ -7,15 +7,13 @@ Failure modes
     A line that was cut off by a kill, or that a newer version wrote: it is passed over, the others count.
 """
 
-# ruff: noqa: RUF009 - json_field makes a dataclass field
-
 from __future__ import annotations
 
 import enum
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 from elasticdl.jobs.history.time_account import TimeAccount
 from elasticdl.jobs.json_codec import BadDocument, decode, encode, json_field
@@ -100,7 +98,7 @@ class Sample:
     account: TimeAccount = field(default_factory=TimeAccount)
 
 
-Entry = Union[NodeChange, JobEvent, Sample]
+Entry: TypeAlias = NodeChange | JobEvent | Sample
 
 # By the key that only this kind of entry has.
 _KINDS: Mapping[str, type[NodeChange] | type[JobEvent] | type[Sample]] = {

@@ -86,10 +86,14 @@ class HistoryRecorder:
             yield event(EventKind.STATE, f"The job has the state {now.state}. {now.message}".strip())
         for role, desired in now.desired_nodes.items():
             if (count := before.desired_nodes.get(role, 0)) != desired:
-                yield event(EventKind.SIZE, f"The desired number of {role} nodes goes from {count} to {desired}.")
+                yield event(
+                    EventKind.SIZE, f"The desired number of {role} nodes goes from {count} to {desired}."
+                )
         if now.model_generation > before.model_generation:
             place = f" to {now.checkpoint}" if now.checkpoint else " to the beginning"
-            yield event(EventKind.ROLLBACK, f"Rolled back{place}: the only copy of a part of the model was lost.")
+            yield event(
+                EventKind.ROLLBACK, f"Rolled back{place}: the only copy of a part of the model was lost."
+            )
         elif now.epoch > before.epoch:
             yield event(EventKind.EPOCH, f"Epoch {now.epoch + 1} of {now.epochs} has begun.")
         if now.checkpoint and now.checkpoint != before.checkpoint:

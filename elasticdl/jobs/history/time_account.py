@@ -8,7 +8,8 @@
     stragglers        workers waited for slower ones, as the master has counted it
     retraining        (time that trained) · again / (done + again), in samples
 
-The controller accounts for TrainingJobs by the same formulas (`controller/reconcile/goodput.py`), from the pods that it sees.
+The controller accounts for TrainingJobs by the same formulas (`controller/reconcile/goodput.py`), from
+the pods that it sees.
 """
 
 from __future__ import annotations
@@ -41,14 +42,7 @@ class TimeAccount:
 
     @property
     def total(self) -> float:
-        return (
-            self.worked
-            + self.starting
-            + self.evaluating
-            + self.saving
-            + self.resizing
-            + self.master_away
-        )
+        return self.worked + self.starting + self.evaluating + self.saving + self.resizing + self.master_away
 
     @property
     def goodput(self) -> float | None:
