@@ -34,7 +34,7 @@ from starlette.types import ASGIApp
 from elasticdl.catalog.job import Job
 from elasticdl.dashboard.access import Access, Guard
 from elasticdl.dashboard.actions import JobActions, act
-from elasticdl.dashboard.feed import Feed, Sections, to_json
+from elasticdl.dashboard.feed import PROBLEM, Feed, Sections, to_json
 from elasticdl.dashboard.job_rows import row_key
 from elasticdl.dashboard.job_source import JobSource
 from elasticdl.dashboard.job_watch import JobWatch
@@ -91,7 +91,10 @@ class Dashboard:
         return answer
 
     async def _jobs(self, request: Request) -> Response:
-        return _document(await self._list.current())
+        sections = await self._list.current()
+        rows = ",".join(text for key, text in sections.items() if key != PROBLEM)
+        body = f'{{"jobs":[{rows}],"problem":{sections.get(PROBLEM, "null")}}}'
+        return Response(body, media_type="application/json")
 
     async def _stream_jobs(self, request: Request) -> Response:
         return _stream(self._list, request)
@@ -152,7 +155,7 @@ class Dashboard:
         found = await self._source.rows()
         sections = {key: to_json(row) for key, row in found.rows.items()}
         if found.problem:
-            sections["problem"] = to_json(found.problem)
+            sections[PROBLEM] = to_json(found.problem)
         return sections
 
     def _feed(self, request: Request) -> Feed:

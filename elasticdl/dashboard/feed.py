@@ -29,8 +29,9 @@ Sections = dict[str, str]
 _EVENTS_KEPT = 120
 # Proxies and browsers drop connections on which nothing is sent.
 _KEEP_ALIVE_SECONDS = 15.0
-# A reading costs the master time: at most this share of it.
-_READING_SHARE = 0.02
+# What reading takes of the time, at most; a part of it is the master's. But nothing on a page is older than a few seconds.
+_READING_SHARE = 0.1
+_MOST_SECONDS = 5.0
 PROBLEM = "problem"
 
 
@@ -126,7 +127,7 @@ class Feed:
             began = time.monotonic()
             await self._refresh()
             took = time.monotonic() - began
-            await asyncio.sleep(max(self._interval_seconds, took / _READING_SHARE))
+            await asyncio.sleep(max(self._interval_seconds, min(took / _READING_SHARE, _MOST_SECONDS)))
 
     async def _refresh(self, *, fresh: bool = False) -> None:
         """`fresh`: a reading that is younger than the interval is enough."""

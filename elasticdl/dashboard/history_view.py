@@ -14,7 +14,9 @@ from elasticdl.jobs.history.entries import Entry, JobEvent, NodeChange, NodeStat
 from elasticdl.jobs.history.time_account import TimeAccount
 
 _MOST_POINTS = 400
-_MOST_EVENTS = 400
+_MOST_EVENTS = 300
+_MOST_FREQUENT = 100
+_FREQUENT = ("epoch", "checkpoint", "evaluation")
 # A job that runs for days replaces thousands of nodes; the oldest ended ones go first.
 _MOST_NODES = 3000
 _MOST_SPANS = 60
@@ -24,6 +26,8 @@ class HistoryView:
     def __init__(self) -> None:
         self._samples: list[Sample] = []
         self._events: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
+        # Apart: what happens at every epoch would push out what happened once.
+        self._frequent: deque[dict[str, Any]] = deque(maxlen=_MOST_FREQUENT)
         self._nodes: dict[str, dict[str, Any]] = {}
         # Every so many samples one is kept.
         self._stride = 1
@@ -71,7 +75,7 @@ class HistoryView:
 
     def events(self) -> list[dict[str, Any]]:
         """The oldest first."""
-        return list(self._events)
+        return sorted([*self._events, *self._frequent], key=lambda event: float(event["time"]))
 
     def _add_sample(self, sample: Sample) -> None:
         # The newest sample is always the last one, so that the figures of now are right.
@@ -102,7 +106,8 @@ class HistoryView:
             del self._nodes[name]
 
     def _add_event(self, time: float, kind: str, text: str) -> None:
-        self._events.append({"time": time, "kind": kind, "text": text})
+        events = self._frequent if kind in _FREQUENT else self._events
+        events.append({"time": time, "kind": kind, "text": text})
 
 
 def _sentence(change: NodeChange) -> str:

@@ -67,7 +67,7 @@ function options(series, { time, height, fromZero, width, marks }) {
       y: { range: (_, low, high) => yRange(low, high, fromZero) },
     },
     axes: [
-      { ...axis, size: 32, space: 70, values: time ? undefined : (_, ticks) => ticks.map(short) },
+      { ...axis, size: 28, space: 80, values: time ? (_, ticks) => clockTicks(ticks) : (_, ticks) => ticks.map(short) },
       { ...axis, size: 52, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
@@ -88,6 +88,16 @@ function options(series, { time, height, fromZero, width, marks }) {
   };
 }
 
+// Hours and minutes; seconds where ticks are closer than a minute, the day where they are days apart.
+function clockTicks(ticks) {
+  const every = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  return ticks.map((tick) => {
+    const date = new Date(1000 * tick);
+    if (every >= 86400) return date.toLocaleDateString("en-CA").slice(5);
+    return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: every < 60 ? "2-digit" : undefined });
+  });
+}
+
 function yRange(low, high, fromZero) {
   if (low == null) return [0, 1];
   const bottom = fromZero ? Math.min(low, 0) : low;
@@ -100,6 +110,8 @@ function drawMarks(plot, marks) {
   ctx.save();
   ctx.strokeStyle = colour("--series-2");
   ctx.fillStyle = colour("--muted");
+  ctx.textAlign = "left";
+  ctx.textBaseline = "alphabetic";
   ctx.lineWidth = devicePixelRatio;
   ctx.font = `${10 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);

@@ -60,7 +60,7 @@ export function JobPage({ name, namespace, tab = "overview", onState }) {
       ${shown === "nodes" ? html`<${Nodes} job=${job} />` : null}
       ${shown === "servers" ? html`<${Servers} servers=${job.servers} />` : null}
       ${shown === "logs" ? html`<${Logs} path=${path} namespace=${namespace} names=${job.log_names || []} isActive=${head.is_active} />` : null}
-      ${shown === "events" ? html`<${Card} title="Events" wide><${Events} events=${job.events} /><//>` : null}
+      ${shown === "events" ? html`<${EventsTab} events=${job.events} />` : null}
       ${shown === "definition" ? html`<${Definition} job=${job} />` : null}
     </div>
   `;
@@ -100,7 +100,7 @@ function Overview({ job, base }) {
     <dl class="stats">
       <${Stat} label="Loss" value=${significant(progress.loss)} />
       ${newest ? Object.entries(newest.metrics).filter(([name]) => name !== "loss").slice(0, 2).map(([name, value]) => html`<${Stat} label=${name} value=${significant(value)} note=${`step ${count(newest.step)}`} />`) : null}
-      <${Stat} label="Samples per second" value=${progress.rate == null ? "–" : short(progress.rate)} />
+      <${Stat} label="Samples/s" value=${progress.rate == null ? "–" : short(progress.rate)} />
       <${Stat} label="Workers" value=${`${progress.workers} / ${progress.desired_workers}`} note="ready / desired" />
       ${progress.desired_servers ? html`<${Stat} label="Servers" value=${`${progress.servers} / ${progress.desired_servers}`} note="ready / desired" />` : null}
       <${Stat} label="Epoch" value=${progress.epochs ? `${Math.min(progress.epoch + 1, progress.epochs)} / ${progress.epochs}` : "–"} note=${`step ${count(progress.step)}`} />
@@ -122,9 +122,15 @@ function Overview({ job, base }) {
       <${Card} title="Where the time went" note=${goodput ? `${percent(goodput.ratio, 1)} goodput` : ""}><${Goodput} goodput=${goodput} /><//>
       <${Card} title="Ledger" note=${ledger.dataset ? `data set ${ledger.dataset}` : ""}><${Ledger} ledger=${ledger} /><//>
       <${Card} title="Nodes" note="their lives, one row each" wide><${Timeline} nodes=${job.nodes} until=${head.ended || Date.now() / 1000} /><//>
-      <${Card} title="Latest events" note=${html`<a href=${`${base}/events`}>all events</a>`} wide><${Events} events=${job.events.slice(-8)} /><//>
+      <${Card} title="Latest events" note=${html`<a href=${`${base}/events`}>all events</a>`} wide><${Events} events=${notable(job.events)} /><//>
     </div>
   `;
+}
+
+// What happens at every epoch would push out what happened once.
+function notable(events) {
+  const rare = events.filter((one) => !["epoch", "checkpoint", "evaluation"].includes(one.kind));
+  return (rare.length ? rare : events).slice(-8);
 }
 
 // Where the number of ready workers changed.
@@ -146,7 +152,7 @@ function LossChart({ curves }) {
     [steps, losses],
     [evaluated.map((one) => one.step), evaluated.map((one) => one.metrics.loss)],
   ]);
-  return html`<${Chart} label="Loss by step, of training and evaluation" series=${[{ label: "training" }, { label: "evaluation", points: true }]} data=${table} />`;
+  return html`<${Chart} label="Loss by step, of training and evaluation" series=${[{ label: "training" }, { label: "evaluation", points: evaluated.length < 60 }]} data=${table} />`;
 }
 
 function MetricCard({ curves }) {
@@ -155,7 +161,7 @@ function MetricCard({ curves }) {
   const steps = curves.evaluations.map((one) => one.step);
   const columns = names.map((name) => curves.evaluations.map((one) => one.metrics[name] ?? null));
   return html`<${Card} title="Metrics" note="of evaluations, by step">
-    <${Chart} label=${`Metrics by step: ${names.join(", ")}`} series=${names.map((name) => ({ label: name, points: true }))} data=${[steps, ...columns]} />
+    <${Chart} label=${`Metrics by step: ${names.join(", ")}`} series=${names.map((name) => ({ label: name, points: steps.length < 60 }))} data=${[steps, ...columns]} />
   <//>`;
 }
 
@@ -165,8 +171,8 @@ function ScalarCards({ series }) {
     .filter(([, values]) => values.filter((value) => value != null).length > 1)
     .slice(0, 6)
     .map(
-      ([name, values]) => html`<${Card} key=${name} title=${title(name)} note="by step">
-        <${Chart} label=${`${name} by step`} fromZero height=${160} series=${[{ label: name }]} data=${byStep(series.step, values)} />
+      ([name, values], _, all) => html`<${Card} key=${name} title=${title(name)} note="by step" wide=${all.length % 2 === 1 && name === all[0][0]}>
+        <${Chart} label=${`${name} by step`} fromZero height=${150} series=${[{ label: name }]} data=${byStep(series.step, values)} />
       <//>`,
     );
 }
@@ -288,14 +294,14 @@ function NodeRow({ node, figures, now }) {
   const to = node.state === "ended" ? node.spans[node.spans.length - 1]?.[0] : now;
   return html`<tr>
     <th scope="row">${node.name}</th>
-    <td class="left"><${State} state=${node.state} /></td>
+    <td class="left"><${State} state=${node.state === "ended" && node.reason ? node.reason : node.state} /></td>
     <td>${clock(from) || "–"}</td>
     <td>${from ? duration(to - from) : "–"}</td>
     <td>${rate == null ? "–" : short(rate)}</td>
     <td>${shards == null ? "–" : count(shards)}</td>
     <td>${cores == null ? "–" : cores.toFixed(2)}</td>
     <td>${memory == null ? "–" : bytes(memory)}</td>
-    <td class="left why">${[node.reason, node.message].filter(Boolean).join(": ")}</td>
+    <td class="left why">${node.message}</td>
   </tr>`;
 }
 
@@ -382,6 +388,20 @@ function HotIds({ servers }) {
 
 // -- events, definition ----------------------------------------------------------------------------------------
 
+function EventsTab({ events }) {
+  const [kind, setKind] = useState("");
+  const kinds = [...new Set(events.map((one) => one.kind))].sort();
+  const found = kind ? events.filter((one) => one.kind === kind) : events;
+  return html`<${Card} title="Events" note="the newest first" wide>
+    <div class="filters">
+      <div class="segments" role="group" aria-label="Kind of event">
+        ${["", ...kinds].map((one) => html`<button type="button" aria-pressed=${one === kind} onClick=${() => setKind(one)}>${one || "all"} <span class="badge">${one ? events.filter((each) => each.kind === one).length : events.length}</span></button>`)}
+      </div>
+    </div>
+    <${Events} events=${found} />
+  <//>`;
+}
+
 function Events({ events }) {
   if (!events.length) return html`<p class="empty">No event has been recorded.</p>`;
   return html`<ol class="events">
@@ -396,7 +416,7 @@ function Definition({ job }) {
     <${Card} title="Command" note=${html`starts such a job <${Copy} text=${definition.command} />`} wide>
       <pre class="scroll">${definition.command}</pre>
     <//>
-    <${Card} title="Audit" note=${audit ? (audit.exact ? "exact" : "not exact") : ""} wide>
+    <${Card} title="Audit" note=${audit ? (audit.exact ? "exact" : head.is_active ? "so far" : "not exact") : ""} wide>
       ${audit ? html`<pre class="scroll">${audit.text}</pre>` : html`<p class="empty">There is nothing to account for yet.</p>`}
     <//>
     <${Card} title="Files" wide>

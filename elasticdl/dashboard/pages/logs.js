@@ -45,8 +45,9 @@ export function Logs({ path, namespace, names, isActive }) {
     if (follow && place.current) place.current.scrollTop = place.current.scrollHeight;
   });
 
-  // Whoever scrolls up reads; at the end, lines are followed again.
+  // Scrolling up ends the following; at the end of the lines it begins again.
   const scrolled = () => {
+    if (!place.current) return;
     const { scrollTop, scrollHeight, clientHeight } = place.current;
     setFollow(scrollHeight - scrollTop - clientHeight < 30);
   };

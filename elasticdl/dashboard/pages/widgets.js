@@ -18,10 +18,15 @@ const MARKS = {
   unresponsive: "⚠",
   draining: "◧",
   ended: "■",
+  killed: "✕",
+  error: "✕",
+  "out of memory": "✕",
+  "cannot start": "✕",
+  completed: "✓",
 };
 
 export function State({ state }) {
-  return html`<span class=${`state state-${state}`}><span class="mark" aria-hidden="true">${MARKS[state] || "•"}</span>${state}</span>`;
+  return html`<span class=${`state state-${state.replaceAll(" ", "-")}`}><span class="mark" aria-hidden="true">${MARKS[state] || "•"}</span>${state}</span>`;
 }
 
 export function Bar({ done, total, label }) {

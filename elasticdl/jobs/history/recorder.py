@@ -52,7 +52,7 @@ class HistoryRecorder:
             self._account = TimeAccount(
                 **{**vars(self._account), "master_away": self._account.master_away + away}
             )
-        entries: list[Entry] = [*self._changed_nodes(status), *self._events(before, status)]
+        entries: list[Entry] = [*self._events(before, status), *self._changed_nodes(status)]
         self._before = status
         if last or self._is_sample_due(status.now):
             self._sampled = status.now
