@@ -17,10 +17,11 @@ Failure modes
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from elasticdl.dashboard.feed import PROBLEM, Feed, Sections, to_json
 from elasticdl.dashboard.job_rows import row_key
 from elasticdl.dashboard.job_source import JobSource
 from elasticdl.dashboard.job_watch import JobWatch
-from elasticdl.dashboard.log_stream import LogPosition, LogRequest, follow_lines, read_lines
+from elasticdl.dashboard.log_stream import LogPosition, LogRequest, check_node, follow_lines, read_lines
 from elasticdl.errors import UserError
 
 PAGES = Path(__file__).parent / "pages"
@@ -67,6 +68,7 @@ class Dashboard:
         self._list = Feed(self._read_list, interval_seconds=_LIST_SECONDS)
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._actions = JobActions()
+        self._closed = asyncio.Event()
 
     def application(self) -> ASGIApp:
         job = "/api/jobs/{name}"
@@ -83,6 +85,10 @@ class Dashboard:
         ]
         return Guard(Starlette(routes=routes), access=self._access)
 
+    def close(self) -> None:
+        """Ends all streams. To be called in the event loop."""
+        self._closed.set()
+
     # -- data ------------------------------------------------------------------------------------------------
 
     async def _begin_session(self, request: Request) -> Response:
@@ -97,18 +103,19 @@ class Dashboard:
         return Response(body, media_type="application/json")
 
     async def _stream_jobs(self, request: Request) -> Response:
-        return _stream(self._list, request)
+        return self._stream(self._list, request)
 
     async def _job(self, request: Request) -> Response:
         return _document(await self._feed(request).current())
 
     async def _stream_job(self, request: Request) -> Response:
-        return _stream(self._feed(request), request)
+        return self._stream(self._feed(request), request)
 
     async def _logs(self, request: Request) -> Response:
         wanted = _log_request(request)
 
         async def read(job: Job) -> Response:
+            await check_node(job, wanted)
             return JSONResponse({"lines": await read_lines(job, wanted), "names": await job.log_names()})
 
         answer: Response = await self._with_job(request, read)
@@ -118,12 +125,10 @@ class Dashboard:
         wanted = _log_request(request)
         position = LogPosition.parse(request.headers.get("last-event-id", ""))
 
-        async def exists(job: Job) -> None:
-            """Before the reply begins: what is not there is an error, and no empty stream."""
+        # Before the reply begins: what is not there is an error, and no empty stream.
+        await self._with_job(request, lambda job: check_node(job, wanted))
 
-        await self._with_job(request, exists)
-
-        async def lines() -> AsyncIterator[str]:
+        async def lines() -> AsyncGenerator[str, None]:
             name, namespace = _named(request)
             async with self._source.job(name, namespace) as job:
                 async for batch, place in follow_lines(job, wanted, position):
@@ -134,7 +139,7 @@ class Dashboard:
             # The browser would come back otherwise.
             yield "event: end\ndata: {}\n\n"
 
-        return _event_stream(lines())
+        return self._event_stream(lines())
 
     async def _act(self, request: Request) -> Response:
         arguments = await _body(request)
@@ -158,6 +163,44 @@ class Dashboard:
             sections[PROBLEM] = to_json(found.problem)
         return sections
 
+    def _stream(self, feed: Feed, request: Request) -> Response:
+        last_id = request.headers.get("last-event-id", "")
+
+        async def events() -> AsyncGenerator[str, None]:
+            # How long a browser waits before it comes back, in milliseconds.
+            yield "retry: 1000\n\n"
+            async for event in feed.events(last_id):
+                yield event.to_stream() if event is not None else ": alive\n\n"
+
+        return self._event_stream(events())
+
+    def _event_stream(self, parts: AsyncGenerator[str, None]) -> Response:
+        return StreamingResponse(
+            self._until_closed(parts),
+            media_type="text/event-stream",
+            headers={"X-Accel-Buffering": "no"},
+        )
+
+    async def _until_closed(self, parts: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+        closed = asyncio.create_task(self._closed.wait())
+        following: asyncio.Task[str] | None = None
+        try:
+            while True:
+                following = asyncio.create_task(_next(parts))
+                await asyncio.wait({closed, following}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    return
+                try:
+                    yield following.result()
+                except StopAsyncIteration:
+                    return
+        finally:
+            closed.cancel()
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            await parts.aclose()
+
     def _feed(self, request: Request) -> Feed:
         name, namespace = _named(request)
         key = row_key(name, namespace)
@@ -175,6 +218,10 @@ class Dashboard:
         name, namespace = _named(request)
         async with self._source.job(name, namespace) as job:
             return await action(job)
+
+
+async def _next(parts: AsyncGenerator[str, None]) -> str:
+    return await anext(parts)
 
 
 def _named(request: Request) -> tuple[str, str]:
@@ -229,22 +276,6 @@ def _log_request(request: Request) -> LogRequest:
 def _document(sections: Sections) -> Response:
     body = ",".join(f"{json.dumps(key)}:{text}" for key, text in sections.items())
     return Response(f"{{{body}}}", media_type="application/json")
-
-
-def _stream(feed: Feed, request: Request) -> Response:
-    last_id = request.headers.get("last-event-id", "")
-
-    async def events() -> AsyncIterator[str]:
-        # How long a browser waits before it comes back, in milliseconds.
-        yield "retry: 1000\n\n"
-        async for event in feed.events(last_id):
-            yield event.to_stream() if event is not None else ": alive\n\n"
-
-    return _event_stream(events())
-
-
-def _event_stream(parts: AsyncIterator[str]) -> Response:
-    return StreamingResponse(parts, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 def _file_routes(folder: Path) -> list[Route]:

@@ -17,7 +17,7 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ class Feed:
             raise UserError(json.loads(self._sections[PROBLEM]))
         return dict(self._sections)
 
-    async def events(self, last_id: str = "") -> AsyncIterator[FeedEvent | None]:
+    async def events(self, last_id: str = "") -> AsyncGenerator[FeedEvent | None, None]:
         """Yields events until it is closed; None to keep a connection alive."""
         self._viewers += 1
         if self._reader is None:

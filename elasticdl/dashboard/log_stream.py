@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.catalog.job import Job, LogLine
+from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 _MOST_CHARACTERS = 4000
 _LINES_IN_EVENT = 500
@@ -51,6 +53,15 @@ class LogPosition:
             return
         self.count = self.count + 1 if line.moment == self.moment else 1
         self.moment = line.moment
+
+
+async def check_node(job: Job, request: LogRequest) -> None:
+    """Raises `UserError` if the job has no log of the node. The names of logs are names of files."""
+    if not request.node:
+        return
+    names = await job.log_names()
+    if request.node not in names:
+        raise UserError(f"Job {job.name} has no log of {request.node!r}.{did_you_mean(request.node, names)}")
 
 
 def line_document(line: LogLine) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class DashboardServer:
         if settings.tls_cert is not None:
             config.ssl_certfile, config.ssl_keyfile = settings.tls_cert, settings.tls_key
             _check_certificate(settings)
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, dashboard)
 
     @property
     def link(self) -> str:
@@ -77,6 +77,18 @@ class DashboardServer:
 
     def close(self) -> None:
         self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams first: otherwise a page that is open would hold up the end."""
+
+    def __init__(self, config: uvicorn.Config, dashboard: Dashboard) -> None:
+        super().__init__(config)
+        self._dashboard = dashboard
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._dashboard.close()
+        await super().shutdown(sockets)
 
 
 def _listen(settings: DashboardSettings) -> socket.socket:
