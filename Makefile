@@ -80,7 +80,7 @@ coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a frame
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not soak" $(subst /,.,$(COVERED:%=--cov=elasticdl/%)) --cov-report=term \
 	  $(COVERED:%=tests/%)
 
-e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults of e2e and chaos, as root
+e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults and the browser of e2e, as root
 	$(TEST_ENV)/bin/python -m e2e.campaign.programs
 
 # Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
@@ -163,7 +163,7 @@ clean:  ## remove environments, data and results
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
-	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,libraries,kubernetes,datasets,dev]'
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,libraries,kubernetes,dashboard,datasets,dev]'
 	touch $@
 
 $(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)
