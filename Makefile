@@ -34,7 +34,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference release screenshots sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -148,6 +148,9 @@ reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 
 sessions: $(TEST_ENV)/$(STAMP)  ## record the terminal sessions of the documentation (docs/images)
 	$(TEST_ENV)/bin/python -m tools.record_sessions
+
+screenshots: e2e-programs  ## record the pictures of the dashboard (docs/images)
+	$(TEST_ENV)/bin/python -m tools.record_dashboard
 
 # For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
 # is built from the sdist, so it has nothing of this tree that the sdist has not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
@@ -92,7 +93,7 @@ def dashboard(
     )
     settings.check()
     try:
-        from elasticdl.dashboard.server import DashboardServer
+        from elasticdl.dashboard.server.dashboard_server import DashboardServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
             raise
@@ -106,4 +107,6 @@ def dashboard(
     click.echo(
         "Ctrl-C ends it. The link is for you alone: who has it may read the logs of your jobs.", err=True
     )
-    server.run()
+    # The usual end.
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()

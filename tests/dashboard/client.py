@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ class Client:
         """With the token."""
         return self.send("GET", path, {**self.bearer, **headers})
 
-    def stream(self, path: str, **headers: str) -> Iterator[Event]:
+    def stream(self, path: str, **headers: str) -> Generator[Event, None, None]:
         """Yields the events of a stream, until the iterator is closed."""
         connection = self.connect()
         connection.request("GET", path, headers={**self.bearer, **headers})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.dashboard.registry import DashboardRegistry
-from elasticdl.dashboard.server import DashboardServer
+from elasticdl.dashboard.server.dashboard_server import DashboardServer
 from elasticdl.dashboard.settings import DashboardSettings
 from elasticdl.jobs.status import JobStatus
 from tests.dashboard.client import Client

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from elasticdl.cli.dashboard import dashboard
 from elasticdl.cli.main import main
 from elasticdl.dashboard.registry import DashboardRegistry
-from elasticdl.dashboard.server import DashboardServer
+from elasticdl.dashboard.server.dashboard_server import DashboardServer
 from elasticdl.dashboard.settings import DashboardSettings
 from elasticdl.errors import UserError
 from tests.dashboard.client import Client
@@ -151,7 +151,11 @@ def test_port_that_is_taken(serve: Serve, home: Path) -> None:
 def test_missing_packages_are_named_with_the_extra(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("elasticdl.dashboard.server", "uvicorn"))]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("elasticdl.dashboard.server.dashboard_server", "uvicorn"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     # As Python finds a package that is not installed.
     monkeypatch.setattr(sys, "meta_path", [_Without("uvicorn"), *sys.meta_path])

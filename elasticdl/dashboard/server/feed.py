@@ -19,38 +19,17 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from elasticdl.dashboard.data.sections import PROBLEM, Sections, to_json
 from elasticdl.errors import UserError
-
-Sections = dict[str, str]
 
 # Events that are kept for viewers that come back.
 _EVENTS_KEPT = 120
 # Proxies and browsers drop connections on which nothing is sent.
 _KEEP_ALIVE_SECONDS = 15.0
-# What reading takes of the time, at most; a part of it is the master's. But nothing on a page is older than a few seconds.
+# What reading takes of the time, at most; a part of it is the master's. But no page is older than a few seconds.
 _READING_SHARE = 0.1
 _MOST_SECONDS = 5.0
-PROBLEM = "problem"
-
-
-def to_json(value: Any) -> str:
-    """Returns JSON that browsers read: numbers that are not finite become null."""
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from elasticdl.catalog.job import Job, JobSummary
 from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.local.job import LOCATION, LocalJob
 from elasticdl.catalog.lookup import JobLookup, is_cluster_configured
-from elasticdl.dashboard.job_rows import job_row, row_key
+from elasticdl.dashboard.data.job_rows import job_row, row_key
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.catalog.job import JobSummary, NodeUsage
-from elasticdl.dashboard.history_view import HistoryView
-from elasticdl.dashboard.sentences import state_sentence
+from elasticdl.dashboard.data.history_view import HistoryView
+from elasticdl.dashboard.data.sentences import state_sentence
 from elasticdl.jobs.audit import AuditRow, render
 from elasticdl.jobs.history.entries import NodeState
 from elasticdl.jobs.json_codec import encode

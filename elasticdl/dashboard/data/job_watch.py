@@ -19,10 +19,10 @@ from elasticdl.catalog.job import Job, JobSummary, NodeUsage
 from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.local.job import LocalJob
 from elasticdl.catalog.local.master_client import MasterAway
-from elasticdl.dashboard import job_page
-from elasticdl.dashboard.feed import Sections, to_json
-from elasticdl.dashboard.history_view import HistoryView
-from elasticdl.dashboard.job_source import JobSource
+from elasticdl.dashboard.data import job_page
+from elasticdl.dashboard.data.history_view import HistoryView
+from elasticdl.dashboard.data.job_source import JobSource
+from elasticdl.dashboard.data.sections import Sections, to_json
 from elasticdl.errors import UserError
 from elasticdl.jobs.history.entries import parse_lines
 from elasticdl.jobs.history.recorder import HistoryRecorder

@@ -33,16 +33,23 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from elasticdl.catalog.job import Job
-from elasticdl.dashboard.access import Access, Guard
-from elasticdl.dashboard.actions import JobActions, act
-from elasticdl.dashboard.feed import PROBLEM, Feed, Sections, to_json
-from elasticdl.dashboard.job_rows import row_key
-from elasticdl.dashboard.job_source import JobSource
-from elasticdl.dashboard.job_watch import JobWatch
-from elasticdl.dashboard.log_stream import LogPosition, LogRequest, check_node, follow_lines, read_lines
+from elasticdl.dashboard.data.job_rows import row_key
+from elasticdl.dashboard.data.job_source import JobSource
+from elasticdl.dashboard.data.job_watch import JobWatch
+from elasticdl.dashboard.data.sections import PROBLEM, Sections, to_json
+from elasticdl.dashboard.server.access import Access, Guard
+from elasticdl.dashboard.server.actions import JobActions, act
+from elasticdl.dashboard.server.feed import Feed
+from elasticdl.dashboard.server.log_stream import (
+    LogPosition,
+    LogRequest,
+    check_node,
+    follow_lines,
+    read_lines,
+)
 from elasticdl.errors import UserError
 
-PAGES = Path(__file__).parent / "pages"
+PAGES = Path(__file__).parents[1] / "pages"
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

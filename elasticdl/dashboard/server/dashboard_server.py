@@ -13,10 +13,10 @@ import ssl
 
 import uvicorn
 
-from elasticdl.dashboard.access import Access
-from elasticdl.dashboard.application import Dashboard
-from elasticdl.dashboard.job_source import JobSource
+from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.registry import DashboardRegistry, link
+from elasticdl.dashboard.server.access import Access
+from elasticdl.dashboard.server.application import Dashboard
 from elasticdl.dashboard.settings import DEFAULT_PORT, DashboardSettings
 from elasticdl.errors import UserError
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from elasticdl.catalog.job import JobSummary
-from elasticdl.dashboard.sentences import state_sentence
+from elasticdl.dashboard.data.sentences import state_sentence
 from elasticdl.jobs.status import RunState
 
 # Points of a sparkline.
