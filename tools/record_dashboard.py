@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from e2e.browser import DashboardProcess, Viewer, chromium
 from elasticdl.catalog.local.master_client import current_status
@@ -32,8 +32,8 @@ from elasticdl.jobs.status import JobStatus
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
-_WIDE = {"width": 1240, "height": 860}
-_PHONE = {"width": 390, "height": 844}
+_WIDE: ViewportSize = {"width": 1240, "height": 860}
+_PHONE: ViewportSize = {"width": 390, "height": 844}
 _TIMEOUT_SECONDS = 600.0
 _DIGITS = (
     "--model_zoo=model_zoo",

@@ -93,7 +93,9 @@ class JobWatch:
     async def _read_history(self, job: Job, status: JobStatus, *, is_away: bool) -> None:
         if isinstance(job, LocalJob):
             if self._file is None or self._file.path != job.folder.history_path:
+                # The first reading, or the name means a newer run now.
                 self._file, self._view = HistoryFile(job.folder.history_path), HistoryView()
+                self._definition = None
             file = self._file
             self._view.add(parse_lines(await in_thread(file.read_new)))
         elif not is_away and status.has_report:

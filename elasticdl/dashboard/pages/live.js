@@ -62,9 +62,12 @@ export function openStream(url, handlers, onState) {
       const reason = await why();
       if (closed) return;
       onState(reason);
+      // From the beginning: a new source does not know what was seen.
+      handlers.restart?.();
       if (reason !== "unauthorized") timer = setTimeout(open, 2000);
     };
     for (const [kind, handle] of Object.entries(handlers)) {
+      if (kind === "restart") continue;
       source.addEventListener(kind, (event) => handle(JSON.parse(event.data), source));
     }
   }

@@ -36,6 +36,9 @@ export function Logs({ path, namespace, names, isActive }) {
           redraw((n) => n + 1);
         },
         end: (_, source) => source.close(),
+        restart: () => {
+          lines.current = [];
+        },
       },
       () => {},
     );

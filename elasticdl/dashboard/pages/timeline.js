@@ -45,10 +45,13 @@ export function Timeline({ nodes, until }) {
   const end = Math.max(until, start + 1);
 
   useEffect(() => {
-    const draw = () => drawRows(canvas.current, place.current.clientWidth, height, row, known, start, end);
+    const frame = place.current;
+    // Without a node there is no canvas.
+    if (!frame || !canvas.current) return undefined;
+    const draw = () => canvas.current && drawRows(canvas.current, frame.clientWidth, height, row, known, start, end);
     draw();
     const size = new ResizeObserver(draw);
-    size.observe(place.current);
+    size.observe(frame);
     const theme = new MutationObserver(draw);
     theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
     return () => {

@@ -69,7 +69,6 @@ class Access:
     ) -> None:
         self._token = token
         self._scheme = scheme
-        self._port = port
         self._hosts = hosts
         self._any_address = any_address
         self.allows_actions = allows_actions
@@ -107,10 +106,8 @@ class Access:
         return f"{value}; HttpOnly; SameSite=Strict{secure}"
 
     def _is_host_allowed(self, header: str) -> bool:
-        name, port = _split_host(header.lower())
-        default = "443" if self._scheme == "https" else "80"
-        if (port or default) != str(self._port):
-            return False
+        # Any port: a tunnel may have another one at its other end.
+        name = _host_name(header.lower())
         return name in self._hosts or (self._any_address and is_ip_address(name))
 
     def _refused_change(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
@@ -180,9 +177,7 @@ class Guard:
         return self._access.refusal(scope["method"], scope["path"], headers)
 
 
-def _split_host(header: str) -> tuple[str, str]:
-    """Returns name and port; an address of IPv6 without its brackets."""
-    found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^:\[\]/@\s]+)(?::([0-9]{1,5}))?", header)
-    if found is None:
-        return "", ""
-    return found[1].strip("[]"), found[2] or ""
+def _host_name(header: str) -> str:
+    """Returns the name without the port, an address of IPv6 without its brackets. Empty for what is no host."""
+    found = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^:\[\]/@,\s]+)(?::[0-9]{1,5})?", header)
+    return found[1].strip("[]") if found is not None else ""

@@ -58,6 +58,7 @@ _CONTENT_TYPES = {
 }
 _LIST_SECONDS = 2.0
 _JOB_SECONDS = 1.0
+_CLUSTER_JOB_SECONDS = 3.0
 # Documents of jobs that are kept for viewers that come back.
 _FEEDS_KEPT = 32
 _MOST_BODY_BYTES = 16 * 1024
@@ -214,7 +215,9 @@ class Dashboard:
         feed = self._feeds.pop(key, None)
         if feed is None:
             watch = JobWatch(self._source, name, namespace, allows_actions=self._access.allows_actions)
-            feed = Feed(watch.read, interval_seconds=_JOB_SECONDS)
+            # Each reading of a job on the cluster is a few requests to its API server.
+            interval = _CLUSTER_JOB_SECONDS if namespace else _JOB_SECONDS
+            feed = Feed(watch.read, interval_seconds=interval)
         self._feeds[key] = feed
         for old in list(self._feeds)[:-_FEEDS_KEPT]:
             if not self._feeds[old].has_viewers:

@@ -56,6 +56,8 @@ class DashboardServer:
             # Headers of proxies would be taken for the truth about a client.
             proxy_headers=False,
             lifespan="off",
+            http="h11",
+            loop="asyncio",
             ws="none",
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             limit_concurrency=_MOST_CONNECTIONS,
