@@ -56,6 +56,8 @@ class Jobs:
             "ELASTICDL_HOME": str(self.home),
             "KUBECONFIG": str(folder / "no-cluster"),
             "ELASTICDL_THREADS": "1",
+            # The commands of this tree, wherever the package is installed from.
+            "PYTHONPATH": str(ROOT),
         }
         self._running: list[subprocess.Popen[bytes]] = []
 

@@ -25,6 +25,8 @@ class HistoryRecorder:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         """`entries`: the history so far, of an earlier recorder."""
         self._nodes: dict[str, tuple[NodeState, str]] = {}
+        # What the states were concluded from.
+        self._seen: dict[str, tuple[object, ...]] = {}
         self._before: JobStatus | None = None
         self._account = TimeAccount()
         self._sampled: float | None = None
@@ -67,7 +69,19 @@ class HistoryRecorder:
         return not 0 <= now - self._sampled < 0.9 * interval
 
     def _changed_nodes(self, status: JobStatus) -> Iterable[NodeChange]:
+        # Of thousands of nodes, few have changed: the comparison is the fast path.
+        seen = self._seen
         for node in status.nodes:
+            mark = (
+                node.phase,
+                node.is_draining,
+                node.has_joined,
+                node.reason,
+                node.unresponsive_since_seconds is not None,
+            )
+            if seen.get(node.name) == mark:
+                continue
+            seen[node.name] = mark
             state = NodeState.of(node)
             key = (state, node.reason if state is NodeState.ENDED else "")
             if self._nodes.get(node.name) != key:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from elasticdl.master.status import job_status
 
 log = logging.getLogger("elasticdl.master")
 
-# A status of a thousand workers takes milliseconds.
 _SECONDS = 0.5
+# A status of a thousand workers takes milliseconds: at most this share of the master's time.
+_SHARE = 0.01
 # Of what workers record beside the loss.
 _MOST_SCALARS = 20
 
@@ -47,8 +49,10 @@ class HistoryWriter:
 
     async def run(self) -> None:
         while not self._has_failed:
+            began = time.perf_counter()
             self.record()
-            await asyncio.sleep(_SECONDS)
+            took = time.perf_counter() - began
+            await asyncio.sleep(max(_SECONDS, took / _SHARE))
 
     def record(self, *, last: bool = False) -> None:
         """Appends what is new."""
