@@ -34,7 +34,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference release sessions clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference release screenshots sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -80,7 +80,7 @@ coverage: $(TEST_ENV)/$(STAMP)  ## line coverage of the packages without a frame
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not soak" $(subst /,.,$(COVERED:%=--cov=elasticdl/%)) --cov-report=term \
 	  $(COVERED:%=tests/%)
 
-e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults of e2e and chaos, as root
+e2e-programs: $(TEST_ENV)/$(STAMP)  ## Debian packages for the faults and the browser of e2e, as root
 	$(TEST_ENV)/bin/python -m e2e.campaign.programs
 
 # Three at a time, also on two cores: the test of a whole job waits for processes about as long as it computes.
@@ -149,6 +149,9 @@ reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
 sessions: $(TEST_ENV)/$(STAMP)  ## record the terminal sessions of the documentation (docs/images)
 	$(TEST_ENV)/bin/python -m tools.record_sessions
 
+screenshots: e2e-programs  ## record the pictures of the dashboard (docs/images)
+	$(TEST_ENV)/bin/python -m tools.record_dashboard
+
 # For each Python version in turn: `make release PYTHON=python3.12`. The sdist leaves the built extension out, and the wheel
 # is built from the sdist, so it has nothing of this tree that the sdist has not.
 release: $(RELEASE_ENV)/$(STAMP)  ## an sdist, a manylinux wheel and the two thin wheels in dist/, checked
@@ -163,7 +166,7 @@ clean:  ## remove environments, data and results
 
 $(TEST_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(TEST_ENV)
-	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,libraries,kubernetes,datasets,dev]'
+	$(TEST_ENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt -e '.[keras,torch,estimator,paddle,libraries,kubernetes,dashboard,datasets,dev]'
 	touch $@
 
 $(PUBLIC_CLIENT): $(PUBLIC_CLIENT)/$(STAMP)

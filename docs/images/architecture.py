@@ -23,7 +23,7 @@ FILLS = ("#dbeafe", "#e0f2fe", "#dcfce7", "#fef9c3", "#fee2e2", "#ede9fe", "#f1f
 
 PURPOSES = {
     "cli": "commands and terminal output",
-    "dashboard": "metrics of jobs",
+    "dashboard": "the web page of jobs, and their metrics",
     "doctor": "what keeps jobs from running here",
     "controller": "TrainingJobs on Kubernetes",
     "simulator": "replays workloads through the planner",

@@ -24,6 +24,8 @@ class JobProgress:
     # Of the newest evaluation.
     metrics: Mapping[str, float] = field(default_factory=dict)
     loss: float | None = None
+    # What all of this was taken from.
+    status: JobStatus | None = None
 
     @classmethod
     def of(cls, status: JobStatus) -> JobProgress:
@@ -33,6 +35,7 @@ class JobProgress:
             samples_desired=status.samples_desired,
             metrics=dict(newest.metrics) if newest else {},
             loss=status.loss,
+            status=status,
         )
 
 

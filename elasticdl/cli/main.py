@@ -30,6 +30,7 @@ COMMANDS = {
         place="elasticdl.cli.submission.commands:predict", help="Make predictions with a trained model."
     ),
     "jobs": Entry(place="elasticdl.cli.jobs.commands:jobs", help="List, watch, scale, stop and delete jobs."),
+    "dashboard": Entry(place="elasticdl.cli.dashboard:dashboard", help="Serve a web page with all jobs."),
     "data": Entry(place="elasticdl.cli.data:data", help="Make, convert and describe data sets."),
     "checkpoints": Entry(
         place="elasticdl.cli.checkpoints:checkpoints", help="Describe checkpoints and export their tables."

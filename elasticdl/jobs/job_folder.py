@@ -24,6 +24,8 @@ from elasticdl.errors import DiskFull, UserError
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.jobs.status import RunState
 
+# In the folder of a job (`jobs/history`).
+HISTORY_NAME = "history.jsonl"
 RecordedState = Literal["running", "succeeded", "failed", "stopped"]
 
 # sockaddr_un has room for 104 bytes on some systems and 108 on others, the final zero included.
@@ -96,6 +98,11 @@ class JobFolder:
     def status_path(self) -> Path:
         """The last word on a job that has ended."""
         return self.path / "status.json"
+
+    @property
+    def history_path(self) -> Path:
+        """What became of nodes, events and figures over time; jobs of older versions have none."""
+        return self.path / HISTORY_NAME
 
     @property
     def host_log_path(self) -> Path:

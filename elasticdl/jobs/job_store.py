@@ -104,12 +104,15 @@ class JobStore:
             except UserError:
                 return 0.0, folder.name
 
+        return tuple(sorted(self.folders(), key=age))
+
+    def folders(self) -> tuple[JobFolder, ...]:
+        """As `list`, by name and number: nothing in the folders is read."""
         runs = sorted(self._all_runs())
         newest = {run.job: run for run in runs}
-        folders = [
+        return tuple(
             self._folder(run, name=run.job if run is newest[run.job] else run.exact_name) for run in runs
-        ]
-        return tuple(sorted(folders, key=age))
+        )
 
     def exact_name(self, folder: JobFolder) -> str:
         """Returns the name that means this run also when there are newer ones."""

@@ -16,12 +16,13 @@ from pathlib import Path
 import grpc.aio
 
 from elasticdl.errors import UserError
-from elasticdl.jobs.job_folder import write_atomically
+from elasticdl.jobs.job_folder import HISTORY_NAME, write_atomically
 from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.jobs.status import JobStatus, RunState
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
 from elasticdl.master.services.endpoints import Servers
+from elasticdl.master.services.history_writer import HistoryWriter
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local.local_platform import LocalPlatform
 from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
@@ -74,6 +75,9 @@ async def _serve(folder: Path) -> int:
     await servers.start()
     (folder / "master.addr").write_text(address)
     log.info("Job %s: the master listens at %s.", spec.job_name, address)
+    history = HistoryWriter(master, folder / HISTORY_NAME)
+    # Not one of the master's own tasks: what goes wrong with it does not end the job.
+    recording = asyncio.create_task(history.run())
     try:
         try:
             await master.run()
@@ -82,11 +86,13 @@ async def _serve(folder: Path) -> int:
             raise
         audit = audit_ledger(master.state.ledger)
         _write_status(folder, job_status(master))
+        history.record(last=True)
         await servers.stop()
         await platform.close()
         log.info("The job has %s.", master.state.outcome)
         return 0 if master.state.outcome == "succeeded" and audit.exact else 1
     finally:
+        recording.cancel()
         await servers.own.stop(grace=None)
 
 

@@ -260,6 +260,10 @@ class Master:
         log.info("Evaluation metrics[step=%d]: %s", step, {k: round(v, 6) for k, v in metrics.items()})
         self._draw(step, {f"evaluation/{name}": value for name, value in metrics.items()})
 
+    def add_sink(self, sink: ScalarSink) -> None:
+        """Passes scalars on to this sink, too."""
+        self._sinks = (*self._sinks, sink)
+
     def _draw(self, step: int, values: dict[str, float]) -> None:
         for sink in self._sinks:
             try:

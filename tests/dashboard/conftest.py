@@ -1,12 +1,19 @@
-"""A status as a running job's master gives it."""
+"""A status as a running job's master gives it, and the server of the dashboard."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elasticdl.dashboard.registry import DashboardRegistry
+from elasticdl.dashboard.server.dashboard_server import DashboardServer
+from elasticdl.dashboard.settings import DashboardSettings
 from elasticdl.jobs.status import JobStatus
+from tests.dashboard.client import Client
 
 
 @pytest.fixture
@@ -81,3 +88,33 @@ def status() -> JobStatus:
         ],
     }
     return JobStatus.from_json(document)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for jobs, of a user without a cluster."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    monkeypatch.setenv("ELASTICDL_HOME", str(folder))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-cluster"))
+    return folder
+
+
+@pytest.fixture
+def serve(home: Path) -> Iterator[Callable[..., Client]]:
+    """Starts the real server on a free port of loopback."""
+    running: list[tuple[DashboardServer, threading.Thread]] = []
+
+    def start(**settings: Any) -> Client:
+        server = DashboardServer(
+            DashboardSettings(**{"port": 0, **settings}), registry=DashboardRegistry(home)
+        )
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        return Client(server.link)
+
+    yield start
+    for server, thread in running:
+        server.close()
+        thread.join()

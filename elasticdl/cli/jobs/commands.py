@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -126,8 +127,19 @@ def status(job: str, as_json: bool, namespace: str) -> None:
         click.echo(json.dumps(current.to_json(), indent=1))
     else:
         print_status(current, logs)
+        _print_link(job, namespace)
         if hint:
             note(hint)
+
+
+def _print_link(job: str, namespace: str) -> None:
+    """Prints the link to the page of the job, or on a terminal how to get one."""
+    from elasticdl.dashboard.registry import DashboardRegistry
+
+    if link := DashboardRegistry().link(job, namespace=namespace):
+        click.echo(f"Page: {link}")
+    elif sys.stdout.isatty():
+        note("`elasticdl dashboard` shows jobs in a browser.")
 
 
 @jobs.command(context_settings=_CONTEXT)
