@@ -42,7 +42,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         delete_jobs(place)
     stopping, running = zip(*found, strict=True)
     return [
-        _result("until it is told to save a checkpoint", list(stopping), STOPPING_SECONDS, quick),
+        _result("until it has to save a checkpoint", list(stopping), STOPPING_SECONDS, quick),
         _result("until the pod runs", list(running), RUNNING_SECONDS, quick),
     ]
 
@@ -62,7 +62,7 @@ def _result(case: str, seconds: list[float], limit: float, quick: bool) -> Resul
 
 
 def _preempt(place: Place, folder: Path, times: int) -> list[tuple[float, float]]:
-    """Seconds until the job is told to pause and until the pod runs."""
+    """Seconds until the job has to pause, and until the pod runs."""
     found = []
     with Watched.opened(f"/api/v1/namespaces/{place.namespace}/configmaps") as records:
         mark, done = records.mark(), 0

@@ -44,7 +44,9 @@ class RoleGroup:
     def __str__(self) -> str:
         """One instance in words: what it requests, and which machines it asks for."""
         labels = ", ".join(f"{name}={value}" for name, value in sorted(self.node_selector.items()))
-        return f"{self.role} of {request_text(self.requests)}{f' on machines with {labels}' if labels else ''}"
+        return (
+            f"{self.role} of {request_text(self.requests)}{f' on machines with {labels}' if labels else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

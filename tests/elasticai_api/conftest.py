@@ -19,6 +19,7 @@ from elasticai_api.proto.progress_pb2_grpc import add_ProgressServicer_to_server
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
+from elasticdl.master.services.shard_fetches import ShardFetches
 from elasticdl.master.services.shard_service import ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
@@ -187,7 +188,8 @@ class RunningMaster:
         master.recover(self.kept)
         # There are the nodes that there were: no platform is involved here.
         master._recovery.nodes_listed = True
-        service = self.service = ForgetfulService(master)
+        fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
+        service = self.service = ForgetfulService(master, fetches)
         servers = [new_aio_server(self.token), new_aio_server(None)]
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
         for number, server in enumerate(servers):
