@@ -116,7 +116,7 @@ def test_wrong_token_raises_not_trusted(serve: Callable[..., Server]) -> None:
         connect(serve().address, "guessed")
 
 
-def test_who_says_nothing_sensible_is_not_listened_to(serve: Callable[..., Server]) -> None:
+def test_overlong_token_closes_the_connection(serve: Callable[..., Server]) -> None:
     server = serve()
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as stranger:

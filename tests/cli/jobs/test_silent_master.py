@@ -24,7 +24,7 @@ def test_the_status_says_so(elasticdl: Any, silent: ApiServer) -> None:
     assert "running. The master: it has written nothing since " in elasticdl("jobs", "status", "job").out
 
 
-def test_it_can_be_deleted_when_it_has_not_heard_that_it_is_to_stop(
+def test_job_is_deleted_after_unanswered_stop(
     elasticdl: Any, silent: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_timing(monkeypatch, answer_timeout_seconds=0.05)

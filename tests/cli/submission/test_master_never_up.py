@@ -123,14 +123,14 @@ def test_its_status_has_the_reason(elasticdl: Any, crashed: ApiServer) -> None:
     )
 
 
-def test_it_can_be_stopped(elasticdl: Any, crashed: ApiServer) -> None:
+def test_job_of_crashed_master_is_stopped(elasticdl: Any, crashed: ApiServer) -> None:
     assert elasticdl("jobs", "stop", "job").out == "Job job: stopped.\n"
     assert crashed.status["message"] == "Stopped before it began: elasticdl jobs stop."
     assert ("pods", MASTER) not in crashed.objects
     assert elasticdl("jobs", "delete", "job").code == 0
 
 
-def test_it_can_be_deleted(elasticdl: Any, crashed: ApiServer) -> None:
+def test_job_of_crashed_master_is_deleted(elasticdl: Any, crashed: ApiServer) -> None:
     result = elasticdl("jobs", "delete", "job")
     assert result.out == "Job job deleted.\n", result.err
     assert crashed.objects == {}

@@ -59,7 +59,7 @@ def test_the_name_need_not_tell(tmp_path: Path, suffix: str) -> None:
     assert list(open_reader(str(path)).read(10, 12)) == RECORDS[10:12]
 
 
-def test_it_is_decompressed_once(tmp_path: Path, cache: Path) -> None:
+def test_compressed_file_is_decompressed_once(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3,4\n"))
     before = copies(cache)

@@ -93,7 +93,7 @@ def test_undeliverable_report_raises_in_the_program(job: Any, monkeypatch: pytes
         job.start()
 
 
-def test_who_waits_is_let_go_by_closing(job: Any) -> None:
+def test_close_ends_blocked_fetch(job: Any) -> None:
     service = _service()
     job.stop()
     failed: list[BaseException] = []

@@ -52,14 +52,14 @@ def test_the_death_of_one_who_stands_by_is_no_round() -> None:
     assert meeting.round.number == 2
 
 
-def test_who_stands_by_takes_the_place_of_the_dead() -> None:
+def test_standby_worker_replaces_dead_member() -> None:
     meeting = _meeting(capacity=2)
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.keep(["worker-1", "worker-2"])
     assert (meeting.round.number, meeting.round.workers) == (3, ("worker-1", "worker-2"))
 
 
-def test_who_leaves_is_not_in_the_next_round() -> None:
+def test_leaving_worker_is_not_in_next_round() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1")
     meeting.leave("worker-0", "another process of that name")
@@ -116,7 +116,7 @@ def test_a_broken_round_without_a_death_is_met_again_by_the_same() -> None:
     assert (meeting.round.number, meeting.round.workers) == (3, ("worker-0", "worker-1"))
 
 
-def test_what_is_said_of_an_older_round_is_old_news() -> None:
+def test_report_about_earlier_round_is_ignored() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1")
     meeting.broken("worker-1", 1, now=100.0)
@@ -124,7 +124,7 @@ def test_what_is_said_of_an_older_round_is_old_news() -> None:
     assert meeting.round.number == 2
 
 
-def test_who_makes_the_others_wait_is_found() -> None:
+def test_member_that_others_wait_for_is_reported_as_hanging() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.waiting("worker-0", 3, 5.0, now=100.0)

@@ -45,7 +45,7 @@ def test_journal_without_known_holder_is_never_taken(uid: str, holder: Holder | 
     assert waits(Handover(uid), holder, current=uid, until=1000) == []
 
 
-def test_who_has_it_and_since_when() -> None:
+def test_message_names_lock_holder_and_time() -> None:
     words = in_words(OLD, Path("/journals/j"))
     assert "/journals/j" in words
     assert "elasticdl-j-master (uid old), since 1970-01-01 00:00:00 UTC" in words
@@ -74,7 +74,7 @@ def test_a_holder_says_who_it_is_and_that_it_lives(tmp_path: Path) -> None:
     assert then.beat > first.beat
 
 
-def test_what_was_written_is_there_for_who_takes_it_by_force(tmp_path: Path) -> None:
+def test_forced_takeover_reads_journal_and_takes_lock(tmp_path: Path) -> None:
     lost = Journal(tmp_path, holder=holder("lost"))
     lost.append({"n": 1})
     with pytest.raises(JournalTaken):

@@ -102,7 +102,7 @@ def test_terminated_master(folder: Path, status: int) -> None:
     assert "status.json" not in cluster.data
 
 
-def test_who_may_not_look_at_pods_is_heard_before_the_first_word(
+def test_missing_right_to_list_pods_ends_master_before_first_status(
     folder: Path, nowhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A submission waits for that, and shows how the container has ended instead."""

@@ -36,7 +36,7 @@ def with_cluster(scenario: Callable[[FakeCluster], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_what_the_old_one_had_to_say_is_not_written() -> None:
+def test_write_of_replaced_master_is_fenced() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         old = writer(cluster, "me")
         await old.claim()

@@ -68,7 +68,7 @@ def test_one_at_least() -> None:
     assert state.data.share("d") == 1
 
 
-def test_what_came_back_is_to_be_shared_again() -> None:
+def test_returned_leases_are_shared_again() -> None:
     state = job()
     mine = lease(state, "worker-0", 40)
     state.apply(ReturnLeases(worker="worker-0", lease_ids=mine))

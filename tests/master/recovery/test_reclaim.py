@@ -115,7 +115,7 @@ def test_two_cannot_hold_the_same() -> None:
     assert [x.worker for x in state.ledger.held("training")] == ["worker-0"]
 
 
-def test_who_tells_late_or_is_unknown_loses_its_leases() -> None:
+def test_late_or_unknown_worker_loses_its_leases() -> None:
     state = lost(started())
     order = state.ledger.order("training", epoch=0, first=0, count=1)[0]
     assert tell(state, "worker-9", shards=[shard(1, order, order, order + 8)]) == [1]

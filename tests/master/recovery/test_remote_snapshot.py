@@ -124,7 +124,7 @@ def test_a_master_that_would_write_the_job_in_other_words(tmp_path: Path, nowher
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":1}', '{"format":99}', "null"])
-def test_what_is_no_snapshot_is_refused(text: str) -> None:
+def test_invalid_snapshot_is_rejected(text: str) -> None:
     with pytest.raises(UserError, match="snapshot"):
         unpack(text, of=identity(spec(), "run"))
 

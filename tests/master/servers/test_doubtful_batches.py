@@ -32,7 +32,7 @@ def audit(state: JobState) -> Audit:
     return audit_ledger(state.ledger)
 
 
-def test_what_it_has_not_reported_may_count_twice(job: Any) -> None:
+def test_unreported_batches_of_lost_worker_may_count_twice(job: Any) -> None:
     job.end("worker-0", in_doubt=True)
     found = audit(job.state)
     assert found.twice == 15

@@ -122,7 +122,7 @@ def test_more_and_fewer_servers(job: Any) -> None:
     assert job.state.generation == 1
 
 
-def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_yet(job: Any) -> None:
+def test_lost_server_is_replaced_while_others_drain(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -136,7 +136,7 @@ def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
 
 
-def test_who_is_lost_of_those_that_go_is_not_replaced(job: Any) -> None:
+def test_lost_draining_server_is_not_replaced(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -287,7 +287,7 @@ def end_saving(job: Any) -> None:
     job.do(FinishCheckpoint(barrier=job.state.cycle.pending.barrier, path="somewhere"))
 
 
-def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(saving: Any) -> None:
+def test_buckets_regain_backup_before_next_checkpoint(saving: Any) -> None:
     job = saving
     job.end("ps-1")
     job.start_nodes()
@@ -335,7 +335,7 @@ def test_checkpoints_do_not_wait_for_a_server_that_stays_away(saving: Any) -> No
     assert saving.state.barrier is not None
 
 
-def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
+def test_missing_server_is_removed_from_map_by_replan(toy_job: Any) -> None:
     job = toy_job(JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-2")
@@ -346,7 +346,7 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     assert copies(job) == {0: 256, 1: 256}
 
 
-def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
+def test_draining_server_stays_until_missing_one_is_replaced(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -362,7 +362,7 @@ def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
 
 
-def test_who_stays_for_others_is_no_reason_to_move(job: Any) -> None:
+def test_kept_draining_server_causes_no_migration(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)

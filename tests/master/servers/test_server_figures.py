@@ -70,7 +70,7 @@ def test_of_the_first_report() -> None:
     assert (table.name, table.rows, table.ids_pulled, table.ids_found) == ("clicks", 100, 1000, 500)
 
 
-def test_what_was_before_the_first_report_is_in_no_rate() -> None:
+def test_work_before_first_report_is_in_no_rate() -> None:
     """As of a master that comes back to servers that have been busy for hours."""
     figures, server = ServerFigures(), Server()
     server.works(seconds=10_000.0, batches=10_000)

@@ -40,7 +40,7 @@ def test_the_certificate_is_believed_by_those_who_have_the_authority(tmp_path: P
     handshake(tmp_path, made, made, "elasticdl-mnist")
 
 
-def test_it_is_for_no_other_name(tmp_path: Path) -> None:
+def test_certificate_is_invalid_for_another_name(tmp_path: Path) -> None:
     made = Credentials.make("mnist")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(tmp_path, made, made, "elasticdl-iris")

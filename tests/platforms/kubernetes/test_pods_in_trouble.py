@@ -388,7 +388,7 @@ def test_no_room_in_the_namespace_is_waited_for() -> None:
     play(api, scenario)
 
 
-def test_what_is_forbidden_is_not_waited_for_whatever_the_job_is_called() -> None:
+def test_forbidden_pod_fails_at_once_also_with_quota_in_job_name() -> None:
     api = Api()
     words = 'pods "quota-1-edljob-worker-0" is forbidden: violates PodSecurity "restricted:latest"'
     api.refusals = [(403, "Forbidden", words)]
@@ -435,7 +435,7 @@ def event(reason: str, moment: str) -> dict[str, Any]:
     return {"metadata": {}, "reason": reason, "message": f"{reason} it is", "lastTimestamp": moment}
 
 
-def test_what_only_events_tell() -> None:
+def test_reason_known_from_events_only_is_reported() -> None:
     api = Api(pod("scheduled", 3))
     api.events = [
         event("FailedMount", "2026-11-16T05:35:09Z"),

@@ -91,7 +91,7 @@ def test_a_stop_is_asked_for_again() -> None:
     assert (asked(api, "PATCH"), asked(api, "DELETE")) == (2, 3)
 
 
-def test_who_may_never_stop_a_node_hears_of_it() -> None:
+def test_missing_right_to_delete_is_raised_after_timeout() -> None:
     api = Api(pod("running", 3))
     api.forbidden = {"DELETE": 10**6}
     clock = Clock()

@@ -57,7 +57,7 @@ def tries(client: ParameterClient, most: int = 5) -> int:
 
 
 @pytest.mark.parametrize("waits", [1, 2])
-def test_who_is_left_is_not_refused(start_servers: Any, waits: int) -> None:
+def test_push_after_partial_pushes_of_dead_workers_is_accepted(start_servers: Any, waits: int) -> None:
     servers = start_servers(asynchronous=False, grads_to_wait=waits)
     client = servers.client()
     client.initialize(MODEL, {}, SGD)

@@ -66,7 +66,7 @@ def test_bad_records_are_reported_before_the_batch_behind_them(
     assert loop._link.bad == [(100, 103)]
 
 
-def test_what_was_pushed_is_reported_before_the_program_fails(loop: Any) -> None:
+def test_pushed_batches_are_reported_before_program_error(loop: Any) -> None:
     loop._last_report_seconds = 60.0
     loop._trainer.given = [batch(110), batch(120), batch(130, features="bad")]
     with pytest.raises(ZeroDivisionError):
