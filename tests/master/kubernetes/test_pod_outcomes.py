@@ -16,7 +16,7 @@ from elasticdl.master.kubernetes import pod_master
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.kubernetes.client import ClusterError
 from tests.master.fake_time import FakeTime
-from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster
+from tests.master.kubernetes.test_job_record_sync import NAME, FakeCluster
 
 SPEC = JobSpec.build(job_name=NAME.removeprefix("elasticdl-"), image_name="i", job_command="x", num_workers=2)
 

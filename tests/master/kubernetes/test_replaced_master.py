@@ -12,7 +12,7 @@ from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.master.kubernetes.record_writer import RecordWriter, Replaced
 from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT
-from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster, Play, Scene, busy, play
+from tests.master.kubernetes.test_job_record_sync import NAME, FakeCluster, Play, Scene, busy, play
 
 __all__ = ["play"]
 

@@ -12,7 +12,7 @@ from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.fenced_changes import REFUSED_SECONDS
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase
-from tests.platforms.kubernetes.test_pods_in_trouble import FORBIDDEN, Api, play, pod, request, wait_for_phase
+from tests.platforms.kubernetes.test_pod_failures import FORBIDDEN, Api, play, pod, request, wait_for_phase
 
 
 class Clock:

@@ -18,7 +18,7 @@ from elasticdl.platforms.platform import NodePhase
 @pytest.fixture(autouse=True)
 def four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Supply, "wanted", lambda self: 4)
-    # More when there are none left, and not before: see test_refilling.py.
+    # More when there are none left, and not before: see test_background_fetch.py.
     monkeypatch.setattr(Supply, "runs_low", lambda self: False)
 
 
