@@ -39,7 +39,7 @@ def test_a_command_needs_nothing_else() -> None:
     assert JobSpec.build(job_command="python train.py").program == "command"
 
 
-def test_a_command_of_blanks_is_none() -> None:
+def test_blank_job_command_is_rejected() -> None:
     with pytest.raises(UserError, match="--job_command is blank"):
         JobSpec.build(job_command="  \n")
 

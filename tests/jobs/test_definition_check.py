@@ -135,7 +135,7 @@ def test_ways_not_to_define(definition: Check, way: str) -> None:
     assert "has no loss" in refused(definition(text)).message
 
 
-def test_where_the_text_does_not_tell_nothing_is_claimed(definition: Check) -> None:
+def test_definition_with_dynamic_names_is_not_rejected(definition: Check) -> None:
     for text in ("from elsewhere import *\n", "def __getattr__(name): ...\n"):
         check_definition(definition(text))
         assert defined_names(definition(text)) is None

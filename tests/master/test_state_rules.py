@@ -202,7 +202,7 @@ def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) 
     assert not job.state.ledger.check()
 
 
-def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable[..., Any]) -> None:
+def test_truncated_part_of_earlier_shard_is_not_credited(toy_job: Callable[..., Any]) -> None:
     job = started(
         toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96}
     )

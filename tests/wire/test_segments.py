@@ -225,7 +225,7 @@ def test_unanswered_frames_use_separate_memory(server: Server) -> None:
     connection.close()
 
 
-def test_an_offer_is_taken_for_what_it_is() -> None:
+def test_accepted_segment_is_shared_with_its_owner() -> None:
     offered = Offered()
     segment = accept(offered.words)
     segment.to_server[:3] = b"abc"

@@ -20,7 +20,7 @@ def lost(api: ApiServer) -> ApiServer:
     return api
 
 
-def test_its_status_says_so(elasticdl: Any, lost: ApiServer) -> None:
+def test_status_of_job_with_lost_master_is_interrupted(elasticdl: Any, lost: ApiServer) -> None:
     shown = elasticdl("jobs", "status", "job").out
     assert shown == "Job job: interrupted. The master: node-0, its machine, does not answer.\n"
 

@@ -20,7 +20,7 @@ def silent(api: ApiServer) -> ApiServer:
     return api
 
 
-def test_the_status_says_so(elasticdl: Any, silent: ApiServer) -> None:
+def test_status_names_time_of_last_write(elasticdl: Any, silent: ApiServer) -> None:
     assert "running. The master: it has written nothing since " in elasticdl("jobs", "status", "job").out
 
 

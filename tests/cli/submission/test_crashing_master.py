@@ -41,7 +41,9 @@ def on_creation(api: ApiServer, **status: Any) -> None:
 
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=list(CRASHES))
 @pytest.mark.parametrize("wait", [(), ("--wait",)], ids=["", "wait"])
-def test_the_submission_says_why(elasticdl: Any, api: ApiServer, crash: Any, wait: tuple[str, ...]) -> None:
+def test_submission_reports_why_master_crashes(
+    elasticdl: Any, api: ApiServer, crash: Any, wait: tuple[str, ...]
+) -> None:
     on_creation(api, **crash)
     api.logs[MASTER] = lambda query: iter([f"{NO_MODULE}\n"])
     result = elasticdl(*TRAIN, *wait)

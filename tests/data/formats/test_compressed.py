@@ -53,7 +53,7 @@ def test_every_compression_of_every_format(
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_the_name_need_not_tell(tmp_path: Path, suffix: str) -> None:
+def test_compressed_file_without_suffix_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(COMPRESSIONS[suffix](b"".join(map(frame, RECORDS))))
     assert list(open_reader(str(path)).read(10, 12)) == RECORDS[10:12]

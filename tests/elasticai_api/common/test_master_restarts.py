@@ -65,7 +65,7 @@ def test_reports_wait_for_it_without_the_training(job: Any) -> None:
     assert job.done("d") == 12
 
 
-def test_a_master_that_stays_away(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_from_absent_master_fails_after_timeout(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICAI_MASTER_PATIENCE", "0.2")
     service = _service()
     job.stop()

@@ -40,7 +40,7 @@ def test_backend_follows_argument_then_environment(
     assert wanted_backend(argument, environment) == expected
 
 
-def test_a_backend_that_is_none() -> None:
+def test_unknown_backend_is_rejected() -> None:
     with pytest.raises(ElasticError, match="The backend can be auto, gloo or nccl, not 'mpi'"):
         create_elastic_controller(batch_size=1, backend="mpi")
 

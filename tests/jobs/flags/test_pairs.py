@@ -48,7 +48,7 @@ def test_text(text: str, pairs: dict[str, str]) -> None:
         ("a=1,b", "'b' is not of the form"),
     ],
 )
-def test_text_that_is_none(text: str, because: str) -> None:
+def test_invalid_pairs_are_rejected(text: str, because: str) -> None:
     with pytest.raises(BadValue, match=because):
         parse(text)
 

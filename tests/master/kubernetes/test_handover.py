@@ -62,7 +62,7 @@ def holder(uid: str) -> Holder:
     return Holder(pod="elasticdl-j-master", uid=uid, since=time.time())
 
 
-def test_a_holder_says_who_it_is_and_that_it_lives(tmp_path: Path) -> None:
+def test_lock_has_identity_and_heartbeat_of_holder(tmp_path: Path) -> None:
     assert holder_of(tmp_path) is None
     with Journal(tmp_path, holder=holder("a")) as journal:
         first = holder_of(tmp_path)
@@ -106,7 +106,7 @@ def test_a_holder_that_was_only_out_of_reach_writes_no_more(tmp_path: Path) -> N
         assert (snapshot, [*records]) == ({"so": "far"}, [{"n": 2}])
 
 
-def test_nor_puts_a_snapshot_in_the_place_of_the_other_s(tmp_path: Path) -> None:
+def test_compaction_by_former_holder_is_fenced(tmp_path: Path) -> None:
     lost = Journal(tmp_path, holder=holder("lost"))
     with Journal(tmp_path, holder=holder("next"), by_force=True) as journal:
         journal.compact({"of": "next"})

@@ -127,7 +127,7 @@ class Taken(Refusing):
 
 
 @pytest.mark.parametrize("outcome", ["", "succeeded", "failed"])
-def test_a_master_that_was_replaced_says_no_farewell(folder: Path, outcome: str) -> None:
+def test_replaced_master_writes_no_final_status(folder: Path, outcome: str) -> None:
     if outcome:
         ended(folder, outcome)
     cluster = Taken(0)

@@ -88,7 +88,7 @@ def test_a_shard_that_was_not_begun_is_taken_whole() -> None:
     assert first in ledger.held_by("a")
 
 
-def test_a_shard_that_was_not_begun_is_cut_if_it_is_most_of_what_is_left() -> None:
+def test_unstarted_shard_is_split_if_it_is_most_of_the_remainder() -> None:
     ledger = ledger_of(200, 100)
     first, second = lease(ledger, "a", 2)
     ledger.progress(first.lease_id, 80, 8, "a")
@@ -146,7 +146,7 @@ def test_truncated_range_is_leased_to_idle_worker() -> None:
         ledger.progress(held.lease_id, 70, 7, "a")
 
 
-def test_an_owner_may_refuse_and_may_say_it_twice() -> None:
+def test_refused_or_repeated_truncation_has_no_effect() -> None:
     ledger = ledger_of(100, 100)
     (held,) = lease(ledger, "a")
     before = ledger.snapshot()

@@ -159,7 +159,7 @@ def test_numbers_of_nodes_are_not_used_twice() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_programs_whose_epochs_overlap(seed: int) -> None:
+def test_reports_on_overlapping_epochs_are_recovered_exactly(seed: int) -> None:
     """Three workers, each with a memory; all tell."""
     source = random.Random(seed)
     plan = JobSettings(program="command", workers=3, batch_size=4, shard_size=8)

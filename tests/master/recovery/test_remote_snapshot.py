@@ -129,6 +129,6 @@ def test_invalid_snapshot_is_rejected(text: str) -> None:
         unpack(text, of=identity(spec(), "run"))
 
 
-def test_a_run_is_known_by_its_token_and_does_not_tell_it() -> None:
+def test_run_identity_is_a_digest_of_the_token() -> None:
     assert run_of("secret") == run_of("secret") != run_of("another")
     assert "secret" not in run_of("secret")

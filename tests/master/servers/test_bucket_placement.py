@@ -329,7 +329,7 @@ def test_a_stop_waits_for_no_moves(saving: Any) -> None:
     assert saving.state.barrier.save
 
 
-def test_checkpoints_do_not_wait_for_a_server_that_stays_away(saving: Any) -> None:
+def test_checkpoint_does_not_wait_for_missing_server(saving: Any) -> None:
     saving.end("ps-1")
     end_saving(saving)
     assert saving.state.barrier is not None
@@ -383,7 +383,7 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     assert placed(job).version == version
 
 
-def test_a_busy_server_gives_work_away(job: Any) -> None:
+def test_busy_server_loses_buckets_by_rebalance(job: Any) -> None:
     hot = [100 if server == 0 else 1 for server in placed(job).primary]
     assert job.state.placing.next_for(hot)
     job.do(RebalanceBuckets(loads=hot))
@@ -432,7 +432,7 @@ def test_progress_by_an_older_map_is_ignored(job: Any) -> None:
     assert placed(job) == handed
 
 
-def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
+def test_checkpoint_waits_for_handover(toy_job: Any) -> None:
     job = toy_job(
         JobSettings(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
         sizes={"training": 100, "evaluation": 20},

@@ -170,7 +170,7 @@ def look(
 
 
 @pytest.mark.timeout(120)
-def test_its_buckets_move_away(master: Played, client: ParameterClient) -> None:
+def test_buckets_of_hot_server_migrate(master: Played, client: ParameterClient) -> None:
     served = np.array(master.state.placing.map.primary) == 0
     hot = IDS[served[ID_BUCKETS]]
     assert master.primaries(hot) == [len(hot), 0]

@@ -96,7 +96,7 @@ def test_servers_without_free_memory_warn_once_and_wait(
     assert spread.without_backup > 0
 
 
-def test_the_server_comes_after_all(moving: Rebalancer) -> None:
+def test_late_server_gets_the_missing_copies(moving: Rebalancer) -> None:
     report(moving, ROOM)
     wait(moving)
     moving._job.job.start_nodes()  # type: ignore[attr-defined]

@@ -146,7 +146,7 @@ def test_a_server_that_was_started_again_counts_from_nothing() -> None:
     assert (found.push.count, found.push.per_second) == (6, 2.0)
 
 
-def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
+def test_figures_of_removed_server_are_dropped_and_of_unresponsive_one_kept() -> None:
     figures = ServerFigures()
     first, second = Server("ps-0"), Server("ps-1")
     assert [one.name for one in reports_of(figures, first, second)] == ["ps-0", "ps-1"]

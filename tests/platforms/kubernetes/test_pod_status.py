@@ -179,7 +179,7 @@ def with_ready(document: dict[str, Any], status: str, reason: str | None = None)
     return document
 
 
-def test_a_pod_whose_machine_is_not_heard_of() -> None:
+def test_pod_that_is_not_ready_is_on_an_unreachable_machine() -> None:
     assert not unreachable(pod("running"))
     assert unreachable(with_ready(pod("running"), "False"))
 

@@ -42,7 +42,7 @@ def test_a_pod_that_is_refused_where_others_are_taken_waits() -> None:
     play(api, scenario, clock=Clock())
 
 
-def test_the_first_that_was_taken_says_as_much_as_one_that_is_there() -> None:
+def test_accepted_creation_shows_that_later_refusal_is_temporary() -> None:
     api = Api()
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -107,7 +107,7 @@ def test_missing_right_to_delete_is_raised_after_timeout() -> None:
     play(api, scenario, clock=clock)
 
 
-def test_a_lost_pod_is_removed_all_the_same() -> None:
+def test_refused_removal_of_lost_pod_is_retried() -> None:
     leaving = pod("leaving", 3)
     leaving["metadata"]["deletionGracePeriodSeconds"] = 1
     api = Api(leaving)

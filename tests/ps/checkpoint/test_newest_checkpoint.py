@@ -46,7 +46,7 @@ def test_a_new_run_in_the_folder_of_an_old_one(tmp_path: Path) -> None:
     assert newest(tmp_path) == "version-200"
 
 
-def test_a_job_that_has_gone_back(tmp_path: Path) -> None:
+def test_checkpoint_after_rollback_is_newest(tmp_path: Path) -> None:
     for step in (10, 20, 30, 20):
         write(tmp_path, step)
     assert newest(tmp_path) == "version-20"

@@ -219,7 +219,7 @@ def test_a_table_of_another_model(tmp_path: Path) -> None:
         assert len(other) == 0
 
 
-def test_changes_without_what_they_changed(tmp_path: Path) -> None:
+def test_increment_without_base_is_rejected(tmp_path: Path) -> None:
     table, chance = new_table(), np.random.default_rng(4)
     train(table, 1, chance)
     _, frozen = save(tmp_path / "full.edl", table)

@@ -80,7 +80,7 @@ def test_a_fresh_gradient_counts_in_full(start_servers: Any) -> None:
         np.testing.assert_array_equal(value, -np.ones(3), err_msg=name)
 
 
-def test_an_old_one_is_as_old_as_its_bucket_says(start_servers: Any) -> None:
+def test_staleness_is_counted_per_bucket(start_servers: Any) -> None:
     """And in the buckets that have had nothing since, it is not old at all."""
     servers = start_servers(lr_staleness_modulation=True)
     client = servers.client()

@@ -39,7 +39,7 @@ def push(pulled: Versions, mask: Any) -> ps_pb2.PushRequest:
     return ps_pb2.PushRequest.FromString(call.prepare(ROUTES, 0, mask).head)
 
 
-def test_a_server_that_is_asked_twice_has_gone_on_in_between() -> None:
+def test_second_answer_of_a_server_is_versioned_by_itself() -> None:
     """Since buckets have moved to it meanwhile."""
     call = PullCall(1, NOTHING_PULLED)
     call.accept(0, HALF, answer(version=5))

@@ -122,7 +122,7 @@ _EVENTS = st.lists(
 @pytest.mark.soak
 @given(st.integers(1, 6), st.sampled_from([1, 2]), _EVENTS)
 @histories(25)
-def test_after_any_events_all_ends_even_and_nothing_is_served_by_who_has_it_not(
+def test_any_events_end_balanced_and_no_server_serves_a_bucket_it_lacks(
     count: int, replicas: int, events: list[tuple[str, int]]
 ) -> None:
     servers = Servers(count, replicas)
@@ -179,7 +179,7 @@ def test_only_buckets_of_leaving_server_are_copied(count: int, replicas: int) ->
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_a_server_that_was_lost_and_is_back_gets_what_it_had(count: int) -> None:
+def test_returned_server_gets_as_many_buckets_as_before(count: int) -> None:
     servers = Servers(count, 2)
     held = len(servers.map.held_by(0))
     assert servers.lose(0)

@@ -24,7 +24,7 @@ def test_one_at_a_time() -> None:
     exchange.close()
 
 
-def test_errors_are_raised_once_where_it_is_waited_for() -> None:
+def test_error_is_raised_once_to_the_waiting_caller() -> None:
     nudged = threading.Event()
     exchange = Exchange(nudge=nudged.set)
 

@@ -181,7 +181,7 @@ def test_closing_while_waiting_for_a_shard(stream: Any) -> None:
     assert touched == [0]
 
 
-def test_closing_tells_the_shards(stream: Any) -> None:
+def test_close_closes_the_shard_source(stream: Any) -> None:
     class Leases:
         def __init__(self) -> None:
             self.closed = threading.Event()
